@@ -9,16 +9,14 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+#[path = "build/compiler.rs"]
+mod compiler;
 #[path = "build/kernels.rs"]
 mod kernels;
 #[path = "build/prebuilt.rs"]
 mod prebuilt;
 
-struct Toolchain {
-    nvcc: PathBuf,
-    cuda_lib: PathBuf,
-    cutlass: PathBuf,
-}
+use compiler::Toolchain;
 
 fn main() {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
@@ -31,7 +29,7 @@ fn main() {
     println!("cargo:rerun-if-changed=csrc");
     // Cargo takes a file that is not there for one that has changed, and would build the crate anew every time.
     // `cargo xtask setup` touches this script when it has made the toolchain.
-    for folder in toolchain_folders(&root) {
+    for folder in compiler::folders(&root) {
         let stamp = folder.join(".stamp");
         if stamp.exists() {
             println!("cargo:rerun-if-changed={}", stamp.display());
@@ -56,7 +54,7 @@ fn main() {
         Some(file) => return take_prebuilt(&PathBuf::from(file), &abi),
         None => build_version(&root, &abi),
     }
-    match find_toolchain(&root).filter(|_| cuda) {
+    match cuda.then(|| find_toolchain(&root)).flatten() {
         Some(toolchain) => kernels::build(&root, &toolchain),
         None => {
             if root.join("csrc/nocuda.c").exists() {
@@ -70,16 +68,6 @@ fn main() {
             kernels::write_suite(&[]);
         }
     }
-}
-
-/// Where `cargo xtask setup` and `cusync setup` install the toolchain.
-fn toolchain_folders(root: &Path) -> Vec<PathBuf> {
-    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
-    let data = env::var_os("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
-    [Some(root.join(".toolchain")), data.map(|data| data.join("cusync/toolchain"))]
-        .into_iter()
-        .flatten()
-        .collect()
 }
 
 /// Links a library that was made elsewhere, by `cargo xtask dist`.
@@ -109,27 +97,18 @@ fn build_version(root: &Path, abi: &str) {
         .compile("cusync_version");
 }
 
+/// The toolchain, or none: with a warning where somebody has one, or says so.
 fn find_toolchain(root: &Path) -> Option<Toolchain> {
-    let folders = toolchain_folders(root);
-    let local = folders.iter().find(|folder| folder.exists()).unwrap_or(&folders[0]).clone();
-    let home = env::var_os("CUDA_HOME").map(PathBuf::from).unwrap_or_else(|| local.join("nvidia/cu13"));
-    let nvcc = env::var_os("NVCC").map(PathBuf::from).unwrap_or_else(|| home.join("bin/nvcc"));
-    let cutlass =
-        env::var_os("CUTLASS_DIR").map(PathBuf::from).unwrap_or_else(|| local.join("cutlass_library/source"));
-    if !nvcc.exists() {
-        return None;
+    let found = compiler::find(root);
+    let meant = !compiler::stated().is_empty() || compiler::folders(root).iter().any(|f| f.exists());
+    match found {
+        Ok(found) => Some(found),
+        Err(why) => {
+            if meant {
+                let way_out = compiler::way_out(root);
+                println!("cargo:warning={why}: building without kernels; to have them, {way_out}");
+            }
+            None
+        }
     }
-    if !cutlass.join("include/cutlass/cutlass.h").exists() {
-        println!(
-            "cargo:warning=nvcc found at {} but no CUTLASS at {}: building without kernels; run `cargo xtask setup` or set CUTLASS_DIR",
-            nvcc.display(),
-            cutlass.display()
-        );
-        return None;
-    }
-    let cuda_lib = ["lib64", "lib", "targets/x86_64-linux/lib"]
-        .iter()
-        .map(|l| home.join(l))
-        .find(|l| l.join("libcudart_static.a").exists())?;
-    Some(Toolchain { nvcc, cuda_lib, cutlass })
 }

@@ -42,19 +42,21 @@ pub enum DagError {
         /// The node's number.
         node: u32,
     },
-    /// A duration that is no time.
-    #[error("`{node}` takes {us} us: a duration is finite and not negative")]
+    /// A duration that is no time, or longer than [`super::MAX_US`].
+    #[error("`{node}` takes {us} us: a duration is from 0 to an hour")]
     Duration {
         /// The node.
         node: String,
         /// As stated.
         us: f64,
     },
-    /// A launch without threads.
-    #[error("`{node}` launches nothing: grid, block and CTAs of an SM are at least 1")]
-    EmptyLaunch {
+    /// A launch that no GPU makes.
+    #[error("`{node}` launches {what}")]
+    Launch {
         /// The node.
         node: String,
+        /// What is wrong with it.
+        what: &'static str,
     },
     /// Tiles that are not those of the kernel's accesses.
     #[error(

@@ -54,8 +54,8 @@ pub use history::Cta;
 pub use limit::limited;
 pub use plan::{GraphPlan, LaunchPlan, LaunchStep, Launches, ProvedPlan, Steps, StreamPlan};
 pub use program::{
-    Access, AccessMode, Buffer, BufferId, Direction, Kernel, LaunchConfig, MAX_NODES, Node, NodeId, NodeWork,
-    Program, Zone, ZoneId,
+    Access, AccessMode, Buffer, BufferId, Direction, Kernel, LaunchConfig, MAX_NODES, MAX_US, Node, NodeId,
+    NodeWork, Program, Zone, ZoneId,
 };
 pub use random::RandomDag;
 pub use read::{MAX_SOURCE, parse};

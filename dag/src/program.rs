@@ -9,6 +9,14 @@ use super::refine::Tiles;
 /// Most nodes of a program. The analysis keeps one bit for every pair of nodes: 32 MiB at this size.
 pub const MAX_NODES: usize = 1 << 14;
 
+/// Longest duration of a node, microseconds: an hour. Sums of all nodes stay exact to a nanosecond or so.
+pub const MAX_US: f64 = 3.6e9;
+
+/// Whether a number is a duration.
+pub(crate) fn is_duration(us: f64) -> bool {
+    (0.0..=MAX_US).contains(&us)
+}
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
         $(#[$doc])*
@@ -92,6 +100,9 @@ impl Access {
     }
 }
 
+/// The most CTAs along y and z.
+pub(crate) const MAX_GRID_YZ: u32 = 65535;
+
 /// How a kernel is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LaunchConfig {
@@ -111,12 +122,24 @@ impl LaunchConfig {
 
     /// CTAs of the grid.
     pub fn ctas(&self) -> u64 {
-        self.grid.iter().map(|&n| u64::from(n)).product()
+        self.grid.iter().fold(1, |ctas: u64, &n| ctas.saturating_mul(n.into()))
     }
 
     /// Threads of a CTA.
     pub fn threads(&self) -> u64 {
-        self.block.iter().map(|&n| u64::from(n)).product()
+        self.block.iter().fold(1, |threads: u64, &n| threads.saturating_mul(n.into()))
+    }
+
+    /// Why no GPU launches this; `None`: it does.
+    fn fault(&self) -> Option<&'static str> {
+        let [x, y, z] = self.grid;
+        if self.ctas() == 0 || self.threads() == 0 {
+            return Some("nothing: grid and block are at least 1");
+        }
+        if x > i32::MAX as u32 || y.max(z) > MAX_GRID_YZ {
+            return Some("too many CTAs: a grid has at most 2^31 - 1 along x, and 65535 along y and z");
+        }
+        (self.threads() > 1024).then_some("too many threads: a CTA has at most 1024")
     }
 }
 
@@ -299,23 +322,24 @@ impl Program {
     /// Appends a node.
     ///
     /// # Errors
-    /// [`DagError`]: an access outside its buffer or of no bytes, a duration that is negative or not finite, a kernel
-    /// without threads, tiles that are not those of its accesses, a zone that is not there, or too many nodes.
+    /// [`DagError`]: an access outside its buffer or of no bytes, a duration that is negative, not finite or longer than
+    /// [`MAX_US`], a launch that no GPU makes, tiles that are not those of its accesses, a zone that is not there, or too many nodes.
     pub fn push(&mut self, node: Node) -> Result<NodeId, DagError> {
         let name = || node.name.clone();
         if self.nodes.len() >= MAX_NODES {
             return Err(DagError::TooMany { most: MAX_NODES });
         }
-        if !(node.us.is_finite() && node.us >= 0.0) {
+        if !is_duration(node.us) {
             return Err(DagError::Duration { node: name(), us: node.us });
         }
         if node.zone.index() >= self.zones.len() {
             return Err(DagError::NoZone { zone: node.zone.0 });
         }
-        if let NodeWork::Kernel(k) = &node.work
-            && (k.launch.ctas() == 0 || k.launch.threads() == 0 || k.ctas_per_sm == 0)
-        {
-            return Err(DagError::EmptyLaunch { node: name() });
+        if let NodeWork::Kernel(k) = &node.work {
+            let crowded = || (k.ctas_per_sm == 0).then_some("no CTA on an SM: `ctas_per_sm` is at least 1");
+            if let Some(what) = k.launch.fault().or_else(crowded) {
+                return Err(DagError::Launch { node: name(), what });
+            }
         }
         for access in &node.accesses {
             let Some(buffer) = self.buffers.get(access.buffer.index()) else {
@@ -357,10 +381,10 @@ impl Program {
     /// Replaces a node's duration by a measured one, microseconds.
     ///
     /// # Errors
-    /// [`DagError::Duration`] where it is negative or not finite, [`DagError::NoNode`].
+    /// [`DagError::Duration`] where it is negative, not finite or longer than [`MAX_US`], [`DagError::NoNode`].
     pub fn set_us(&mut self, id: NodeId, us: f64) -> Result<(), DagError> {
         let node = self.nodes.get_mut(id.index()).ok_or(DagError::NoNode { node: id.0 })?;
-        if !(us.is_finite() && us >= 0.0) {
+        if !is_duration(us) {
             return Err(DagError::Duration { node: node.name.clone(), us });
         }
         node.us = us;

@@ -6,7 +6,10 @@ use cusync_gen::spec::ron_text::{RonText, Slice, suggest};
 use ron::value::RawValue;
 use serde::Deserialize;
 
-use super::program::{Access, AccessMode, Direction, Kernel, LaunchConfig, Node, NodeWork, Program, ZoneId};
+use super::program::{
+    Access, AccessMode, Direction, Kernel, LaunchConfig, MAX_GRID_YZ, MAX_US, Node, NodeWork, Program,
+    ZoneId, is_duration,
+};
 use super::read_tiles::tiles as tiles_of;
 
 /// Largest file, bytes.
@@ -153,6 +156,17 @@ fn dims(
     Ok(dims)
 }
 
+/// A time that a file states, from 0 to [`MAX_US`]; `noun` says what takes it.
+pub(super) fn duration(ron: RonText<'_>, raw: &RawValue, noun: &str) -> Result<f64, Diagnostic> {
+    let us: Spanned<f64> = ron.value(raw, "a time in microseconds")?;
+    if is_duration(us.value) {
+        return Ok(us.value);
+    }
+    Err(Diagnostic::new("number-range", format!("a {noun} of {:?} us", us.value))
+        .at(us.span, "not such a time")
+        .help(format!("a {noun} is a number from 0 to {MAX_US}, an hour")))
+}
+
 struct Reader<'a> {
     ron: RonText<'a>,
     dims: Vec<(String, i64)>,
@@ -250,13 +264,7 @@ impl<'a> Reader<'a> {
 
     fn us(&self, raw: Option<&'a RawValue>, estimate: f64) -> Result<f64, Diagnostic> {
         let Some(raw) = raw else { return Ok(estimate) };
-        let us: Spanned<f64> = self.ron.value(raw, "a time in microseconds")?;
-        if us.value.is_finite() && us.value >= 0.0 {
-            return Ok(us.value);
-        }
-        Err(Diagnostic::new("number-range", format!("a duration of {} us", us.value))
-            .at(us.span, "not a time")
-            .help("a duration is finite and not negative"))
+        duration(self.ron, raw, "duration")
     }
 
     fn zone(&self, raw: Option<&'a RawValue>) -> Result<ZoneId, Diagnostic> {
@@ -280,10 +288,10 @@ impl<'a> Reader<'a> {
         i64::from(self.device.shared_per_sm) - 1024
     }
 
-    fn triple(&self, raw: Option<&'a RawValue>, what: &str, most: i64) -> Result<[u32; 3], Diagnostic> {
+    fn triple(&self, raw: Option<&'a RawValue>, what: &str, most: [i64; 3]) -> Result<[u32; 3], Diagnostic> {
         let Some(raw) = raw else { return Ok([1, 1, 1]) };
         if !raw.trim().get_ron().starts_with('(') {
-            return Ok([self.number(raw, what, 1, most)? as u32, 1, 1]);
+            return Ok([self.number(raw, what, 1, most[0])? as u32, 1, 1]);
         }
         let three: Result<Spanned<(&RawValue, &RawValue, &RawValue)>, _> =
             self.ron.value(raw, "a number, (x, y) or (x, y, z)");
@@ -295,8 +303,8 @@ impl<'a> Reader<'a> {
                 (two.value.0, two.value.1, None)
             }
         };
-        let size = |raw| self.number(raw, what, 1, most).map(|v| v as u32);
-        Ok([size(x)?, size(y)?, z.map_or(Ok(1), size)?])
+        let size = |raw, most| self.number(raw, what, 1, most).map(|v| v as u32);
+        Ok([size(x, most[0])?, size(y, most[1])?, z.map_or(Ok(1), |z| size(z, most[2]))?])
     }
 
     fn node(&mut self, raw: &'a RawValue) -> Result<(), Diagnostic> {
@@ -327,8 +335,16 @@ impl<'a> Reader<'a> {
                 accesses.extend(self.accesses(writes, AccessMode::Write)?);
                 accesses.extend(self.accesses(updates, AccessMode::ReadWrite)?);
                 let launch = LaunchConfig {
-                    grid: self.triple(grid, "the grid", i64::from(i32::MAX))?,
-                    block: if block.is_some() { self.triple(block, "the block", 1024)? } else { [256, 1, 1] },
+                    grid: self.triple(
+                        grid,
+                        "the grid",
+                        [i32::MAX.into(), MAX_GRID_YZ.into(), MAX_GRID_YZ.into()],
+                    )?,
+                    block: if block.is_some() {
+                        self.triple(block, "the block", [1024; 3])?
+                    } else {
+                        [256, 1, 1]
+                    },
                     shared_bytes: shared
                         .map_or(Ok(0), |raw| self.number(raw, "shared memory", 0, self.most_shared()))?
                         as u32,
@@ -341,7 +357,7 @@ impl<'a> Reader<'a> {
                 }
                 let mut kernel = Kernel { programmatic, ..Kernel::new(launch, &accesses) };
                 if let Some(raw) = traffic {
-                    kernel.traffic_bytes = self.number(raw, "the traffic", 0, i64::MAX)?;
+                    kernel.traffic_bytes = self.number(raw, "the traffic", 0, 1 << 50)?;
                 }
                 if let Some(raw) = ctas_per_sm {
                     kernel.ctas_per_sm = self.number(raw, "the CTAs of an SM", 1, 32)? as u32;

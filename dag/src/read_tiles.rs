@@ -6,6 +6,7 @@ use ron::value::RawValue;
 use serde::Deserialize;
 
 use super::program::{Access, LaunchConfig, Program};
+use super::read::duration;
 use super::refine::{TileBytes, Tiles};
 
 #[derive(Deserialize)]
@@ -59,15 +60,7 @@ pub(super) fn tiles(
         places.for_each(|(_, place)| *place = tile);
     }
     let spread_us = match stated.value.spread_us {
-        Some(raw) => {
-            let us: Spanned<f64> = ron.value(raw, "a time in microseconds")?;
-            if !(us.value.is_finite() && us.value >= 0.0) {
-                return Err(Diagnostic::new("number-range", format!("a spread of {} us", us.value))
-                    .at(us.span, "not a time")
-                    .help("a spread is finite and not negative"));
-            }
-            us.value
-        }
+        Some(raw) => duration(ron, raw, "spread")?,
         None => 0.0,
     };
     let tiles = Tiles { bytes, spread_us, early_trigger: stated.value.early_trigger };

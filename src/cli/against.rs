@@ -101,9 +101,11 @@ pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> 
     let source = only.as_deref().map(|file| Source::find(file, &SPECS)).transpose()?;
     let device = plan.device()?;
     let file = record.display().to_string();
+    let bad = |message: String| Fault::input("bad-record", message).in_file(file.as_str()).help(HELP);
     let text = files::read(&record).map_err(|fault| fault.help(HELP))?;
-    let mut measurements: Measurements = cusync_gen::columns::read(&text)
-        .map_err(|e| Fault::input(format!("{file} is no record of a benchmark: {e}")).help(HELP))?;
+    let measurements: Result<Measurements, _> = cusync_gen::columns::read(&text);
+    let mut measurements =
+        measurements.map_err(|e| bad(format!("{file} is no record of a benchmark: {e}")).in_json(&e))?;
     let only = source.as_ref().map(pipeline).transpose()?;
     let wanted = |m: &Measured| {
         let size = |(name, value): &(String, u64)| m.dims.contains(&(name.clone(), *value));
@@ -114,13 +116,12 @@ pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> 
         Some(source) => Some(source.text.clone()),
         None => source_of(name).map(Into::into),
     };
-    let mut comparison =
-        compare(&measurements, &device, spec).map_err(|d| Fault::input(d.message).help(HELP))?;
+    let mut comparison = compare(&measurements, &device, spec).map_err(|d| bad(d.message))?;
     if let Some(executor) = plan.executor.stated() {
         comparison.rows.retain(|row| row.executor == executor.name());
     }
     if comparison.rows.is_empty() {
-        return Err(Fault::input(format!("{file} has nothing that can be predicted here")).help(HELP));
+        return Err(bad(format!("{file} has nothing that can be predicted here")));
     }
     Ok(report(file, measurements.device, device.name, comparison))
 }

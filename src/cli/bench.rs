@@ -40,7 +40,7 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     bf16: bool,
     /// Stop after this many seconds; what was left out is listed
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
     /// Measure only variants whose names contain one of these words, such as fused,cublaslt
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
@@ -117,6 +117,12 @@ impl From<RegimeArg> for Regime {
     }
 }
 
+/// Parses a length of time.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| seconds.is_finite() && *seconds > 0.0);
+    seconds.ok_or_else(|| format!("`{text}` is no length of time: state seconds, more than 0"))
+}
+
 impl BenchArgs {
     fn regimes(&self) -> Option<Vec<Regime>> {
         self.regime.map(|regime| vec![regime.into()])
@@ -149,7 +155,7 @@ impl BenchArgs {
     fn layers(&self) -> Result<LayerArgs, Fault> {
         if let Some(name) = self.pipeline.iter().find(|name| source_of(name).is_none()) {
             let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
-            let fault = Fault::input(format!("no pipeline `{name}` ships"));
+            let fault = Fault::input("not-found", format!("no pipeline `{name}` ships"));
             return Err(fault.help(format!("one of {}", names.join(", "))));
         }
         let usual = LayerArgs::default();
@@ -274,6 +280,7 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
         && !args.from.is_empty()
     {
         return Err(Fault::input(
+            "unsupported",
             "the suites sync, copilot and fused-sweep have no reports that are read again",
         )
         .help("leave --from out"));
@@ -302,13 +309,11 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
             save(args.save.as_deref(), &report)?;
             Ok(BenchReport::Copilot(Box::new(report)))
         }
-        SuiteArg::Dag if !args.from.is_empty() => {
-            match &args.from[..] {
-                [file] => Ok(BenchReport::Dag(Box::new(saved(file, &files::read(file)?)?))),
-                _ => Err(Fault::input("reports of the kernel-level suite are not joined")
-                    .help("name one with --from")),
-            }
-        }
+        SuiteArg::Dag if !args.from.is_empty() => match &args.from[..] {
+            [file] => Ok(BenchReport::Dag(Box::new(saved(file, &files::read(file)?)?))),
+            _ => Err(Fault::input("unsupported", "reports of the kernel-level suite are not joined")
+                .help("name one with --from")),
+        },
         SuiteArg::Dag => {
             let mut unsaved = None;
             let report = bench_dag(&args.dag(), &mut |part, report| {
@@ -340,7 +345,7 @@ fn layers(args: &BenchArgs, progress: &Progress) -> Result<LayerReport, Fault> {
     };
     for file in &args.pytorch {
         let added = add_pytorch(&mut report, &files::read(file)?);
-        added.map_err(|e| Fault::input(format!("{}: {e}", file.display())))?;
+        added.map_err(|e| bad_record(file, &e))?;
     }
     save(args.save.as_deref(), &report)?;
     Ok(report)
@@ -356,13 +361,20 @@ fn earlier(files: &[PathBuf]) -> Result<LayerReport, Fault> {
             None => all = Some(report),
         }
     }
-    all.ok_or_else(|| Fault::input("no file to read"))
+    all.ok_or_else(|| Fault::input("usage", "no file to read"))
 }
 
 /// A report as `--save` wrote it.
 fn saved<T: serde::de::DeserializeOwned>(file: &Path, text: &str) -> Result<T, Fault> {
-    cusync_gen::columns::read(text)
-        .map_err(|e| Fault::input(format!("{}: not a saved report: {e}", file.display())))
+    let bad = |e: serde_json::Error| bad_record(file, &format!("not a saved report: {e}")).in_json(&e);
+    cusync_gen::columns::read(text).map_err(bad)
+}
+
+/// A file with other contents than the option that names it takes.
+fn bad_record(file: &Path, why: &dyn std::fmt::Display) -> Fault {
+    let file = file.display().to_string();
+    let fault = Fault::input("bad-record", format!("{file}: {why}")).in_file(file);
+    fault.help("`--from` takes what `--save` wrote, `--pytorch` what a script of benches/ wrote")
 }
 
 /// Whether the one file that is named is a record of times and no whole report.
@@ -374,15 +386,15 @@ fn is_of_times(files: &[PathBuf]) -> Result<bool, Fault> {
 
 fn save(file: Option<&Path>, report: &impl serde::Serialize) -> Result<(), Fault> {
     let Some(file) = file else { return Ok(()) };
-    let failed = |e: &dyn std::fmt::Display| Fault::input(format!("{}: {e}", file.display()));
-    let text = cusync_gen::columns::write(report).map_err(|e| failed(&e))?;
+    let failed = |e| Fault::input("unwritable", format!("{}: {e}", file.display()));
+    let text = cusync_gen::columns::write(report).map_err(failed)?;
     files::write(file, &text)
 }
 
 fn fault(error: bench::Error) -> Fault {
     match error {
-        bench::Error::Wrong { .. } => Fault::refuted(error.to_string()),
-        other => Fault::input(other.to_string()).help("`cusync doctor` says what is missing"),
+        bench::Error::Wrong { .. } => error.into(),
+        other => Fault::from(other).help("`cusync doctor` says what is missing"),
     }
 }
 

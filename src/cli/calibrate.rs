@@ -38,12 +38,12 @@ pub(crate) struct CalibrateReport {
 pub(crate) fn calibrate(args: &CalibrateArgs, output: &Output) -> Result<CalibrateReport, Fault> {
     let progress = Progress::start(output);
     let help = "`cusync doctor` says what is missing; profiles that ship need no GPU";
-    let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string()).help(help);
-    let base = Device::open(args.gpu).map_err(|e| fault(&e))?.profile();
+    let base = Device::open(args.gpu).map_err(|e| Fault::from(e).help(help))?.profile();
     let measured =
         cusync::tune::calibrate::calibrate(args.gpu, &mut |what| progress.say(format!("measuring {what}")));
-    let measured = measured.map_err(|e| fault(&e))?;
-    let base = base.ok_or_else(|| fault(&"the GPU is older than compute capability 8.0"))?;
+    let measured = measured.map_err(|e| Fault::from(e).help(help))?;
+    let old = || Fault::input("old-gpu", "the GPU is older than compute capability 8.0").help(help);
+    let base = base.ok_or_else(old)?;
     let made = measured.profile(&base);
     let profile = made.profile.to_ron() + "\n";
     if let Some(file) = &args.output {

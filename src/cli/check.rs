@@ -105,8 +105,10 @@ pub(crate) fn run(args: CheckArgs) -> Result<CheckReport, Fault> {
         let candidate = proof.candidate();
         let mut lines = String::new();
         for of in std::iter::once(candidate.clone()).chain(candidate.alone().map(|(_, alone)| alone)) {
-            let written = certificate(&of, &Generated::new(&of))
-                .map_err(|refutation| Fault::refuted(format!("there is nothing to certify: {refutation}")))?;
+            let written = certificate(&of, &Generated::new(&of)).map_err(|refutation| {
+                let message = format!("there is nothing to certify: {refutation}");
+                Fault::refuted(refutation.obligation.id(), message)
+            })?;
             lines += &format!("{written}\n");
         }
         files::write(&file, &lines)?;
@@ -133,7 +135,7 @@ fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
         decode,
         predicted: proof.predicted(),
         note: proof.note.take(),
-        refutations: std::mem::take(&mut proof.refutations),
+        refutations: proof.refutations.iter().map(|d| target.source.render(d)).collect(),
     };
     Ok((report, proof))
 }

@@ -1,11 +1,12 @@
 //! `cusync doctor`: what this machine can do, and the command that mends each fault.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use cusync::device;
 use serde::Serialize;
 
+use super::compiler;
+use super::fault::Fault;
 use super::print::{Answer, Page, json};
 
 #[derive(Serialize)]
@@ -41,7 +42,7 @@ impl Answer for DoctorReport {
             .findings
             .iter()
             .map(|f| {
-                let mark = page.good(f.ok, if f.ok { "ok" } else { "missing" });
+                let mark = page.good(f.ok, if f.ok { "ok" } else { "fault" });
                 [f.what.to_owned(), mark, f.detail.clone(), f.fix.clone().unwrap_or_default()]
             })
             .collect();
@@ -53,34 +54,37 @@ pub(crate) fn doctor() -> DoctorReport {
     DoctorReport { findings: vec![driver(), gpus(), toolchain(), kernels(), host()] }
 }
 
-fn finding(what: &'static str, result: Result<String, (String, &str)>) -> Finding {
+fn finding(what: &'static str, result: Result<String, (String, String)>) -> Finding {
     match result {
         Ok(detail) => Finding { what, ok: true, detail, fix: None },
-        Err((detail, fix)) => Finding { what, ok: false, detail, fix: Some(fix.into()) },
+        Err((detail, fix)) => Finding { what, ok: false, detail, fix: Some(fix) },
     }
 }
 
-fn first_line(e: &device::Error) -> String {
-    e.to_string().lines().next().unwrap_or("unknown").to_owned()
+/// An error of the driver, and what mends it.
+fn wrong(error: device::Error) -> (String, String) {
+    let fault = Fault::from(error);
+    (fault.message, fault.help.unwrap_or_else(|| "see `nvidia-smi`".into()))
 }
 
 fn driver() -> Finding {
     let install = "install NVIDIA's driver (sudo apt install nvidia-driver-580); without one, `cusync run` uses the CPU";
     finding(
         "driver",
-        match device::driver_version() {
-            Ok((major, minor)) if major >= 13 => Ok(format!("CUDA {major}.{minor}")),
-            Ok((major, minor)) => Err((
+        match (device::driver_version(), device::gpu_count()) {
+            (Err(e @ device::Error::NoDriver), _) => Err((wrong(e).0, install.into())),
+            // A driver that starts and shows no GPU is not at fault.
+            (Err(e), _) | (Ok(_), Err(e @ device::Error::Driver { .. })) => Err(wrong(e)),
+            (Ok((major, minor)), _) if major >= 13 => Ok(format!("CUDA {major}.{minor}")),
+            (Ok((major, minor)), _) => Err((
                 format!("CUDA {major}.{minor}, the kernels are built with 13.0"),
-                "update the driver to 580 or newer",
+                "update the driver to 580 or newer".into(),
             )),
-            Err(e) => Err((first_line(&e), install)),
         },
     )
 }
 
 fn gpus() -> Finding {
-    let fix = "check `nvidia-smi` and CUDA_VISIBLE_DEVICES; without a GPU, `cusync run` uses the CPU";
     let list = device::gpu_count().and_then(|count| {
         (0..count)
             .map(|i| {
@@ -93,41 +97,26 @@ fn gpus() -> Finding {
     finding(
         "GPUs",
         match list {
-            Ok(list) if list.is_empty() => Err(("none".into(), fix)),
+            Ok(list) if list.is_empty() => {
+                Err(wrong(device::Error::NoDevice("the driver shows none".into())))
+            }
             Ok(list) => Ok(list.join(", ")),
-            Err(e) => Err((first_line(&e), fix)),
+            Err(e) => Err(wrong(e)),
         },
     )
 }
 
-/// How this binary was built: from a checkout, whose tasks are at hand, or from packed crates.
-fn checkout() -> bool {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("xtask/Cargo.toml").is_file()
-}
+/// Where this binary was built: a checkout, or packed crates.
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// nvcc as the build looks for it: `NVCC`, `CUDA_HOME`, then where `cargo xtask setup` and `cusync setup` put it.
+/// The toolchain as the build looks for it.
 fn toolchain() -> Finding {
-    let folders = || {
-        let local = Path::new(env!("CARGO_MANIFEST_DIR")).join(".toolchain");
-        [Some(local), super::setup::usual()].into_iter().flatten()
-    };
-    let own = || folders().find(|f| f.exists()).or_else(|| folders().next()).unwrap_or_default();
-    let home = std::env::var_os("CUDA_HOME").map_or_else(|| own().join("nvidia/cu13"), PathBuf::from);
-    let nvcc = std::env::var_os("NVCC").map_or_else(|| home.join("bin/nvcc"), PathBuf::from);
-    let version = Command::new(&nvcc).arg("--version").output().ok().filter(|o| o.status.success());
-    let release = version.and_then(|o| {
-        let text = String::from_utf8_lossy(&o.stdout).into_owned();
-        text.lines().find_map(|l| l.split("release ").nth(1).map(str::to_owned))
-    });
+    let found = compiler::find(Path::new(ROOT));
     finding(
         "toolchain",
-        match release {
-            Some(release) => Ok(format!("nvcc {release} ({})", nvcc.display())),
-            None => {
-                let setup = if checkout() { "cargo xtask setup" } else { "cusync setup" };
-                Err((format!("no nvcc at {}", nvcc.display()), setup))
-            }
-        },
+        found
+            .map(|t| format!("nvcc {} ({})", t.release, t.nvcc.display()))
+            .map_err(|why| (why, compiler::way_out(Path::new(ROOT)))),
     )
 }
 
@@ -140,12 +129,12 @@ fn kernels() -> Finding {
     finding(
         "kernels",
         if kernels.is_empty() {
-            let build = if checkout() {
+            let build = if compiler::is_checkout(Path::new(ROOT)) {
                 "cargo xtask setup && cargo build --release"
             } else {
                 "cusync setup && cargo install cusync --force, or CUSYNC_KERNELS=libcusync_kernels.a when building"
             };
-            Err(("none in this binary".into(), build))
+            Err(("none in this binary".into(), build.into()))
         } else {
             let names: Vec<_> = archs.iter().map(name).collect();
             Ok(format!("{} for {}", kernels.len(), names.join(", ")))
@@ -155,5 +144,5 @@ fn kernels() -> Finding {
 
 fn host() -> Finding {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    finding("cpu executor", Ok(format!("{threads} threads")))
+    Finding { what: "cpu executor", ok: true, detail: format!("{threads} threads"), fix: None }
 }

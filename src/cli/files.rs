@@ -13,9 +13,13 @@ const MOST: u64 = 64 << 20;
 pub(crate) fn read(path: &Path) -> Result<String, Fault> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_string(&mut text));
-    read.map_err(|e| Fault::input(format!("{} cannot be read: {e}", path.display())))?;
+    let unreadable = |why: &dyn std::fmt::Display| {
+        Fault::input("unreadable", format!("{} cannot be read: {why}", path.display()))
+            .in_file(path.display().to_string())
+    };
+    read.map_err(|e| unreadable(&e))?;
     if text.len() as u64 > MOST {
-        return Err(Fault::input(format!("{} cannot be read: it has more than 64 MiB", path.display())));
+        return Err(unreadable(&"it has more than 64 MiB"));
     }
     Ok(text)
 }
@@ -33,5 +37,6 @@ pub(crate) fn unwritten(path: &Path, error: &std::io::Error) -> Fault {
         }
         _ => "name a file in a folder that can be written to",
     };
-    Fault::input(format!("{} cannot be written: {error}", path.display())).help(help)
+    let message = format!("{} cannot be written: {error}", path.display());
+    Fault::input("unwritable", message).in_file(path.display().to_string()).help(help)
 }

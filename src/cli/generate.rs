@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use cusync::runtime::{Overrides, plan_text};
+use cusync::runtime::{Overrides, plan_source};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::emit;
 use cusync_gen::sync::Policy;
@@ -97,9 +97,8 @@ fn plan(target: &Target) -> Result<Plan, Fault> {
         Some(one @ (Executor::Fused | Executor::Copilot | Executor::Serial | Executor::Library)) => {
             let what = if one.how().is_none() { "one kernel for all stages" } else { "no waits" };
             let message = format!("the {} executor has {what}, which no header renders", one.name());
-            return Err(
-                Fault::input(message).help("choose streams, programmatic or cpu, or leave --executor out")
-            );
+            let fault = Fault::input("unsupported", message);
+            return Err(fault.help("choose streams, programmatic or cpu, or leave --executor out"));
         }
         Some(other) => other,
         None if resolve(target)?.without_kernel(&target.device, own_kernels(target)).is_some() => {
@@ -115,8 +114,8 @@ fn plan(target: &Target) -> Result<Plan, Fault> {
     let source = &target.source;
     let overrides =
         Overrides { dims: target.dims.clone(), policy: Some(Policy::Row), ..Overrides::default() };
-    plan_text(&source.text, &source.origin, &overrides, &target.device, executor)
-        .map_err(|e| Fault::refuted(e.to_string()))
+    plan_source(&source.text, &source.origin, &overrides, &target.device, executor)
+        .map_err(|d| Fault { status: 1, ..source.refused(&d) })
 }
 
 /// The command line, for whoever finds the files.

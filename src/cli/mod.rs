@@ -5,6 +5,8 @@ mod against;
 mod bench;
 mod calibrate;
 mod check;
+#[path = "../../build/compiler.rs"]
+mod compiler;
 mod doctor;
 mod explain;
 mod fault;

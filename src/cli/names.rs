@@ -111,13 +111,12 @@ pub(crate) fn show(args: &ShowArgs) -> Result<TextReport, Fault> {
     match ships(&SPECS).or_else(|| ships(&PROGRAMS)) {
         Some((_, text)) => Ok(TextReport { text: (*text).into() }),
         // The message of a name that nothing has.
-        None => {
-            match Source::find(&args.name, &SPECS) {
-                Ok(_) => Err(Fault::input(format!("{} is a file of yours", args.name))
-                    .help("`show` prints what ships")),
-                Err(fault) => Err(fault),
-            }
-        }
+        None => match Source::find(&args.name, &SPECS) {
+            Ok(_) => Err(Fault::input("not-shipped", format!("{} is a file of yours", args.name))
+                .in_file(&args.name)
+                .help("`show` prints what ships")),
+            Err(fault) => Err(fault),
+        },
     }
 }
 
@@ -127,9 +126,9 @@ const FIRST: &str = include_str!("first.ron");
 pub(crate) fn init(args: &InitArgs) -> Result<TextReport, Fault> {
     let file = args.file.display();
     let failed = |e: std::io::Error| match e.kind() {
-        ErrorKind::AlreadyExists => {
-            Fault::input(format!("{file} is there already")).help("name another file: `cusync init FILE`")
-        }
+        ErrorKind::AlreadyExists => Fault::input("file-exists", format!("{file} is there already"))
+            .in_file(file.to_string())
+            .help("name another file: `cusync init FILE`"),
         _ => files::unwritten(&args.file, &e),
     };
     let mut new = std::fs::File::create_new(&args.file).map_err(failed)?;

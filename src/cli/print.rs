@@ -44,7 +44,7 @@ fn colored(terminal: bool) -> bool {
 
 /// Whether diagnostics, which go to standard error, are coloured. Those inside JSON never are.
 pub(crate) fn colored_errors() -> bool {
-    colored(io::stderr().is_terminal()) && !std::env::args().any(|argument| argument == "--json")
+    colored(io::stderr().is_terminal()) && !json_asked()
 }
 
 /// What a command answers. The JSON forms are a stable contract: docs/json.md.
@@ -123,37 +123,56 @@ pub(crate) fn answer(answer: &dyn Answer, output: &Output) -> ExitCode {
     let mut out = io::stdout().lock();
     let written = text.map_err(io::Error::from).and_then(|text| out.write_all(text.as_bytes()));
     let status = if answer.good() { ExitCode::SUCCESS } else { ExitCode::from(answer.bad_status()) };
-    unless_lost(written.and_then(|()| out.flush()), status)
+    unless_lost(written.and_then(|()| out.flush()), status, output.json)
 }
 
 /// Prints the help that was asked for, or what is wrong with the arguments.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && json_asked() {
+        // Its first lines say what is wrong; tips and the usage are ways out.
+        let text = error.render().to_string();
+        let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+        let message: Vec<_> = message.trim_start_matches("error: ").lines().map(str::trim).collect();
+        let help = rest.lines().map(str::trim).filter(|line| !line.is_empty());
+        let help = help.fold(Fault::input("usage", message.join(" ")), Fault::help);
+        return fault(&help, true);
+    }
     let written = error.print().and_then(|()| io::stdout().lock().flush());
-    unless_lost(written, ExitCode::from(error.exit_code() as u8))
+    unless_lost(written, ExitCode::from(error.exit_code() as u8), false)
+}
+
+/// Whether the command line asks for JSON, for what is said before it is understood, or has no other way to know.
+fn json_asked() -> bool {
+    std::env::args().any(|argument| argument == "--json")
 }
 
 /// The exit status, or a fault where the output did not get out. A reader who closed the pipe has what it wants.
-fn unless_lost(written: io::Result<()>, status: ExitCode) -> ExitCode {
+fn unless_lost(written: io::Result<()>, status: ExitCode, as_json: bool) -> ExitCode {
     match written {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            fault(&Fault::input(format!("the output cannot be written: {e}")), false)
+            let lost = Fault::input("unwritable", format!("the output cannot be written: {e}"));
+            fault(&lost.help("free space there, or write to another place"), as_json)
         }
         _ => status,
     }
 }
 
+/// A refusal as data, and as text for people.
+#[derive(Serialize)]
+struct FaultReport<'a> {
+    #[serde(flatten)]
+    fault: &'a Fault,
+    error: &'a str,
+}
+
 /// Prints a refusal, as JSON where the answer would have been JSON.
 pub(crate) fn fault(fault: &Fault, as_json: bool) -> ExitCode {
-    if let (true, Ok(text)) = (as_json, json(fault)) {
-        let _ = io::stderr().lock().write_all(text.as_bytes());
-        return ExitCode::from(fault.status);
-    }
-    // What is rendered says so itself, perhaps in colour.
-    let rendered = fault.message.starts_with("error") || fault.message.starts_with('\u{1b}');
-    let mut text = if rendered { fault.message.clone() } else { format!("error: {}", fault.message) };
-    if let Some(help) = &fault.help {
-        text.push_str(&format!("\n  help: {help}"));
-    }
-    let _ = writeln!(std::io::stderr().lock(), "{}", text.trim_end());
+    let text = fault.text();
+    let report = FaultReport { fault, error: text.trim_end() };
+    let text = match json(&report) {
+        Ok(report) if as_json => report,
+        _ => format!("{}\n", report.error),
+    };
+    let _ = io::stderr().lock().write_all(text.as_bytes());
     ExitCode::from(fault.status)
 }

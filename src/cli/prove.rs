@@ -2,14 +2,15 @@
 
 use cusync::runtime::Overlap;
 use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions, predicted, predicted_us};
-use cusync_gen::check::{Candidate, Choice, Executor, Obligation, Plan, Report, check, judge};
+use cusync_gen::check::{Candidate, Choice, Executor, Obligation, Plan, Refutation, Report, check, judge};
 use cusync_gen::choose;
-use cusync_gen::graph::{Dependence, Resolved};
+use cusync_gen::diagnostic::Diagnostic;
+use cusync_gen::graph::Resolved;
 use cusync_gen::spec;
 
 use super::fault::Fault;
-use super::print::colored_errors;
 use super::report::{ObligationReport, PredictionReport};
+use super::source::Source;
 use super::target::Target;
 
 /// The pipeline of a target at its dims.
@@ -41,8 +42,9 @@ pub(crate) struct Proof {
     pub(crate) note: Option<String>,
     /// One for each of [`Obligation::ALL`], in that order.
     pub(crate) obligations: Vec<ObligationReport>,
-    /// Refutations as they are shown to a person, pointing into the spec.
-    pub(crate) refutations: Vec<String>,
+    /// Refutations that point into the spec.
+    pub(crate) refutations: Vec<Diagnostic>,
+    source: Source,
 }
 
 impl Proof {
@@ -80,13 +82,9 @@ impl Proof {
     }
 
     fn judged(target: &Target, resolved: Resolved, candidate: Candidate, asked: Option<Executor>) -> Proof {
-        let (text, origin) = (&target.source.text, &target.source.origin);
         let report = judge(&candidate);
-        let render = |dependences: &[Dependence]| -> Vec<String> {
-            let shown = report.refutations.iter().map(|r| r.to_diagnostic(&resolved, dependences));
-            shown.map(|d| d.render(text, origin, colored_errors())).collect()
-        };
-        let refutations = render(&candidate.graph.dependences);
+        let point = |r: &Refutation| r.to_diagnostic(&resolved, &candidate.graph.dependences);
+        let refutations = report.refutations.iter().map(point).collect();
         let obligations = Obligation::ALL
             .iter()
             .map(|&obligation| {
@@ -104,7 +102,18 @@ impl Proof {
             .collect();
         let executor = asked.unwrap_or_else(|| candidate.launch.executor());
         let note = cannot_run(&resolved, target);
-        Proof { resolved, candidate, report, executor, automatic: false, note, obligations, refutations }
+        let source = target.source.clone();
+        Proof {
+            resolved,
+            candidate,
+            report,
+            executor,
+            automatic: false,
+            note,
+            obligations,
+            refutations,
+            source,
+        }
     }
 
     /// Whether every obligation holds.
@@ -142,11 +151,18 @@ impl Proof {
         })
     }
 
-    /// The plan, or the refutations as a fault.
+    /// The plan, or the refutations as a fault: its fields are those of the first, its text has all.
     pub(crate) fn plan(self) -> Result<Plan, Fault> {
-        let refutations = self.refutations.join("\n");
-        check(self.candidate)
-            .map_err(|r| Fault::refuted(if refutations.is_empty() { r.to_string() } else { refutations }))
+        let Proof { candidate, refutations, source, .. } = self;
+        check(candidate).map_err(|refutation| match refutations.first() {
+            Some(first) => {
+                let all: Vec<_> = refutations.iter().map(|d| source.render(d)).collect();
+                let mut fault = Fault { status: 1, ..source.refused(first) };
+                fault.place.page = Some(all.join("\n"));
+                fault
+            }
+            None => Fault::refuted(refutation.obligation.id(), refutation.to_string()),
+        })
     }
 }
 

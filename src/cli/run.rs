@@ -10,7 +10,7 @@ use cusync::inputs::Inputs;
 use cusync::reference::{Accuracy, Judge, Wrong};
 use cusync::runtime::copilot::{Session, Settings};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
-use cusync::runtime::{Error, RunOptions, executor_name, run_gpu};
+use cusync::runtime::{RunOptions, executor_name, run_gpu};
 use cusync::tune::{Machine, Origin};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose;
@@ -231,7 +231,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
         && let Some((_, why)) = resolved.without_kernel(&target.device, executor)
     {
         // Whoever asked for an executor of the GPU gets an error; without that the host runs it.
-        return Proof::of(target, Some(executor)).and_then(|_| Err(Fault::input(why)));
+        return Proof::of(target, Some(executor)).and_then(|_| Err(Fault::input("no-kernel", why)));
     }
     if let (Executor::Cpu, why) = choose::usual_executor(&resolved, &target.device) {
         return on_host(request, &progress, why);
@@ -242,7 +242,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
             let first = e.to_string().lines().next().unwrap_or("no GPU").to_owned();
             on_host(request, &progress, Some(format!("{first}: running on the CPU")))
         }
-        Err(e) => Err(Fault::input(e.to_string())),
+        Err(e) => Err(e.into()),
     }
 }
 
@@ -296,7 +296,7 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     let graph = plan.graph();
     if let Some(stage) = graph.stages.iter().find(|s| s.op.is_custom()) {
         let message = format!("stage `{}` is Custom: its arithmetic is not in the spec", stage.name);
-        return Err(Fault::input(message)
+        return Err(Fault::input("custom-arithmetic", message)
             .help("run it from Rust, with `CpuPipeline::custom` (examples/06_custom_stage.rs)"));
     }
     // Host threads follow the work lists of a chain kernel too.
@@ -304,14 +304,13 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     progress.say("making random inputs");
     let mut options = CpuOptions::default();
     options.threads = request.threads.unwrap_or(options.threads);
-    let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string());
-    let inputs = Inputs::checked_random(graph, request.seed).map_err(|e| fault(&e))?;
+    let inputs = Inputs::checked_random(graph, request.seed)?;
     progress.say("running on the CPU");
     let written = if executor == Executor::Copilot {
         as_job(&plan, inputs.clone(), options, &mut report)?
     } else {
-        let mut pipeline = CpuPipeline::new(&plan, &inputs, options).map_err(|e| fault(&e))?;
-        let stats = pipeline.run().map_err(|e| Fault::refuted(e.to_string()))?;
+        let mut pipeline = CpuPipeline::new(&plan, &inputs, options)?;
+        let stats = pipeline.run().map_err(|e| Fault { status: 1, ..e.into() })?;
         report.time_us = stats.time.as_secs_f64() * 1e6;
         report.threads = Some(stats.threads);
         report.waits_blocked = Some(stats.blocked.waits);
@@ -320,8 +319,8 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
         pipeline.written()
     };
     progress.say("computing the reference");
-    let judge = Judge::new(graph, &inputs, HashMap::new()).map_err(|e| fault(&e))?;
-    let judged = judge.compare(&|tensor| written.get(tensor).cloned()).map_err(|e| fault(&e))?;
+    let judge = Judge::new(graph, &inputs, HashMap::new())?;
+    let judged = judge.compare(&|tensor| written.get(tensor).cloned())?;
     report.outputs = judged.into_iter().map(OutputReport::from).collect();
     let worst = |f: fn(&OutputReport) -> f64| report.outputs.iter().map(f).fold(0.0, f64::max);
     (report.max_rel_err, report.rel_l2_err) = (worst(|o| o.max_rel_err), worst(|o| o.rel_l2_err));
@@ -351,7 +350,7 @@ fn as_job(
         session.close()?;
         Ok(written)
     };
-    let written = job().map_err(|e| Fault::refuted(e.to_string()))?;
+    let written = job().map_err(|e| Fault { status: 1, ..e.into() })?;
     report.threads = plan.launch().shares().map(|shares| shares.workers() as usize);
     Ok(written)
 }
@@ -359,12 +358,12 @@ fn as_job(
 fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Result<RunReport, Fault> {
     let stated = &request.target;
     let profile = gpu.profile().ok_or_else(|| {
-        Fault::input(format!("{} is older than compute capability 8.0", gpu.name()))
+        Fault::input("old-gpu", format!("{} is older than compute capability 8.0", gpu.name()))
             .help("use --executor cpu")
     })?;
     let profile = stated.device_on(profile)?;
     let cache = request.cache.load()?;
-    let machine = Machine::of(gpu).map_err(|e| Fault::input(e.to_string()))?;
+    let machine = Machine::of(gpu)?;
     let hopper = profile.arch >= 90;
     let executors = match stated.executor {
         None | Some(Executor::Cpu) if hopper => {
@@ -394,10 +393,7 @@ fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Resul
         let plan = proof.plan()?;
         let seed = request.seed as u32;
         let options = RunOptions { seed, executor: Some(executor), ..RunOptions::default() };
-        let ran = run_gpu(&plan, options).map_err(|e| match e {
-            Error::Starved { .. } => Fault::refuted(e.to_string()),
-            other => Fault::input(other.to_string()),
-        })?;
+        let ran = run_gpu(&plan, options)?;
         let serial = variants.first().filter(|v| v.executor == "serial").map(|v| v.time_us);
         variants.push(VariantReport {
             executor: ran.executor.clone(),
@@ -421,7 +417,7 @@ fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Resul
             report = Some(best);
         }
     }
-    let mut report = report.ok_or_else(|| Fault::input("no executor was run"))?;
+    let mut report = report.ok_or_else(|| Fault::input("unsupported", "no executor was run"))?;
     report.verified = variants.iter().all(|v| v.verified);
     report.variants = variants;
     Ok(report)

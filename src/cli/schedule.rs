@@ -138,7 +138,7 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> Result<ProgramReport, Fault> {
     let program = parse(&source.text, &args.dims, &device)
         .map_err(|d| source.refused(&d))?
         .repeat(args.repeat.into())
-        .map_err(|e| Fault::input(e.to_string()))?;
+        .map_err(|e| Fault::from(cusync::programs::Error::from(e)))?;
     let streams = args.streams.map(usize::from);
     let schedule =
         plan(&program, &ScheduleOptions { streams, device: device.clone(), ..ScheduleOptions::default() });

@@ -45,11 +45,13 @@ pub(crate) fn usual() -> Option<PathBuf> {
 
 pub(crate) fn setup(args: SetupArgs, output: &Output) -> Result<SetupReport, Fault> {
     let stated = args.into.is_some();
-    let nowhere = || Fault::input("this user has no data folder").help("name one: `cusync setup --into DIR`");
+    let nowhere = || {
+        Fault::input("no-folder", "this user has no data folder").help("name one: `cusync setup --into DIR`")
+    };
     let folder = args.into.or_else(usual).ok_or_else(nowhere)?;
     let progress = Progress::start(output);
-    let installed =
-        install(&folder, || progress.say("downloading about 130 MB, once")).map_err(Fault::input)?;
+    let installed = install(&folder, || progress.say("downloading about 130 MB, once"))
+        .map_err(|why| Fault::input("setup", why))?;
     let shown = folder.display();
     let build = "cargo install cusync --force";
     Ok(SetupReport {

@@ -97,7 +97,7 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
     let target = &TargetArgs { file: file.unwrap_or_default(), plan }.resolve()?;
     let resolved = resolve(target)?;
     if let Some(why) = cannot_run(&resolved, target) {
-        return Err(Fault::input(format!("{why}, so there is nothing to predict"))
+        return Err(Fault::input("no-kernel", format!("{why}, so there is nothing to predict"))
             .help("`cusync check` and `cusync explain` judge it"));
     }
     let planned = executors(&target.device);

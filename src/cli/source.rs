@@ -4,9 +4,9 @@ use std::io::Read;
 use std::path::Path;
 
 use cusync_gen::diagnostic::Diagnostic;
-use cusync_gen::spec::MAX_SOURCE;
+use cusync_gen::spec::{MAX_SOURCE, nearest};
 
-use super::fault::{Fault, nearest};
+use super::fault::{Fault, Place};
 use super::print::colored_errors;
 
 /// A text and where it came from.
@@ -62,7 +62,9 @@ impl Language {
 
     fn unknown(&self, file: &str) -> Fault {
         let (word, ways) = (self.word, self.names().collect::<Vec<_>>().join(", "));
-        let fault = Fault::input(format!("no {word} `{file}`: neither a file nor one that ships"));
+        let fault =
+            Fault::input("not-found", format!("no {word} `{file}`: neither a file nor one that ships"))
+                .in_file(file);
         if self.other().text(file).is_some() {
             return fault.help(format!("`{file}` is a {}: {} takes it", self.other().word, self.other));
         }
@@ -79,11 +81,12 @@ impl Source {
         }
         let (word, most) = (language.word, language.most);
         let too_long = |length: u64| {
-            Fault::input(format!("{file} has {length} bytes or more: a {word} has at most {most}"))
-                .help(format!("is it a {word}?"))
+            let message = format!("{file} has {length} bytes or more: a {word} has at most {most}");
+            Fault::input("too-long", message).in_file(file).help(format!("is it a {word}?"))
         };
         let unreadable = |e: std::io::Error| {
-            Fault::input(format!("{file} cannot be read: {e}")).help(format!("a {word} is UTF-8 text"))
+            let message = format!("{file} cannot be read: {e}");
+            Fault::input("unreadable", message).in_file(file).help(format!("a {word} is UTF-8 text"))
         };
         let mut text = String::new();
         let origin = if file == "-" {
@@ -94,7 +97,8 @@ impl Source {
             let path = Path::new(file);
             match path.metadata() {
                 Ok(meta) if !meta.is_file() => {
-                    return Err(Fault::input(format!("{file} is not a file")).help("name a RON file"));
+                    let fault = Fault::input("unreadable", format!("{file} is not a file"));
+                    return Err(fault.in_file(file).help("name a RON file"));
                 }
                 Ok(meta) if meta.len() > most as u64 => return Err(too_long(meta.len())),
                 Ok(_) => text = std::fs::read_to_string(path).map_err(unreadable)?,
@@ -111,8 +115,25 @@ impl Source {
         Ok(Source { text, origin: origin.into() })
     }
 
-    /// What is wrong with the text, rendered with its place.
+    /// What is wrong with the text, with its place.
     pub(crate) fn refused(&self, diagnostic: &Diagnostic) -> Fault {
-        Fault::input(diagnostic.render(&self.text, &self.origin, colored_errors()))
+        let (line, column) = diagnostic.line_column(&self.text).unzip();
+        Fault {
+            code: diagnostic.code,
+            message: diagnostic.message.clone(),
+            help: (!diagnostic.help.is_empty()).then(|| diagnostic.help.join("\n")),
+            place: Box::new(Place {
+                file: Some(self.origin.clone()),
+                line,
+                column,
+                page: Some(self.render(diagnostic)),
+            }),
+            status: 2,
+        }
+    }
+
+    /// What is wrong with the text as a terminal shows it.
+    pub(crate) fn render(&self, diagnostic: &Diagnostic) -> String {
+        diagnostic.render(&self.text, &self.origin, colored_errors())
     }
 }

@@ -6,8 +6,9 @@ use clap::{Args, ValueEnum};
 use cusync::tune::{Cache, Store};
 use cusync_gen::check::Executor;
 use cusync_gen::device::{DEVICES, Profile};
+use cusync_gen::spec::nearest;
 
-use super::fault::{Fault, nearest};
+use super::fault::Fault;
 use super::files;
 use super::source::{SPECS, Source};
 
@@ -101,7 +102,7 @@ impl CacheArgs {
                 Err(_) => return Ok(Cache::default()),
             },
         };
-        store.load().map_err(|e| Fault::input(e.to_string()))
+        Ok(store.load()?)
     }
 }
 
@@ -132,7 +133,7 @@ fn without(whole: Profile, free_sms: u32) -> Result<Profile, Fault> {
     if free_sms >= whole.sms {
         let message =
             format!("{free_sms} SMs are to be left free of the {} that {} has", whole.sms, whole.name);
-        return Err(Fault::input(message).help("leave at least one to the plan"));
+        return Err(Fault::input("free-sms", message).help("leave at least one to the plan"));
     }
     Ok(Profile { sms: whole.sms - free_sms, ..whole })
 }
@@ -149,14 +150,14 @@ impl Target {
         if stated.arch > own.arch {
             let message =
                 format!("{} runs no kernels for {}, whose architecture is newer", own.name, stated.name);
-            return Err(Fault::input(message).help(help));
+            return Err(Fault::input("other-device", message).help(help));
         }
         if stated.sms > own.sms {
             let message = format!(
                 "{} has {} SMs, and a plan for {} counts on {}",
                 own.name, own.sms, stated.name, stated.sms
             );
-            return Err(Fault::input(message).help(help));
+            return Err(Fault::input("other-device", message).help(help));
         }
         Ok(stated.clone())
     }
@@ -187,13 +188,28 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Fault> {
     let names = || DEVICES.iter().map(|d| d.name.as_str());
     let near = nearest(name, names()).map(|n| format!("did you mean `{n}`? "));
     let all = names().collect::<Vec<_>>().join(", ");
-    Err(Fault::input(format!("no device profile `{name}`"))
-        .help(near.unwrap_or_default() + "profiles: " + &all + ", or a file that ends in .ron"))
+    Err(Fault::input("unknown-device", format!("no device profile `{name}`"))
+        .help(near.unwrap_or_default() + "profiles: " + &all + ", or a file that ends in .ron")
+        .help(
+            "`cusync calibrate -o mine.ron` measures a profile of the GPU at hand; then `--device mine.ron`",
+        ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_product_is_no_slip_and_every_profile_is_named() {
+        for (name, meant) in [("b200", None), ("rtx5090", None), ("rxt4090", Some("rtx4090"))] {
+            let fault = profile(name).expect_err("no profile");
+            let help = fault.help.expect("a way out");
+            let guess = help.split("did you mean `").nth(1).and_then(|rest| rest.split('`').next());
+            assert_eq!(guess, meant, "{help}");
+            assert!(help.contains("cusync calibrate"), "{help}");
+            assert!(DEVICES.iter().all(|device| help.contains(&device.name)), "{help}");
+        }
+    }
 
     #[test]
     fn a_plan_for_another_gpu_runs_where_its_kernels_and_workers_do() {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use cusync::device::{Device, kernels};
-use cusync::runtime::{ChainOverride, Overrides, plan_text};
+use cusync::runtime::{ChainOverride, Overrides, plan_source};
 use cusync::trace::{Timeline, TraceReport, events, page, simulated, simulated_run};
 use cusync_gen::check::Executor;
 use cusync_gen::device::Profile;
@@ -94,24 +94,23 @@ pub(crate) fn trace(args: TraceArgs, output: &Output) -> Result<TraceReport, Fau
 
 fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<TraceReport, Fault> {
     let progress = Progress::start(output);
-    let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string()).help("--simulate needs no GPU");
-    let gpu = Device::open(0).map_err(|e| fault(&e))?;
+    let fault = |e: cusync::runtime::Error| Fault::from(e).help("--simulate needs no GPU");
+    let gpu = Device::open(0).map_err(|e| fault(e.into()))?;
     let profile = gpu.profile().ok_or_else(|| {
-        Fault::input(format!("{} is older than compute capability 8.0", gpu.name()))
+        Fault::input("old-gpu", format!("{} is older than compute capability 8.0", gpu.name()))
             .help("use a Hopper GPU, or --simulate")
     })?;
     let profile = target.device_on(profile)?;
     let source = &target.source;
     let overrides = Overrides { dims: target.dims.clone(), decode, ..Overrides::default() };
-    let plan = plan_text(&source.text, &source.origin, &overrides, &profile, Executor::Fused);
-    let plan = plan.map_err(|e| Fault::input(e.to_string()))?;
+    let plan = plan_source(&source.text, &source.origin, &overrides, &profile, Executor::Fused);
+    let plan = plan.map_err(|d| source.refused(&d))?;
     progress.say(format!("tracing {} on {}", plan.graph().name, gpu.name()));
-    cusync::trace::trace(&plan, &profile, 0, SETS, seed as u32).map_err(|e| fault(&e))
+    cusync::trace::trace(&plan, &profile, 0, SETS, seed as u32).map_err(fault)
 }
 
 /// A session: of a decode kernel where one runs the plan, else of the items of a chain kernel. Without a GPU threads of this host take them.
 fn session(target: &Target, seed: u64, output: &Output) -> Result<TraceReport, Fault> {
-    let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string());
     let gpu = Device::open(0).ok().filter(|gpu| gpu.profile().is_some() && !kernels().is_empty());
     let profile = match gpu.as_ref().and_then(Device::profile) {
         Some(own) => target.device_on(own)?,
@@ -121,13 +120,13 @@ fn session(target: &Target, seed: u64, output: &Output) -> Result<TraceReport, F
     let chain = ChainOverride { kernel: Some(((128, 128), (1, 1))), mode: Hand::Drawn, splits: false };
     let planned = |chain, executor| {
         let overrides = Overrides { dims: target.dims.clone(), chain, ..Overrides::default() };
-        plan_text(&source.text, &source.origin, &overrides, &profile, executor)
+        plan_source(&source.text, &source.origin, &overrides, &profile, executor)
     };
     let plan = planned(None, Executor::Copilot).or_else(|_| planned(Some(chain), Executor::Fused));
-    let plan = plan.map_err(|e| fault(&e))?;
+    let plan = plan.map_err(|d| source.refused(&d))?;
     let on = gpu.as_ref().map_or("threads of this host", Device::name);
     Progress::start(output).say(format!("tracing a session of {} on {on}", plan.graph().name));
-    cusync::trace::trace_session(&plan, gpu.as_ref(), seed as u32).map_err(|e| fault(&e))
+    Ok(cusync::trace::trace_session(&plan, gpu.as_ref(), seed as u32)?)
 }
 
 /// Workers that threads of this host are.
@@ -140,12 +139,13 @@ fn predict(target: &Target) -> Result<TraceReport, Fault> {
     }
     if target.executor == Some(Executor::Library) {
         return Err(Fault::input(
+            "unsupported",
             "cuBLASLt's kernels have tiles that nobody else knows, so there is no timeline of them",
         )
         .help("`cusync simulate` has their times; --executor fused has a timeline"));
     }
     if let Some(why) = cannot_run(&resolve(target)?, target) {
-        return Err(Fault::input(format!("{why}, so there is nothing to predict"))
+        return Err(Fault::input("no-kernel", format!("{why}, so there is nothing to predict"))
             .help("`cusync check` and `cusync explain` judge it"));
     }
     let mut proofs = Vec::new();
@@ -171,13 +171,13 @@ fn predict(target: &Target) -> Result<TraceReport, Fault> {
 
 /// The model knows GPUs.
 pub(crate) fn unpredicted() -> Fault {
-    Fault::input("the model has no times of host threads")
+    Fault::input("unsupported", "the model has no times of host threads")
         .help("choose an executor of a GPU, or leave --executor out")
 }
 
 /// The predicted runs of choices for one pipeline; those of a library have no tiles to show.
 pub(crate) fn timeline(proofs: &[Proof]) -> Result<Timeline, Fault> {
-    let first = proofs.first().ok_or_else(|| Fault::input("there is nothing to predict"))?;
+    let first = proofs.first().ok_or_else(|| Fault::input("unsupported", "there is nothing to predict"))?;
     let mut timeline = simulated(first.candidate());
     let shown = proofs.iter().filter(|p| p.executor != Executor::Library);
     timeline.runs.extend(shown.map(|p| simulated_run(p.candidate(), p.executor)));

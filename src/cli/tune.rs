@@ -131,12 +131,12 @@ pub(crate) struct SpecReport {
 pub(crate) fn tune(args: TuneArgs, output: &Output) -> Result<TuneReport, Fault> {
     let store = match &args.cache {
         Some(file) => Store::at(file),
-        None => Store::usual().map_err(fault)?,
+        None => Store::usual()?,
     };
     let TuneArgs { file, plan, show, merge: files, candidates, edges, seed, .. } = args;
     match file {
         None if show => {
-            let cache = store.load().map_err(fault)?;
+            let cache = store.load()?;
             let entries = cache.entries().cloned().collect();
             Ok(TuneReport::Show(ShowReport { cache: shown(&store), entries }))
         }
@@ -144,7 +144,7 @@ pub(crate) fn tune(args: TuneArgs, output: &Output) -> Result<TuneReport, Fault>
         Some(file) => {
             let target = TargetArgs { file, plan }.resolve()?;
             if target.executor == Some(Executor::Cpu) {
-                let fault = Fault::input("the cpu executor is not tuned");
+                let fault = Fault::input("unsupported", "the cpu executor is not tuned");
                 return Err(fault.help("choose an executor of a GPU, or leave --executor out"));
             }
             let how =
@@ -152,11 +152,6 @@ pub(crate) fn tune(args: TuneArgs, output: &Output) -> Result<TuneReport, Fault>
             tune_spec(&target, &how, &store, &Progress::start(output)).map(|r| TuneReport::Spec(Box::new(r)))
         }
     }
-}
-
-/// A fault of the cache or of a measurement, for the command line.
-fn fault(error: tune::Error) -> Fault {
-    Fault::input(error.to_string())
 }
 
 fn shown(store: &Store) -> String {
@@ -167,10 +162,12 @@ fn merge(store: &Store, files: &[PathBuf]) -> Result<MergeReport, Fault> {
     // All are read before anything is changed.
     let read = |file: &PathBuf| {
         if !file.is_file() {
-            return Err(Fault::input(format!("{}: no such file", file.display()))
+            let fault = Fault::input("not-found", format!("{}: no such file", file.display()));
+            return Err(fault
+                .in_file(file.display().to_string())
                 .help("`--merge` takes a cache that `cusync tune` wrote"));
         }
-        Store::at(file).load().map_err(fault)
+        Ok(Store::at(file).load()?)
     };
     let caches = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let merge = |cache: &mut tune::Cache| {
@@ -181,7 +178,7 @@ fn merge(store: &Store, files: &[PathBuf]) -> Result<MergeReport, Fault> {
         let files = files.iter().zip(caches).map(one).collect();
         (files, cache.entries().count())
     };
-    let (files, entries) = store.update(merge).map_err(fault)?;
+    let (files, entries) = store.update(merge)?;
     Ok(MergeReport { cache: shown(store), files, entries })
 }
 
@@ -193,11 +190,11 @@ fn tune_spec(
 ) -> Result<SpecReport, Fault> {
     let resolved = resolve(target)?;
     if let Some((_, why)) = resolved.own_kernel() {
-        return Err(Fault::input(format!("{why}, so there is nothing to compare"))
+        return Err(Fault::input("no-kernel", format!("{why}, so there is nothing to compare"))
             .help("`cusync check` and `cusync explain` judge it"));
     }
     // A cache that cannot be read is an error before any time on a GPU is spent.
-    store.load().map_err(fault)?;
+    store.load()?;
     let gpu = gpu(target);
     let profile = gpu.as_ref().map_or(&target.device, |(_, profile)| profile);
     progress.say("predicting");
@@ -207,8 +204,8 @@ fn tune_spec(
         Err(_) => Confirmed::default(),
         Ok((device, _)) => {
             let told = &mut |name: &str| progress.say(format!("measuring {name}"));
-            tune::in_turn(&mut proposals, &resolved, device, how, told).map_err(|e| fault(e).help(DOCTOR))?;
-            tune::confirm(&proposals, device, how, told).map_err(|e| fault(e).help(DOCTOR))?
+            tune::in_turn(&mut proposals, &resolved, device, how, told).map_err(doctor)?;
+            tune::confirm(&proposals, device, how, told).map_err(doctor)?
         }
     };
     let measured = |t: &Tried| CandidateReport {
@@ -222,7 +219,7 @@ fn tune_spec(
     let mut plan = Origin::Predicted { refused: None };
     let mut kept = None;
     if let (Ok((device, _)), false) = (&gpu, found.tried.is_empty()) {
-        let machine = Machine::of(device).map_err(|e| Fault::input(e.to_string()))?;
+        let machine = Machine::of(device)?;
         let entries = found.entries(&resolved, &machine, target.executor, how.overlap);
         if let Some(entry) = entries.first() {
             plan = Origin::of(entry);
@@ -232,7 +229,7 @@ fn tune_spec(
                 cache.insert(entry);
             }
         };
-        store.update(keep).map_err(fault)?;
+        store.update(keep)?;
         kept = Some(shown(store));
     }
     let mut candidates: Vec<CandidateReport> = found.tried.iter().map(measured).collect();
@@ -240,7 +237,8 @@ fn tune_spec(
     candidates.extend(proposals.iter().filter(unmeasured).map(predicted));
     let best = found.tried.first().map(measured).or_else(|| proved(&proposals));
     let chosen = best.ok_or_else(|| {
-        Fault::refuted("no configuration is proved").help("`cusync check` shows the counterexample")
+        Fault::refuted("refuted", "no configuration is proved")
+            .help("`cusync check` shows the counterexample")
     })?;
     let first = tune::first_choice(&proposals).map(|p| &p.config);
     let first = found.tried.iter().find(|t| Some(&t.config) == first);
@@ -265,7 +263,10 @@ fn tune_spec(
     })
 }
 
-const DOCTOR: &str = "`cusync doctor` says what is missing";
+/// A measurement that failed.
+fn doctor(error: tune::Error) -> Fault {
+    Fault::from(error).help("`cusync doctor` says what is missing")
+}
 
 /// The GPU and its profile, or why nothing is measured. What is kept is for this GPU, so nothing is measured for another one.
 fn gpu(target: &Target) -> Result<(device::Device, cusync_gen::device::Profile), String> {

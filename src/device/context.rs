@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
-use super::error::{Error, Result, check};
+use super::error::{Error, INIT, Result, check};
 
 /// An opened GPU with its primary context. Clones share it; the last one releases it.
 #[derive(Clone, Debug)]
@@ -78,15 +78,21 @@ pub(super) fn installed(names: &[&str]) -> bool {
     names.iter().any(|name| unsafe { libloading::Library::new(*name) }.is_ok())
 }
 
-/// Loads and initialises the driver.
-fn init() -> Result<()> {
+/// Finds the driver's library.
+fn find() -> Result<()> {
     static PRESENT: LazyLock<bool> =
         LazyLock::new(|| installed(&["libcuda.so", "libcuda.so.1", "nvcuda.dll"]));
-    if !*PRESENT {
-        return Err(Error::NoDriver);
-    }
+    if *PRESENT { Ok(()) } else { Err(Error::NoDriver) }
+}
+
+/// Loads and initialises the driver.
+fn init() -> Result<()> {
+    find()?;
     // SAFETY: the library is there.
-    check("cuInit", unsafe { sys::cuInit(0) }).map_err(|e| Error::NoDevice(e.to_string()))
+    match unsafe { sys::cuInit(0) } {
+        sys::CUresult::CUDA_ERROR_NO_DEVICE => Err(Error::NoDevice("the driver shows none".into())),
+        result => check(INIT, result),
+    }
 }
 
 /// GPUs that the driver shows.
@@ -100,9 +106,9 @@ pub fn gpu_count() -> Result<u32> {
 
 /// The newest CUDA version that the driver supports, as (major, minor).
 pub fn driver_version() -> Result<(u32, u32)> {
-    init()?;
+    find()?;
     let mut version = 0;
-    // SAFETY: initialised; `version` outlives the call.
+    // SAFETY: the library is there, and tells its version before it is initialised; `version` outlives the call.
     check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut version) })?;
     let version = u32::try_from(version).unwrap_or(0);
     Ok((version / 1000, version % 1000 / 10))

@@ -23,7 +23,7 @@ pub enum Error {
     )]
     NoDevice(String),
     /// A driver call failed.
-    #[error("{call} failed: {name} ({code}){}", hint(*code))]
+    #[error("{call} failed: {name} ({code}){}", hint(call, *code))]
     Driver {
         /// The driver function.
         call: &'static str,
@@ -41,7 +41,7 @@ pub enum Error {
     #[error("{0}: the kernel library refused an argument (a size, an alignment or a missing pointer)")]
     BadArgument(String),
     /// A CUDA runtime error inside the kernel library.
-    #[error("{call} failed in the CUDA runtime with error {code}{}", hint(*code))]
+    #[error("{call} failed in the CUDA runtime with error {code}{}", hint(call, *code))]
     Runtime {
         /// The C function and what it was for.
         call: String,
@@ -87,17 +87,31 @@ pub enum Error {
 }
 
 /// A way out for the codes that users meet; driver and runtime share these numbers.
-fn hint(code: u32) -> &'static str {
+fn hint(call: &str, code: u32) -> &'static str {
     match code {
         2 => "\n  help: out of device memory: use a smaller size, or end other users of this GPU",
-        35 | 803 => "\n  help: the driver is older than CUDA 13.0 (580): update it",
+        35 => "\n  help: the driver is older than CUDA 13.0 (580): update it",
         100 | 101 => "\n  help: no such GPU: check CUDA_VISIBLE_DEVICES",
         209 => "\n  help: no kernel image for this GPU: build with CUSYNC_ARCHS naming its architecture",
         700 => "\n  help: a kernel left its memory: run under compute-sanitizer and report this",
         715 | 719 => "\n  help: a kernel trapped; the context is lost, start a new process",
+        802 => "\n  help: the system is not ready: see `nvidia-smi`; HGX machines need nvidia-fabricmanager",
+        803 => {
+            "\n  help: libcuda and the kernel module are of different versions, as after an update: restart the machine, or the container with the host's libcuda"
+        }
+        804 => {
+            "\n  help: this GPU takes no CUDA compatibility package: remove its libcuda from LD_LIBRARY_PATH"
+        }
+        999 => "\n  help: the kernel log (`dmesg`) may say why; if it goes on, restart the machine",
+        _ if call == INIT => {
+            "\n  help: see `nvidia-smi` and the kernel log (`dmesg`); the cpu executor needs no GPU"
+        }
         _ => "",
     }
 }
+
+/// The call that starts the driver.
+pub(super) const INIT: &str = "cuInit";
 
 /// Turns a driver result into ours.
 pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {

@@ -18,7 +18,7 @@ pub(crate) struct Sequences<'a> {
 
 /// A page to which a run appends while another sequence has it, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shared {
+pub(crate) struct SharedPage {
     pub(crate) sequence: usize,
     pub(crate) other: usize,
     pub(crate) page: i32,
@@ -63,7 +63,7 @@ impl<'a> Sequences<'a> {
     }
 
     /// The first page to which a run appends a token of one sequence while it is another's. What a proof rests on: there is none.
-    pub(crate) fn shared(&self) -> Option<Shared> {
+    pub(crate) fn shared(&self) -> Option<SharedPage> {
         let good = || (0..self.count).filter_map(|sequence| Some((sequence, self.pages(sequence).ok()?)));
         good().find_map(|(sequence, (pages, read))| {
             pages.iter().enumerate().skip(read).find_map(|(at, page)| {
@@ -71,7 +71,7 @@ impl<'a> Sequences<'a> {
                     has.iter().enumerate().any(|(i, p)| p == page && (other, i) != (sequence, at))
                 };
                 let (other, _) = good().find(|(other, (has, _))| again(*other, has))?;
-                Some(Shared { sequence, other, page: *page })
+                Some(SharedPage { sequence, other, page: *page })
             })
         })
     }
@@ -128,14 +128,14 @@ mod tests {
         assert_eq!(shared([0, 64, 70, 3], [0, 8, 1, 2, 1, 3, 4, 8]), None);
         // Sequence 2 appends to it.
         let found = shared([0, 64, 63, 3], [0, 8, 1, 2, 1, 3, 4, 8]);
-        assert_eq!(found, Some(Shared { sequence: 2, other: 1, page: 1 }));
+        assert_eq!(found, Some(SharedPage { sequence: 2, other: 1, page: 1 }));
         // Nobody reads page 8 yet, and a sequence that is left out has no page.
         assert_eq!(shared([0, -1, 63, 3], [0, 8, 1, 2, 1, 3, 4, 8]), None);
         // A sequence that has a page twice.
         let found = shared([0, 64, 64, 64], [0, 8, 1, 2, 3, 3, 4, 5]);
-        assert_eq!(found, Some(Shared { sequence: 2, other: 2, page: 3 }));
+        assert_eq!(found, Some(SharedPage { sequence: 2, other: 2, page: 3 }));
         // Two that append to one page.
         let found = shared([5, 64, 70, 3], [4, 8, 1, 2, 1, 3, 4, 8]);
-        assert_eq!(found, Some(Shared { sequence: 0, other: 3, page: 4 }));
+        assert_eq!(found, Some(SharedPage { sequence: 0, other: 3, page: 4 }));
     }
 }

@@ -37,7 +37,7 @@ use super::options::Overlap;
 use super::pipeline::{Kernels, Pipeline, Shared, StageKernels, Work};
 use crate::device::{GraphExec, LaunchAttributes, Stream};
 use crate::ffi;
-use crate::inputs::sequences::{Sequences, Shared, named};
+use crate::inputs::sequences::{Sequences, SharedPage, named};
 
 /// Runs captured into a CUDA graph. Holds a share of all the memory that it uses.
 #[derive(Debug)]
@@ -222,8 +222,8 @@ impl Pipeline {
         if !self.options.check_pages || !self.plan.graph().stages.iter().any(paged) {
             return Ok(());
         }
-        match self.judge_sequences(set, Sequences::shared)? {
-            Some((stage, Shared { sequence, other, page })) => {
+        match self.judge_sequences(set, |sequences| sequences.shared())? {
+            Some((stage, SharedPage { sequence, other, page })) => {
                 Err(Error::SharedPage { stage, sequence, other, page })
             }
             None => Ok(()),

@@ -38,7 +38,7 @@ pub use error::{Error, Result, executor_name};
 pub use execute::Captured;
 pub use options::{Options, Overlap};
 pub use pipeline::{Integers, Pipeline, Tensor};
-pub use plan::{ChainOverride, Overrides, SHIPPED, plan_text, resolve_text, shipped};
+pub use plan::{ChainOverride, Overrides, SHIPPED, plan_source, plan_text, resolve_text, shipped};
 pub use run::{RunOptions, RunReport, run_gpu};
 pub use sets::InputSets;
 pub use stats::{Summary, percentile};

@@ -4,7 +4,7 @@ use cusync_gen::check::{Executor, Plan};
 pub use cusync_gen::choose::ChainOverride;
 use cusync_gen::choose::{self, space};
 use cusync_gen::device::Profile;
-use cusync_gen::diagnostic::{Span, Spanned};
+use cusync_gen::diagnostic::{Diagnostic, Span, Spanned};
 use cusync_gen::graph::{Element, Resolved, StatedTile};
 use cusync_gen::sync::Policy;
 
@@ -75,21 +75,41 @@ pub fn plan_text(
     device: &Profile,
     executor: Executor,
 ) -> Result<Plan> {
-    let refused = |d: cusync_gen::diagnostic::Diagnostic| Error::Refused(d.render(source, origin, false));
-    let resolved = resolve_text(source, origin, overrides)?;
+    let plan = plan_source(source, origin, overrides, device, executor);
+    plan.map_err(|d| Error::Refused(d.render(source, origin, false)))
+}
+
+/// [`plan_text`] whose refusals are data.
+///
+/// # Errors
+/// The first fault, with its place in `source`.
+pub fn plan_source(
+    source: &str,
+    origin: &str,
+    overrides: &Overrides,
+    device: &Profile,
+    executor: Executor,
+) -> std::result::Result<Plan, Diagnostic> {
+    let resolved = resolve_source(source, origin, overrides)?;
     let candidate = match overrides.chain.filter(|_| executor == Executor::Fused) {
         _ if overrides.decode && executor == Executor::Fused => choose::decode(&resolved, device),
         Some(asked) => choose::chain(&resolved, device, asked),
         None => choose::candidate(&resolved, device, executor),
     };
-    candidate.and_then(|candidate| choose::prove(&resolved, candidate)).map_err(refused)
+    candidate.and_then(|candidate| choose::prove(&resolved, candidate))
 }
 
 /// Parses and resolves, with the statements that overrides make: all that a choice starts from. Refusals come as rendered text.
 pub fn resolve_text(source: &str, origin: &str, overrides: &Overrides) -> Result<Resolved> {
-    let refused = |d: cusync_gen::diagnostic::Diagnostic| Error::Refused(d.render(source, origin, false));
-    let spec = cusync_gen::spec::parse(source, origin).map_err(refused)?;
-    let mut resolved = spec.resolve(&overrides.dims).map_err(refused)?;
+    resolve_source(source, origin, overrides).map_err(|d| Error::Refused(d.render(source, origin, false)))
+}
+
+fn resolve_source(
+    source: &str,
+    origin: &str,
+    overrides: &Overrides,
+) -> std::result::Result<Resolved, Diagnostic> {
+    let mut resolved = cusync_gen::spec::parse(source, origin)?.resolve(&overrides.dims)?;
     apply(&mut resolved, overrides);
     Ok(resolved)
 }

@@ -99,7 +99,8 @@ struct Document {
 /// Why a text is not a cache.
 #[derive(Debug, PartialEq)]
 pub(super) enum Fault {
-    Corrupt(String),
+    /// What is wrong, and its line and column where it has one.
+    Corrupt(String, Option<(usize, usize)>),
     Version(u64),
 }
 
@@ -139,27 +140,28 @@ impl Cache {
 
     /// Reads a file's text.
     pub(super) fn parse(text: &str) -> Result<Cache, Fault> {
-        let corrupt = |e: serde_json::Error| Fault::Corrupt(e.to_string());
+        let corrupt = |e: serde_json::Error| Fault::Corrupt(e.to_string(), Some((e.line(), e.column())));
+        let wrong = |why: String| Err(Fault::Corrupt(why, None));
         // The version first: the rest of another version's file means nothing here.
         let value: serde_json::Value = serde_json::from_str(text).map_err(corrupt)?;
         if value.get("format").and_then(|f| f.as_str()) != Some(FORMAT) {
-            return Err(Fault::Corrupt(format!("there is no `\"format\": \"{FORMAT}\"` in it")));
+            return wrong(format!("there is no `\"format\": \"{FORMAT}\"` in it"));
         }
         match value.get("version").and_then(serde_json::Value::as_u64) {
             Some(VERSION) => {}
             Some(other) => return Err(Fault::Version(other)),
-            None => return Err(Fault::Corrupt("there is no `\"version\"` in it".into())),
+            None => return wrong("there is no `\"version\"` in it".into()),
         }
         // From the text again: faults then have lines.
         let document: Document = serde_json::from_str(text).map_err(corrupt)?;
         let mut cache = Cache::default();
         for entry in document.entries {
             if let Some(fault) = entry.fault() {
-                return Err(Fault::Corrupt(fault));
+                return wrong(fault);
             }
             let place = entry.key.sort_text();
             if let Some(twice) = cache.entries.insert(place, entry) {
-                return Err(Fault::Corrupt(format!("two entries of one key, of {}", twice.pipeline)));
+                return wrong(format!("two entries of one key, of {}", twice.pipeline));
             }
         }
         Ok(cache)
@@ -240,7 +242,7 @@ pub(super) mod tests {
     fn what_is_not_a_cache_is_refused_with_the_place() {
         let good = of(&[entry(8, EARLY, 41.0)]).text().expect("plain values");
         let corrupt = |text: &str| match Cache::parse(text) {
-            Err(Fault::Corrupt(why)) => why,
+            Err(Fault::Corrupt(why, _)) => why,
             other => panic!("{other:?} of {text}"),
         };
         assert!(corrupt(&good[..good.len() / 2]).contains("line"));

@@ -31,6 +31,8 @@ pub enum Error {
         path: PathBuf,
         /// The first fault, with its line.
         why: String,
+        /// That line and the column, from 1, where it has one.
+        place: Option<(usize, usize)>,
     },
     /// The file is of another version of this program.
     #[error(

@@ -49,13 +49,15 @@ impl Store {
     pub fn load(&self) -> Result<Cache> {
         let mut bytes = Vec::new();
         let text = match File::open(&self.path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes)) {
-            Ok(_) if bytes.len() as u64 > MOST => return Err(self.corrupt("it has more than 64 MiB".into())),
-            Ok(_) => String::from_utf8(bytes).map_err(|e| self.corrupt(e.to_string()))?,
+            Ok(_) if bytes.len() as u64 > MOST => {
+                return Err(self.corrupt("it has more than 64 MiB".into(), None));
+            }
+            Ok(_) => String::from_utf8(bytes).map_err(|e| self.corrupt(e.to_string(), None))?,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Cache::default()),
             Err(e) => return Err(self.fault(e)),
         };
         Cache::parse(&text).map_err(|fault| match fault {
-            Fault::Corrupt(why) => self.corrupt(why),
+            Fault::Corrupt(why, place) => self.corrupt(why, place),
             Fault::Version(found) => Error::Version { path: self.path.clone(), found },
         })
     }
@@ -102,8 +104,8 @@ impl Store {
         Error::File { path: self.path.clone(), why }
     }
 
-    fn corrupt(&self, why: String) -> Error {
-        Error::Corrupt { path: self.path.clone(), why }
+    fn corrupt(&self, why: String, place: Option<(usize, usize)>) -> Error {
+        Error::Corrupt { path: self.path.clone(), why, place }
     }
 }
 

@@ -35,7 +35,12 @@ fn output_that_is_lost_is_an_error() {
         let output = cusync(args).stdout(full).stderr(Stdio::piped()).output().expect("the binary starts");
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
-        assert!(error.starts_with("error: the output cannot be written: "), "{args:?}: {error}");
+        let wrong = "the output cannot be written: ";
+        let error = match args.contains(&"--json") {
+            true => serde_json::from_str::<serde_json::Value>(&error).expect("JSON")["message"].to_string(),
+            false => error.replacen("error: ", "\"", 1),
+        };
+        assert!(error.starts_with(&format!("\"{wrong}")), "{args:?}: {error}");
     }
 }
 

@@ -187,17 +187,6 @@ fn names_are_listed_shown_and_guessed() {
 }
 
 #[test]
-fn errors_are_json_where_answers_would_be() {
-    for args in [&["check", "nothing", "--json"][..], &["check", "gpt3_mlp", "--dim", "Q=1", "--json"]] {
-        let output = cusync(args);
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
-        let error: Value = serde_json::from_slice(&output.stderr).expect("JSON");
-        assert!(error["error"].as_str().is_some_and(|e| !e.contains('\u{1b}')), "{error}");
-        assert_eq!(error["status"], 2);
-    }
-}
-
-#[test]
 fn tables_fit_and_diagnostics_are_coloured_where_that_is_wished() {
     let narrow = command(&["explain", "llama65_mlp"]).env("COLUMNS", "72").output().expect("it starts");
     let text = String::from_utf8_lossy(&narrow.stdout);

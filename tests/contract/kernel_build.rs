@@ -20,6 +20,7 @@ fn script() -> PathBuf {
 /// beside it, it ends as compilers do on a full disk.
 const NVCC: &str = r#"#!/bin/sh
 here=$(dirname "$0")
+[ "$1" = --version ] && { echo "Cuda compilation tools, release 13.0, V13.0.88"; exit 0; }
 while [ $# -gt 0 ]; do
   case "$1" in -MF) deps=$2; shift;; -o) out=$2; shift;; -c) source=$2; shift;; esac
   shift
@@ -189,6 +190,68 @@ fn a_full_disk_ends_a_build_at_once_and_says_what_to_do() {
         .expect("writable");
     let text = refusal(&place.build(2, false));
     assert!(text.contains("suite.fatbin cannot be written") && text.contains("free space"), "{text}");
+}
+
+/// What `cusync doctor` says of the toolchain with these variables.
+fn doctor(variables: &[(&str, &Path)]) -> (bool, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cusync"));
+    for name in ["NVCC", "CUDA_HOME", "CUTLASS_DIR"] {
+        command.env_remove(name);
+    }
+    let output = command.args(["doctor", "--json"]).envs(variables.iter().copied()).output();
+    let report: serde_json::Value =
+        serde_json::from_slice(&output.expect("the binary starts").stdout).expect("JSON");
+    let findings = report["findings"].as_array().expect("a list").iter();
+    let toolchain = findings.clone().find(|f| f["what"] == "toolchain").expect("it is judged");
+    let text = |field: &str| toolchain[field].as_str().unwrap_or_default().to_owned();
+    (toolchain["ok"] == true, text("detail"), text("fix"))
+}
+
+#[test]
+fn a_compiler_that_cannot_build_the_kernels_is_told_by_doctor_and_by_the_build() {
+    let place = Place::new("judged");
+    let nvcc = place.0.join("cuda/bin/nvcc");
+    let (home, cutlass) = (place.0.join("cuda"), place.0.join("cutlass"));
+    let usual: [(&str, &Path); 2] = [("CUDA_HOME", &home), ("CUTLASS_DIR", &cutlass)];
+    let says = |release: &str| format!("#!/bin/sh\necho 'Cuda compilation tools, release {release}'\n");
+    let cases = [
+        (says("11.8, V11.8.89"), &["CUDA 11.8", "need 13.0 or newer"][..]),
+        (says("12.9, V12.9.86"), &["CUDA 12.9", "need 13.0 or newer"]),
+        (says("soon"), &["names no release"]),
+        (
+            "#!/bin/sh\necho 'nvcc: no libnvvm' >&2\nexit 3\n".into(),
+            &["does not run", "exit status: 3", "no libnvvm"],
+        ),
+        ("no program".into(), &["does not run"]),
+    ];
+    for (text, words) in &cases {
+        std::fs::write(&nvcc, text).expect("writable");
+        let nowhere = place.0.join("nowhere");
+        let by_name: [(&str, &Path); 3] =
+            [("NVCC", &nvcc), ("CUDA_HOME", &nowhere), ("CUTLASS_DIR", &cutlass)];
+        for variables in [&usual[..], &by_name] {
+            let (ok, detail, fix) = doctor(variables);
+            assert!(!ok && words.iter().all(|word| detail.contains(word)), "{text}: {detail}");
+            assert!(detail.contains(&nvcc.display().to_string()), "{detail}");
+            assert!(fix.contains("CUDA_HOME") && fix.contains("13.0"), "{fix}");
+        }
+        let output = place.build(1, false);
+        built(&output);
+        let told = String::from_utf8_lossy(&output.stdout);
+        let warning =
+            told.lines().find(|line| line.starts_with("cargo:warning")).unwrap_or_else(|| panic!("{told}"));
+        assert!(words.iter().all(|word| warning.contains(word)), "{warning}");
+        assert!(warning.contains("without kernels") && told.contains("CUSYNC_BUILT_ARCHS=\n"), "{told}");
+    }
+    std::fs::write(&nvcc, says("13.2, V13.2.7")).expect("writable");
+    let (ok, detail, _) = doctor(&usual);
+    assert!(ok && detail.contains("13.2, V13.2.7"), "{detail}");
+    // The rest of the toolchain is judged as well.
+    std::fs::remove_file(home.join("lib64/libcudart_static.a")).expect("there");
+    let (ok, detail, _) = doctor(&usual);
+    assert!(!ok && detail.contains("no libcudart_static.a"), "{detail}");
+    let (ok, detail, _) = doctor(&[usual[0], ("CUTLASS_DIR", &home)]);
+    assert!(!ok && detail.contains("no CUTLASS"), "{detail}");
 }
 
 #[test]

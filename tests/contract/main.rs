@@ -1,5 +1,6 @@
 //! What others rely on: the command, files, packages, documents and builds.
 
+mod broken_driver;
 mod cli_against;
 mod cli_contract;
 mod cli_output;
@@ -8,6 +9,7 @@ mod cmake_package;
 mod documents;
 mod first_hour;
 mod gpu_absent;
+mod json_errors;
 mod kernel_build;
 mod kernels_compiled;
 mod packages;

@@ -1,6 +1,8 @@
 //! Repository tasks: `cargo xtask setup | run | test | bundle | render | dist`.
 
 mod bundle;
+#[path = "../../build/compiler.rs"]
+mod compiler;
 mod dist;
 #[path = "../../build/prebuilt.rs"]
 mod prebuilt;

@@ -4,19 +4,21 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::Outcome;
 use crate::toolchain::install;
+use crate::{Outcome, compiler};
 
 /// Whether an NVIDIA driver is loaded, without asking the driver.
 pub(crate) fn has_gpu() -> bool {
     Path::new("/dev/nvidiactl").exists()
 }
 
-/// Installs the pinned toolchain into `.toolchain/`; does nothing when that was done for the same list, or when another one is
-/// stated.
+/// Installs the pinned toolchain into `.toolchain/`; does nothing when that was done for the same list, or when another one that
+/// builds can take is stated.
 pub(crate) fn setup(root: &Path) -> Outcome {
-    if std::env::var_os("CUDA_HOME").is_some() && std::env::var_os("CUTLASS_DIR").is_some() {
-        return Ok(());
+    let stated = compiler::stated();
+    if ["CUDA_HOME", "CUTLASS_DIR"].iter().all(|name| stated.contains(name)) {
+        let why = |why| format!("{why}: {}", compiler::way_out(root));
+        return compiler::find(root).map(drop).map_err(why);
     }
     let told = || eprintln!("setting up .toolchain (about 130 MB to download, once)");
     if !install(&root.join(".toolchain"), told)? {

@@ -203,7 +203,9 @@ impl Profile {
             Some((field, fault)) => {
                 let begin = text.find(&format!("{field}:")).unwrap_or(0);
                 let message = format!("`{field}` {fault}");
-                Err(Diagnostic::new("bad-profile", message).at(Span::new(begin, begin + field.len()), "here"))
+                Err(Diagnostic::new("bad-profile", message)
+                    .at(Span::new(begin, begin + field.len()), "here")
+                    .help("`cusync calibrate` measures the numbers of a GPU; codegen/profiles has those of others"))
             }
         }
     }
@@ -216,12 +218,12 @@ impl Profile {
     }
 
     /// The first field that no device has so, and what is wrong with it.
-    fn fault(&self) -> Option<(&'static str, String)> {
+    fn fault(&self) -> Option<(String, String)> {
         if self.arch != 80 && self.arch != 90 {
-            return Some(("arch", format!("is {}; kernels are built for 80 and 90", self.arch)));
+            return Some(("arch".into(), format!("is {}; kernels are built for 80 and 90", self.arch)));
         }
         if self.sms == 0 || self.sms > 4096 {
-            return Some(("sms", format!("is {}; it has to be between 1 and 4096", self.sms)));
+            return Some(("sms".into(), format!("is {}; it has to be between 1 and 4096", self.sms)));
         }
         let c = &self.fused;
         let windows = || c.windows.iter();
@@ -236,6 +238,7 @@ impl Profile {
         let positive_rates = rates().map(|r| ("rate", r.rate));
         let positive = [
             ("kept", c.attention.kept),
+            ("sm_gbs", c.rows.sm_gbs),
             ("tflops", self.tflops),
             ("sm_tflops", self.sm_tflops),
             ("read_tbs", self.read_tbs),
@@ -248,65 +251,44 @@ impl Profile {
         ];
         let library = self.library.iter();
         let library = library.flat_map(|l| [("sm_tflops", l.sm_tflops), ("read_tbs", l.read_tbs)]);
-        let none = |(_, value): &(&str, f64)| !(value.is_finite() && *value > 0.0);
+        let none = |(_, value): &(&str, f64)| !(SLOWEST..).contains(value);
         if let Some((field, value)) = positive.into_iter().chain(positive_rates).chain(library).find(none) {
-            return Some((field, format!("is {value}; it has to be more than 0")));
+            return Some((field.into(), format!("is {value}; it has to be more than 0, {SLOWEST} or more")));
         }
-        let times = [
-            ("boundary_us", self.boundary_us),
-            ("handoff_us", self.handoff_us),
-            ("post_us", self.post_us),
-            ("launch_us", self.launch_us),
-            ("tile_us", self.tile_us),
-            ("load_latency_us", self.load_latency_us),
-            ("wait_us", self.wait_us),
-            ("look_us", self.look_us),
-            ("unhidden", self.unhidden),
-            ("launch_us", self.decode.launch_us),
-            ("stage_us", self.decode.stage_us),
-            ("attend_us", self.decode.attend_us),
-            ("launch_us", self.library.map_or(0.0, |l| l.launch_us)),
-            ("unhidden", c.unhidden),
-            ("launch_us", c.launch_us),
-            ("fill_us", c.fill_us),
-            ("gelu_us", c.gelu_us),
-            ("gate_us", c.gate_us),
-            ("residual_us", c.residual_us),
-            ("rotate_us", c.attention.rotate_us),
-            ("append_us", c.attention.append_us),
-            ("post_us", c.post_us),
-            ("handoff_us", c.handoff_us),
-            ("slab_write_us", c.slab_write_us),
-            ("slab_read_us", c.slab_read_us),
-            ("alone_tflops", c.alone_tflops),
-            ("read_tbs", c.read_tbs),
-        ];
-        let alone = c.alone.iter().flat_map(|a| {
-            [("norm_us", a.norm_us), ("launch_us", a.launch_us), ("tile_us", a.tile_us), ("round", a.round)]
-        });
-        let l2 = [&self.l2, &c.l2].into_iter().flat_map(|l2| {
-            [("tbs", l2.tbs), ("keeps_mb", l2.keeps_mb), ("drawn", l2.drawn), ("ragged_ps", l2.ragged_ps)]
-        });
-        let epilogues = rates().flat_map(|r| {
-            let beside = [("gate_us", r.gate_us), ("first_us", r.first_us), ("slabs", r.slabs)];
-            [("epilogue_us", r.epilogue_us)].into_iter().chain(beside)
-        });
-        let of_windows = windows().flat_map(|w| {
-            let slabs = [("slab_write_us", w.slab_write_us), ("slab_read_us", w.slab_read_us)];
-            [("launch_us", w.launch_us), ("fill_us", w.fill_us), ("post_us", w.post_us)]
-                .into_iter()
-                .chain(slabs)
-        });
-        let negative = |(_, value): &(&str, f64)| !(value.is_finite() && *value >= 0.0);
-        let found = times
-            .into_iter()
-            .chain(epilogues)
-            .chain(alone)
-            .chain(of_windows)
-            .chain(l2)
-            .chain(self.programs.times())
-            .find(negative);
-        found.map(|(field, value)| (field, format!("is {value}; it cannot be negative")))
+        ron::from_str(&self.to_ron()).ok().and_then(|value| out_of_range("", &value))
+    }
+}
+
+/// The smallest rate.
+const SLOWEST: f64 = 1e-3;
+
+/// The smallest number that is not 0.
+const SMALLEST: f64 = 1e-9;
+
+/// The largest number of a profile: all products and sums of times and rates stay far from infinity.
+const LARGEST: f64 = 1e6;
+
+/// The first number that is negative, no number, or too small or large, and its field.
+fn out_of_range(field: &str, value: &ron::Value) -> Option<(String, String)> {
+    use ron::Value;
+    match value {
+        Value::Number(number) => {
+            let number = number.into_f64();
+            let why = match number {
+                _ if number == 0.0 || (SMALLEST..=LARGEST).contains(&number) => return None,
+                _ if number < 0.0 => "it cannot be negative".to_owned(),
+                _ => format!("it has to be 0, or a number from {SMALLEST} to {LARGEST}"),
+            };
+            Some((field.to_owned(), format!("is {number}; {why}")))
+        }
+        Value::Map(map) => map.iter().find_map(|(key, value)| match key {
+            Value::String(name) => out_of_range(name, value),
+            _ => out_of_range(field, value),
+        }),
+        Value::Seq(list) => list.iter().find_map(|value| out_of_range(field, value)),
+        Value::Option(Some(value)) => out_of_range(field, value),
+        Value::Option(None) | Value::Bool(_) | Value::Char(_) | Value::String(_) => None,
+        Value::Bytes(_) | Value::Unit => None,
     }
 }
 

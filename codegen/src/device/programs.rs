@@ -48,28 +48,3 @@ pub struct ProgramCost {
     /// What a wait that is already satisfied costs a CTA.
     pub tile_wait_us: f64,
 }
-
-impl ProgramCost {
-    /// The times, each with its name.
-    pub(super) fn times(&self) -> [(&'static str, f64); 17] {
-        [
-            ("launch_us", self.launch_us),
-            ("record_us", self.record_us),
-            ("wait_us", self.wait_us),
-            ("stream_edge_us", self.stream_edge_us),
-            ("event_edge_us", self.event_edge_us),
-            ("graph_launch_us", self.graph_launch_us),
-            ("graph_edge_us", self.graph_edge_us),
-            ("graph_branch_us", self.graph_branch_us),
-            ("programmatic_edge_us", self.programmatic_edge_us),
-            ("programmatic_fork_us", self.programmatic_fork_us),
-            ("programmatic_join_us", self.programmatic_join_us),
-            ("graph_root_us", self.graph_root_us),
-            ("graph_end_us", self.graph_end_us),
-            ("interference", self.interference),
-            ("prologue_edge_us", self.prologue_edge_us),
-            ("tile_handoff_us", self.tile_handoff_us),
-            ("tile_wait_us", self.tile_wait_us),
-        ]
-    }
-}

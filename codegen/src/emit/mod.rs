@@ -47,13 +47,15 @@ fn render(template: &'static str, plan: &Plan, command: &str) -> String {
     };
     // In a comment of one line.
     let printable = |c: char| if c.is_control() { ' ' } else { c };
-    let context = minijinja::context! {
-        stamp => format!("{:016x}", fnv1a(numbers.to_string().as_bytes())),
-        version => env!("CARGO_PKG_VERSION"),
-        command => command.chars().map(printable).collect::<String>(),
-        plan => minijinja::value::Serde(&numbers),
-    };
-    template::render(template, context)
+    template::render(
+        template,
+        &tera::context! {
+            stamp => &format!("{:016x}", fnv1a(numbers.to_string().as_bytes())),
+            version => env!("CARGO_PKG_VERSION"),
+            command => &command.chars().map(printable).collect::<String>(),
+            plan => &numbers,
+        },
+    )
 }
 
 /// FNV-1a, 64 bits: names the inputs of a rendered file, no protection against intent.

@@ -1,32 +1,34 @@
-//! The embedded templates. Jinja's own delimiters are pairs of braces, which C++ and Rust are full of, so the files
-//! under `templates/` write `<$ value $>`, `<% statement %>` and `<# comment #>`.
+//! The embedded templates. Tera's own delimiters are pairs of braces, which C++ and Rust are full of, so the files under
+//! `templates/` write `<$ value $>`, `<% statement %>` and `<# comment #>`: tera 2 lets them be chosen, two bytes each.
 
 use std::sync::LazyLock;
 
-use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error, UndefinedBehavior, Value};
+use tera::{Context, Delimiters, Tera, TeraResult};
 
-const HEADER: &str = include_str!("../../templates/header.h.jinja");
-const HANDLE: &str = include_str!("../../templates/handle.rs.jinja");
+const TEMPLATES: [(&str, &str); 2] = [
+    ("header", include_str!("../../templates/header.h.tera")),
+    ("handle", include_str!("../../templates/handle.rs.tera")),
+];
 
-fn environment() -> Result<Environment<'static>, Error> {
-    let mut templates = Environment::new();
-    let mut syntax = SyntaxConfig::builder();
-    syntax.block_delimiters("<%", "%>").variable_delimiters("<$", "$>").comment_delimiters("<#", "#>");
-    templates.set_syntax(syntax.keep_trailing_newline(true).build()?);
-    templates.set_undefined_behavior(UndefinedBehavior::Strict);
-    templates.add_template("header", HEADER)?;
-    templates.add_template("handle", HANDLE)?;
+fn parsed() -> TeraResult<Tera> {
+    let mut templates = Tera::new();
+    templates.set_delimiters(Delimiters {
+        block_start: "<%".into(),
+        block_end: "%>".into(),
+        variable_start: "<$".into(),
+        variable_end: "$>".into(),
+        comment_start: "<#".into(),
+        comment_end: "#>".into(),
+    })?;
+    templates.add_raw_templates(TEMPLATES)?;
     Ok(templates)
 }
 
-/// Renders an embedded template.
-pub(super) fn render(name: &'static str, context: Value) -> String {
-    static TEMPLATES: LazyLock<Result<Environment<'static>, Error>> = LazyLock::new(environment);
-    let templates = TEMPLATES.as_ref().map_err(|error| error.to_string());
-    let rendered = templates.and_then(|templates| {
-        templates.get_template(name).and_then(|t| t.render(context)).map_err(|error| format!("{error:#}"))
-    });
+/// Renders an embedded template. A value that the context lacks is an error, which the tests of this module meet.
+pub(super) fn render(name: &'static str, context: &Context) -> String {
+    static PARSED: LazyLock<TeraResult<Tera>> = LazyLock::new(parsed);
+    let rendered = PARSED.as_ref().map_err(ToString::to_string);
+    let rendered = rendered.and_then(|tera| tera.render(name, context).map_err(|error| error.to_string()));
     // The text is part of the program: a fault in it fails every test of this module.
     rendered.unwrap_or_else(|error| unreachable!("template {name}: {error}"))
 }
@@ -38,9 +40,15 @@ mod tests {
     #[test]
     fn delimiters_do_not_collide_with_braces() {
         let text = "a{{1, 2}, {<$ x $>}}; {% {# <% if x == 3 %>three<% endif %><# unseen #> }} %} $(y)";
-        let rendered = environment()
-            .and_then(|templates| templates.render_str(text, minijinja::context! { x => 3 }))
+        let rendered = parsed()
+            .and_then(|templates| templates.render_str(text, &tera::context! { x => &3 }, false))
             .expect("renders");
         assert_eq!(rendered, "a{{1, 2}, {3}}; {% {# three }} %} $(y)");
+    }
+
+    #[test]
+    fn a_value_that_is_not_there_is_an_error() {
+        let rendered = parsed().and_then(|t| t.render_str("<$ x.y $>", &tera::context! { x => &3 }, false));
+        assert!(rendered.is_err(), "{rendered:?}");
     }
 }

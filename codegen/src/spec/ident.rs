@@ -196,19 +196,36 @@ fn usable(name: &str) -> Option<String> {
         .find(|name| fault(name).is_none())
 }
 
-/// The candidate that is nearest to a misspelt word, if one is near.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Of a word of one or two letters nothing is left to recognise after a change of one: only its case may differ.
-    let limit = word.chars().count() / 3;
-    candidates
-        .into_iter()
-        .map(|candidate| {
-            let distance = edit_distance(&word.to_lowercase(), &candidate.to_lowercase());
-            (distance, candidate)
-        })
-        .filter(|(distance, _)| *distance <= limit)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+/// The candidate that is nearest to a misspelt word, if one is near: its letters are, and its numbers are the same, for another
+/// number is another thing.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let near = candidates.into_iter().filter_map(|c| Some((distance(word, c)?, c)));
+    near.min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
+}
+
+/// Letters that a misspelt word has wrong; `None` where it is another word, or has another number in it.
+fn distance(word: &str, candidate: &str) -> Option<usize> {
+    if word.len() > MAX_NAME {
+        return None;
+    }
+    let (word, candidate) = (word.to_lowercase(), candidate.to_lowercase());
+    let runs = |text: &str| -> Vec<String> {
+        let chars: Vec<char> = text.chars().collect();
+        chars
+            .chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit())
+            .map(|run| run.iter().collect())
+            .collect()
+    };
+    let (words, candidates) = (runs(&word), runs(&candidate));
+    if words.len() != candidates.len() {
+        return None;
+    }
+    let wrong = words.iter().zip(&candidates).map(|(a, b)| {
+        // Of one or two letters nothing is left to recognise after a change of one: only their case may differ.
+        let limit = if a.starts_with(|c: char| c.is_ascii_digit()) { 0 } else { a.chars().count() / 3 };
+        Some(strsim::osa_distance(a, b)).filter(|distance| *distance <= limit)
+    });
+    wrong.sum()
 }
 
 /// Adds "did you mean" or, when nothing is near, the list of what there is.
@@ -221,26 +238,6 @@ pub(crate) fn suggest(diagnostic: Diagnostic, word: &str, candidates: &[&str]) -
             diagnostic.help(format!("there are {}", list.join(", ")))
         }
     }
-}
-
-/// Levenshtein distance with transpositions of neighbours, over at most 64 characters.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().take(MAX_NAME).collect();
-    let b: Vec<char> = b.chars().take(MAX_NAME).collect();
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let change = usize::from(a[i - 1] != b[j - 1]);
-            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + change);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]
@@ -267,5 +264,17 @@ mod tests {
         assert_eq!(nearest("polcy", ["policy", "wait"]), Some("policy"));
         assert_eq!(nearest("dwon", ["up", "down"]), Some("down"));
         assert_eq!(nearest("zebra", ["up", "down"]), None);
+        let shipped = ["gpt3_mlp", "llama65_mlp", "diamond"];
+        assert_eq!(nearest("gtp3_mlp", shipped), Some("gpt3_mlp"));
+        assert_eq!(nearest("diamnd", shipped), Some("diamond"));
+        assert_eq!(nearest("attention", shipped), None);
+        let devices = ["h200", "h100", "a100", "l40s", "rtx4090"];
+        assert_eq!(nearest("H200", devices), Some("h200"));
+        assert_eq!(nearest("rxt4090", devices), Some("rtx4090"));
+        for other in
+            ["b200", "b100", "h20", "h800", "a10", "a30", "l40", "l4", "rtx4080", "rtx5090", "gpt4_mlp", ""]
+        {
+            assert_eq!(nearest(other, devices.into_iter().chain(shipped)), None, "{other} is another one");
+        }
     }
 }

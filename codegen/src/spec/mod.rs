@@ -24,6 +24,7 @@ pub mod ron_text;
 mod source;
 
 pub(crate) use expr::{Affine, Call, Expr, ExprKind, Meaning};
+pub use ident::nearest;
 pub(crate) use ident::suggest;
 pub(crate) use source::Text;
 

@@ -2,5 +2,6 @@
 
 mod bad_specs;
 mod config;
+mod profiles;
 mod spec;
 mod spec_fuzz;

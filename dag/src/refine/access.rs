@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::program::{Access, AccessMode, LaunchConfig};
+use crate::program::{Access, AccessMode, LaunchConfig, is_duration};
 
 /// Most CTAs of a kernel whose tiles are told apart.
 pub const MAX_TILES: u64 = 1 << 11;
@@ -61,8 +61,8 @@ impl Tiles {
         if self.bytes.len() != accesses.len() {
             return Some("not one entry for each access");
         }
-        if !(self.spread_us.is_finite() && self.spread_us >= 0.0) {
-            return Some("a spread that is negative or not finite");
+        if !is_duration(self.spread_us) {
+            return Some("a spread that is negative, not finite or longer than an hour");
         }
         let whole = |(tile, access): (&TileBytes, &Access)| {
             let mut parts: Vec<_> = (0..launch.ctas() as u32).map(|cta| tile.of(access, cta)).collect();

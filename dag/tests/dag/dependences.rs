@@ -122,7 +122,9 @@ fn bad_nodes_are_refused_with_their_names() {
         "`late` accesses bytes 8..17 of `x`, which has 16 bytes: state a range inside it that is not empty"
     );
     assert!(matches!(refuse(kernel("none", 1.0, access(8..8))), DagError::Range { .. }));
-    assert!(matches!(refuse(kernel("nan", f64::NAN, access(0..8))), DagError::Duration { .. }));
+    for us in [f64::NAN, f64::INFINITY, -1.0, 1e308, 3.7e9] {
+        assert!(matches!(refuse(kernel("nan", us, access(0..8))), DagError::Duration { .. }), "{us}");
+    }
     let elsewhere = vec![Access { buffer: cusync_dag::BufferId(1), bytes: 0..1, mode: AccessMode::Read }];
     assert!(matches!(refuse(kernel("elsewhere", 1.0, elsewhere)), DagError::NoBuffer { .. }));
 }

@@ -1,6 +1,6 @@
 //! Programs out of files: what is read, and what is refused with place and way out.
 
-use cusync_dag::{AccessMode, Direction, NodeWork, TileBytes, Tiles, parse};
+use cusync_dag::{AccessMode, Direction, NodeWork, ScheduleOptions, TileBytes, Tiles, parse, schedule};
 use cusync_gen::device::DEVICES;
 
 /// A file around nodes.
@@ -81,6 +81,12 @@ fn every_fault_has_its_place_and_a_way_out() {
         (r#"Kernal(name: "k")"#, "unknown-variant", "Kernal"),
         (r#"Kernel(name: "k", us: -1.0)"#, "number-range", "-1.0"),
         (r#"Kernel(name: "k", us: inf)"#, "number-range", "inf"),
+        (r#"Kernel(name: "k", us: NaN)"#, "number-range", "NaN"),
+        (r#"Kernel(name: "k", us: 1e308)"#, "number-range", "1e308"),
+        (r#"ToDevice(name: "in", writes: "x", us: 1e308)"#, "number-range", "1e308"),
+        (r#"Kernel(name: "k", reads: "x", tiles: Tiles(spread_us: 1e308))"#, "number-range", "1e308"),
+        (r#"Kernel(name: "k", traffic: 9223372036854775807)"#, "number-range", "9223"),
+        (r#"Kernel(name: "k", grid: (1, 65536))"#, "number-range", "65536"),
         (r#"Kernel(name: "k", us: "long")"#, "wrong-type", "\"long\""),
         (r#"Kernel(name: "k", grid: 0)"#, "number-range", "0"),
         (r#"Kernel(name: "k", grid: (1, 2, 3, 4))"#, "wrong-type", "(1, 2"),
@@ -136,6 +142,17 @@ fn every_fault_has_its_place_and_a_way_out() {
     let unknown =
         parse(&file("Kernel(name: \"k\")"), &[("Q".into(), 1)], &DEVICES[0]).expect_err("no such dim");
     assert_eq!(unknown.code, "unknown-dim");
+}
+
+#[test]
+fn the_longest_durations_add_up_to_a_time() {
+    let kernels: Vec<String> = (0..200)
+        .map(|i| format!("Kernel(name: \"k{i}\", updates: \"x\", us: 3.6e9, traffic: {})", 1u64 << 50))
+        .collect();
+    let text = file(&kernels.join(", "));
+    let program = parse(&text, &[], &DEVICES[0]).expect("an hour each");
+    let us = schedule(&program, &ScheduleOptions::default()).predicted_us();
+    assert!((200.0 * 3.6e9..201.0 * 3.6e9).contains(&us), "{us}");
 }
 
 #[test]

@@ -71,7 +71,20 @@ fn copies_and_zones_are_recorded() {
     assert_eq!(pairs(&code), [(0, 1)]);
     assert_eq!(code.program().priority(NodeId(1)), 3);
     let nothing = code.launch("nothing", LaunchConfig::linear(0, 64), 2.0, &[]);
-    assert_eq!(nothing, Err(DagError::EmptyLaunch { node: "nothing".into() }));
+    assert_eq!(
+        nothing.expect_err("no CTA").to_string(),
+        "`nothing` launches nothing: grid and block are at least 1"
+    );
+    for (grid, block) in [
+        ([1, 65536, 1], [32, 1, 1]),
+        ([u32::MAX; 3], [32, 1, 1]),
+        ([1; 3], [1025, 1, 1]),
+        ([1; 3], [u32::MAX; 3]),
+    ] {
+        let config = LaunchConfig { grid, block, shared_bytes: 0 };
+        let many = code.launch("many", config, 2.0, &[]);
+        assert!(matches!(many, Err(DagError::Launch { .. })), "{grid:?} {block:?}: {many:?}");
+    }
 }
 
 /// y = f(x), z = g(y), recorded with two words each.

@@ -54,7 +54,7 @@ use self::tile::{Scratch, Stop};
 use self::work::Rota;
 use crate::device::host_policy::{HostEdge, HostOrder};
 use crate::inputs::Inputs;
-use crate::inputs::sequences::{Sequences, Shared, named};
+use crate::inputs::sequences::{Sequences, SharedPage, named};
 
 /// How workers are assigned to stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -372,7 +372,7 @@ impl CpuPipeline {
                 continue;
             };
             let stage = stage.name.clone();
-            if let Some(Shared { sequence, other, page }) = sequences.shared() {
+            if let Some(SharedPage { sequence, other, page }) = sequences.shared() {
                 return Err(CpuError::SharedPage { stage, sequence, other, page });
             }
             if let Some((sequence, fault)) = named(&sequences.left_out()) {

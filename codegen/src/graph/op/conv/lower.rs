@@ -15,12 +15,11 @@ pub(in crate::graph::op) fn lower(spec: &ConvSpec, stated: &Stated<'_>) -> Resul
         [r, s, filter_channels, features],
         [out_images, p, q, out_channels],
     ) = (stated.axes(input)?, stated.axes(filter)?, stated.axes(&stated.stage.out)?);
-    let fault = |code, message: String, at: Span, label: String, also: (Span, String), help: &str| {
-        Err(Diagnostic::new(code, message).at(at, label).also(also.0, also.1).help(help))
+    let fault = |message: String, at: Span, label: String, also: (Span, String), help: &str| {
+        Err(Diagnostic::new("shape-mismatch", message).at(at, label).also(also.0, also.1).help(help))
     };
     if filter_channels != channels {
         return fault(
-            "shape-mismatch",
             format!(
                 "the filter of `{}` has {filter_channels} input channels, its images {channels}",
                 stated.stage.name.value
@@ -33,7 +32,6 @@ pub(in crate::graph::op) fn lower(spec: &ConvSpec, stated: &Stated<'_>) -> Resul
     }
     if (out_images, out_channels) != (images, features) {
         return fault(
-            "shape-mismatch",
             format!(
                 "the output of `{}` must have {images} images of {features} channels",
                 stated.stage.name.value
