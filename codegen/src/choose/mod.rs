@@ -9,7 +9,7 @@
 //!
 //! let h200 = Profile::named("h200").expect("it ships");
 //! let chain = gemm_chain("chain", 8, &[1024, 1024, 1024]);
-//! let (best, _) = choose::usual_executor(&chain, h200);
+//! let best = choose::usual_executor(&chain, h200);
 //! let plan = choose::plan(&chain, h200, best)?;
 //! let serial = choose::plan(&chain, h200, Executor::Serial)?;
 //! let us = |plan: &cusync_gen::check::Plan| plan.predicted().map(|times| times.synchronised_us);
@@ -23,6 +23,7 @@ pub mod comparison;
 mod config;
 mod decode;
 mod in_turn;
+mod obstacles;
 mod search;
 pub mod space;
 
@@ -30,11 +31,13 @@ pub use chain::{ChainOverride, chain};
 pub use config::{ChainConfig, Config, EdgeConfig, Kernels, StageConfig};
 pub use decode::decode;
 pub use in_turn::in_turn;
+pub use obstacles::{fallback, obstacle, obstacles, one_by_one, usual_executor};
 
 use crate::check::{Candidate, Choice, Executor, How, Plan, Prediction, StartGuarantee, check};
-use crate::device::{ChainKernel, Profile};
+use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Resolved, StageId};
+use crate::obstacle::Obstacle;
 use crate::sync::{Order, Policy, WaitAt};
 
 /// Chooses and proves.
@@ -54,51 +57,27 @@ pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnost
     check(candidate).map_err(|refutation| refutation.to_diagnostic(resolved, &dependences))
 }
 
-/// The executor that a pipeline is planned for where none is asked for: the device's usual one or, where that has no kernel for
-/// a stage, `fused`, `serial` or `cpu`, with the reason.
-pub fn usual_executor(resolved: &Resolved, device: &Profile) -> (Executor, Option<String>) {
-    let usual = if device.arch >= 90 { Executor::Programmatic } else { Executor::Streams };
-    let Some((_, why)) = resolved.without_kernel(device, usual) else { return (usual, None) };
-    let chains = || ChainKernel::running(resolved.operations()).next().is_some();
-    let fused = device.arch == 90
-        && resolved.without_kernel(device, Executor::Fused).is_none()
-        && (chains() || decode(resolved, device).is_ok());
-    let other = if fused {
-        Executor::Fused
-    } else if resolved.without_kernel(device, Executor::Serial).is_none() {
-        Executor::Serial
-    } else {
-        Executor::Cpu
-    };
-    (other, Some(format!("{why}: planned for the {} executor", other.name())))
-}
-
 /// Chooses, without proving: what [`plan`] would judge.
 ///
 /// # Errors
 /// No kernel runs a stage on the device, none has a stated tile, or a stated table does not fit its grid.
 pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> Result<Candidate, Diagnostic> {
-    let missing = resolved.without_kernel(device, executor);
-    if let (Some((stage, why)), true) = (&missing, executor != Executor::Cpu) {
-        let message = format!("the {} executor cannot run {why}", executor.name());
-        let (usual, _) = usual_executor(resolved, device);
-        return Err(Diagnostic::new("no-kernel", message)
-            .at(resolved.stages[stage.0].name.span, "no kernel of it runs this stage")
-            .help(format!("the {0} executor runs it: leave --executor out, or choose {0}", usual.name())));
+    let refused = |why: Obstacle| why.to_diagnostic(resolved, executor, usual_executor(resolved, device));
+    if let Some(why) = obstacles::unplanned(resolved, device, executor) {
+        return Err(refused(why));
     }
-    let own_kernels = |e| resolved.without_kernel(device, e).is_none();
     let how = match executor.how() {
         None if executor == Executor::Copilot => return decode(resolved, device),
         None => return fused(resolved, device),
-        Some(how @ (How::Serial | How::Library)) if !own_kernels(Executor::Streams) => {
+        Some(how @ (How::Serial | How::Library)) if !resolved.own_kernels(device) => {
             return in_turn(resolved, device, how, |_| ChainOverride::default());
         }
         Some(how) => how,
     };
-    let found = search::search(resolved, device, how)?;
+    let found = search::search(resolved, device, how).map_err(refused)?;
     let mut best = found.best;
     // Where no kernel exists, or one that only its owner knows, nothing has a time on the device.
-    if missing.is_some() || resolved.own_kernel().is_some() {
+    if !resolved.own_kernels(device) || resolved.own_kernel().is_some() {
         best.predicted = None;
         best.choices = explain(resolved, &best, &search::Alternatives::default());
     } else {
@@ -123,10 +102,6 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
             better
         }
         (Ok(few), Err(_)) => few,
-        // Where no chain kernel has all operations, what a decode kernel lacks is the answer, unless stages have chain kernels apart.
-        (Err(few), Err(_)) if ChainKernel::running(resolved.operations()).next().is_none() => {
-            return Err(if resolved.stages.iter().all(|s| s.op.in_chain()) { apart(resolved) } else { few });
-        }
         (Err(_), many) => many?,
     };
     // A serial chain has its own tiles and kernels; where one is missing, there is none to compare with.
@@ -134,21 +109,6 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
     best.predicted =
         serial.zip(us(&best)).map(|(p, us)| Prediction { serial_us: p.serial_us, synchronised_us: us });
     Ok(best)
-}
-
-/// The error for stages that each have a chain kernel, but none that runs all of them.
-fn apart(resolved: &Resolved) -> Diagnostic {
-    let together = |count: usize| {
-        let operations = resolved.stages[..count].iter().filter_map(|stage| stage.op.operation()).collect();
-        ChainKernel::running(operations).next().is_some()
-    };
-    let count = (1..resolved.stages.len()).take_while(|count| together(*count)).last().unwrap_or(0);
-    let stage = &resolved.stages[count];
-    let (kind, name) = (stage.op.name(), &stage.name.value);
-    Diagnostic::new("no-kernel", format!("the fused executor does not run the {kind} stage `{name}` in this pipeline"))
-        .at(stage.name.span, "no chain kernel runs it beside the stages before it")
-        .note("convolutions and pools have chain kernels apart from those of GEMMs and normalisations; a GEMM is a Conv2d of 1 x 1 taps over images of 1 x 1 pixels, too")
-        .help("run it with `--executor serial`, which launches a chain kernel a stage")
 }
 
 /// One decision a line, with its reason.

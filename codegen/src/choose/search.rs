@@ -1,11 +1,11 @@
 //! The search behind the automatic choice.
 
-use super::chain::without_fit;
 use super::space::{GROUPS, POLICIES, SEARCHED, TileShape, special_policy, uniform_tiles};
 use crate::check::{Candidate, EdgeChoice, How, Prediction};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Graph, OperandKind, Resolved, StageId};
+use crate::obstacle::Obstacle;
 use crate::simulate::{TileCost, Waiting, ctas_per_sm, least_us, predict, simulate_kernels};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -43,7 +43,7 @@ const WORTH_OVERLAP_OF_ONE_WAVE: f64 = 1.10;
 
 /// The best candidate for a way to start kernels; for one that overlaps them on a GPU, the best serial chain where overlap gains
 /// nothing.
-pub(super) fn search(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Diagnostic> {
+pub(super) fn search(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Obstacle> {
     let mut found = search_tiles(resolved, device, how)?;
     let overlaps = found.best.launch.on_gpu() && how.overlaps();
     let stated = resolved.edges.iter().any(|e| e.policy.is_some() || e.wait_at.is_some());
@@ -68,7 +68,7 @@ pub(super) fn search(resolved: &Resolved, device: &Profile, how: How) -> Result<
     Ok(Found { best, alternatives })
 }
 
-fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Diagnostic> {
+fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Obstacle> {
     let mut tiles: Vec<Vec<(String, f64)>> = Vec::new();
     let mut kept: Vec<Vec<TileShape>> = Vec::new();
     let candidates: Vec<Vec<TileShape>> = (0..resolved.stages.len())
@@ -83,7 +83,7 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
             match resolved.graph(&tried) {
                 Ok(graph) => timed.push((stage_us(&graph, device, StageId(i)), shape)),
                 // One shape among several may be refused, such as by a stated table; a single one explains itself.
-                Err(refused) if shapes.len() == 1 => return Err(refused),
+                Err(refused) if shapes.len() == 1 => return Err(refused.into()),
                 Err(_) => {}
             }
         }
@@ -98,7 +98,7 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
     for combination in combinations {
         let graph = match resolved.graph(&combination) {
             Ok(graph) => graph,
-            Err(refused) if only => return Err(refused),
+            Err(refused) if only => return Err(refused.into()),
             Err(_) => continue,
         };
         let mut c = Candidate::new(graph, device.clone(), how);
@@ -113,10 +113,11 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
         }
     }
     let Some((_, mut best, others)) = best else {
-        return Err(resolved.graph(&first).err().unwrap_or_else(|| {
+        let none = || {
             Diagnostic::new("no-tiles", "no combination of tiles fits the stated tables")
                 .help("state the tiles that the tables were written for")
-        }));
+        };
+        return Err(resolved.graph(&first).err().unwrap_or_else(none).into());
     };
     best.predicted = Some(predict(&best));
     Ok(Found { best, alternatives: Alternatives { tiles, ..others } })
@@ -128,15 +129,26 @@ fn fitting(
     id: StageId,
     device: &Profile,
     how: How,
-) -> Result<Vec<TileShape>, Diagnostic> {
+) -> Result<Vec<TileShape>, Obstacle> {
     let (mut tiles, stage) = (resolved.kernel_candidates(id, device)?, &resolved.stages[id.0]);
-    let unfit = |tile: &TileShape| stage.op.tiled(*tile).unfit(*tile).filter(|_| how != How::Host);
-    match tiles.iter().map(unfit).collect::<Option<Vec<_>>>() {
-        Some(whys) => Err(without_fit(stage, how.executor(), whys[0])),
-        None => {
-            tiles.retain(|tile| unfit(tile).is_none());
-            Ok(tiles)
-        }
+    if how == How::Host {
+        return Ok(tiles);
+    }
+    if let Some(unfit) = stage.op.unfit_in(&tiles) {
+        return Err(unfit.of_stage(&stage.name.value));
+    }
+    tiles.retain(|tile| stage.op.tiled(*tile).unfit(*tile).is_none());
+    Ok(tiles)
+}
+
+/// What keeps kernels of the stages' own, or host threads, from running a pipeline in any of their tiles.
+pub(super) fn unfit(resolved: &Resolved, device: &Profile, how: How) -> Option<Obstacle> {
+    let tiles = |stage| fitting(resolved, StageId(stage), device, how).map(|tiles| tiles[0]);
+    match (0..resolved.stages.len()).map(tiles).collect::<Result<Vec<TileShape>, Obstacle>>() {
+        Err(unfit) => Some(unfit),
+        // Tables may be stated for other tiles than the first.
+        Ok(first) if resolved.graph(&first).is_err() => search_tiles(resolved, device, how).err(),
+        Ok(_) => None,
     }
 }
 

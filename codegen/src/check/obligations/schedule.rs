@@ -5,10 +5,7 @@ use crate::check::{Candidate, How, Obligation, Refutation, StageLaunch, Subject}
 use crate::device::ChainKernel;
 use crate::graph::{Partition, Stage, StageId};
 use crate::schedule::decode::COLUMN_TILE;
-use crate::schedule::{Hand, Item, MAX_STAGES, Part, Schedule, may_share, units};
-
-/// Incoming, and outgoing, edges of one of them (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
-const MAX_EDGES: usize = 4;
+use crate::schedule::{Hand, Item, MAX_EDGES, MAX_STAGES, Part, Schedule, may_share, units};
 
 /// The fault without which nothing else about the schedule can be evaluated.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
@@ -77,7 +74,7 @@ impl View<'_> {
                     "is {kind}; no chain kernel of {rows} x {cols} CTAs a worker runs it beside the stages before"
                 )
             } else if let Some(why) = stage.op.unfit(stage.mma_tile) {
-                why.into()
+                why.reason
             } else if let Some(first) = other {
                 let (a, b) = (stage.mma_tile, first.mma_tile);
                 let first = &first.name;
