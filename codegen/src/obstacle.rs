@@ -19,7 +19,7 @@ pub struct Obstacle {
     /// A way out, beside another executor.
     pub help: Option<String>,
     /// The error of the statement that is in the way.
-    statement: Option<Box<Diagnostic>>,
+    pub(crate) statement: Option<Box<Diagnostic>>,
 }
 
 impl Obstacle {
@@ -45,12 +45,18 @@ impl Obstacle {
 
     /// The one of several that comes nearest to its limit, the first of equals.
     pub(crate) fn nearest(all: impl IntoIterator<Item = Obstacle>) -> Option<Obstacle> {
-        let excess = |o: &Obstacle| o.numbers.map_or(f64::INFINITY, |(have, limit)| have as f64 / limit as f64);
+        let excess =
+            |o: &Obstacle| o.numbers.map_or(f64::INFINITY, |(have, limit)| have as f64 / limit as f64);
         all.into_iter().min_by(|a, b| excess(a).total_cmp(&excess(b)))
     }
 
     /// The error for whoever asked for `executor`; `other` runs the pipeline.
-    pub(crate) fn to_diagnostic(&self, resolved: &Resolved, executor: Executor, other: Executor) -> Diagnostic {
+    pub(crate) fn to_diagnostic(
+        &self,
+        resolved: &Resolved,
+        executor: Executor,
+        other: Executor,
+    ) -> Diagnostic {
         if let Some(statement) = &self.statement {
             return (**statement).clone();
         }

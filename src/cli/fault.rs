@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::report::ObstacleReport;
+
 /// A refusal, ready to print: what is wrong and the way out.
 #[derive(Debug, Serialize)]
 pub(crate) struct Fault {
@@ -10,6 +12,9 @@ pub(crate) struct Fault {
     pub(crate) message: String,
     /// What to do, where the message does not say it.
     pub(crate) help: Option<String>,
+    /// What keeps executors from running a pipeline, where that is the fault.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) obstacles: Vec<ObstacleReport>,
     /// Exit status: 2 for bad input or a missing part of the machine, 1 for a refuted spec or a wrong result.
     pub(crate) status: u8,
 }
@@ -17,18 +22,23 @@ pub(crate) struct Fault {
 impl Fault {
     /// Bad input or a missing part of the machine.
     pub(crate) fn input(message: impl Into<String>) -> Self {
-        Fault { message: message.into(), help: None, status: 2 }
+        Fault { message: message.into(), help: None, obstacles: Vec::new(), status: 2 }
     }
 
     /// A result that is wrong or refuted.
     pub(crate) fn refuted(message: impl Into<String>) -> Self {
-        Fault { message: message.into(), help: None, status: 1 }
+        Fault { status: 1, ..Fault::input(message) }
     }
 
     /// Adds a way out.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
+    }
+
+    /// Adds what keeps executors from running the pipeline.
+    pub(crate) fn obstacles(self, obstacles: Vec<ObstacleReport>) -> Self {
+        Fault { obstacles, ..self }
     }
 }
 

@@ -4,12 +4,13 @@ use cusync::runtime::Overlap;
 use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions, predicted, predicted_us};
 use cusync_gen::check::{Candidate, Choice, Executor, Obligation, Plan, Report, check, judge};
 use cusync_gen::choose;
+use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::{Dependence, Resolved};
 use cusync_gen::spec;
 
 use super::fault::Fault;
 use super::print::colored_errors;
-use super::report::{ObligationReport, PredictionReport};
+use super::report::{ObligationReport, ObstacleReport, PredictionReport, obstacles};
 use super::target::Target;
 
 /// The pipeline of a target at its dims.
@@ -19,13 +20,21 @@ pub(crate) fn resolve(target: &Target) -> Result<Resolved, Fault> {
     parsed.map_err(|d| source.refused(&d))
 }
 
-/// Why the device does not run a spec by itself, if it does not.
-pub(crate) fn cannot_run(resolved: &Resolved, target: &Target) -> Option<String> {
-    let why = match choose::usual_executor(resolved, &target.device) {
-        (Executor::Cpu, why) => why,
-        _ => resolved.own_kernel().map(|(_, why)| why),
-    };
-    why.map(|why| format!("cannot run on {}: {why}", target.device.name))
+/// The pipeline of a target that its device runs by itself.
+///
+/// # Errors
+/// No executor runs it, with the note that other commands give.
+pub(crate) fn resolve_runnable(target: &Target) -> Result<Resolved, Fault> {
+    let resolved = resolve(target)?;
+    let Some((_, note)) = choose::fallback(&resolved, &target.device) else { return Ok(resolved) };
+    Err(Fault::input(format!("{note}, so there is nothing to predict"))
+        .help("`cusync check` and `cusync explain` judge it")
+        .obstacles(obstacles(&resolved, &target.device)))
+}
+
+/// A spec that is refused an executor, with what keeps the others from running it.
+pub(crate) fn refused(target: &Target, resolved: &Resolved, diagnostic: &Diagnostic) -> Fault {
+    target.source.refused(diagnostic).obstacles(obstacles(resolved, &target.device))
 }
 
 /// A judged candidate.
@@ -37,8 +46,10 @@ pub(crate) struct Proof {
     pub(crate) executor: Executor,
     /// Whether it is the best predicted of all that the device runs, and not what was asked for.
     automatic: bool,
-    /// Why the device does not run it.
+    /// Why the device does not run it by any executor.
     pub(crate) note: Option<String>,
+    /// What keeps executors from running it.
+    pub(crate) obstacles: Vec<ObstacleReport>,
     /// One for each of [`Obligation::ALL`], in that order.
     pub(crate) obligations: Vec<ObligationReport>,
     /// Refutations as they are shown to a person, pointing into the spec.
@@ -46,23 +57,17 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// Judges a spec for an executor, or for the best predicted of all that can run on the device: `cpu` where a stage has no
-    /// kernel there, and kernels launched one by one where one of them is the user's own.
+    /// Judges a spec for an executor, or for the best predicted of all that can run on the device; where none can, for what
+    /// [`choose::fallback`] says.
     pub(crate) fn of(target: &Target, executor: Option<Executor>) -> Result<Proof, Fault> {
         let resolved = resolve(target)?;
         let device = &target.device;
-        let stated = match executor {
-            None if choose::usual_executor(&resolved, device).0 == Executor::Cpu => Some(Executor::Cpu),
-            None if resolved.own_kernel().is_some() => Some(own_kernels(target)),
-            stated => stated,
-        };
-        let candidate = match stated {
-            Some(executor) => choose::candidate(&resolved, device, executor),
-            None => predicted(&resolved, device, None),
-        };
-        let candidate = candidate.map_err(|d| target.source.refused(&d))?;
+        let fallback = choose::fallback(&resolved, device);
+        let stated = executor.or(fallback.as_ref().map(|(executor, _)| *executor));
+        let candidate = predicted(&resolved, device, stated);
+        let candidate = candidate.map_err(|d| refused(target, &resolved, &d))?;
         let proof = Proof::judged(target, resolved, candidate, stated);
-        Ok(Proof { automatic: stated.is_none(), ..proof })
+        Ok(Proof { automatic: stated.is_none(), note: fallback.map(|(_, note)| note), ..proof })
     }
 
     /// Judges a spec for an executor as a cache of tuned plans has it, or as is predicted where it does not; and which of
@@ -75,7 +80,7 @@ impl Proof {
         let resolved = resolve(target)?;
         let key = Key::of(&resolved, machine, Some(executor), Overlap::Plain);
         let found = answer(&resolved, &target.device, Some(executor), cache.get(&key));
-        let found = found.map_err(|d| target.source.refused(&d))?;
+        let found = found.map_err(|d| refused(target, &resolved, &d))?;
         Ok((Proof::judged(target, resolved, found.candidate, Some(executor)), found.origin))
     }
 
@@ -103,8 +108,18 @@ impl Proof {
             })
             .collect();
         let executor = asked.unwrap_or_else(|| candidate.launch.executor());
-        let note = cannot_run(&resolved, target);
-        Proof { resolved, candidate, report, executor, automatic: false, note, obligations, refutations }
+        let obstacles = obstacles(&resolved, &target.device);
+        Proof {
+            resolved,
+            candidate,
+            report,
+            executor,
+            automatic: false,
+            note: None,
+            obstacles,
+            obligations,
+            refutations,
+        }
     }
 
     /// Whether every obligation holds.
@@ -123,12 +138,18 @@ impl Proof {
         decisions(&self.resolved, &self.candidate, self.executor)
     }
 
-    /// The predicted times, where a GPU runs it and the model knows what every stage costs.
+    /// The predicted times, where it is proved, a GPU runs it and the model knows what every stage costs.
     pub(crate) fn predicted(&self) -> Option<PredictionReport> {
-        if self.executor == Executor::Cpu {
-            return None;
-        }
-        if self.note.is_some() {
+        let unpriced = match self.executor {
+            Executor::Cpu => true,
+            Executor::Library => self.candidate.device.library.is_none(),
+            Executor::Serial
+            | Executor::Streams
+            | Executor::Programmatic
+            | Executor::Fused
+            | Executor::Copilot => false,
+        };
+        if unpriced || self.note.is_some() || !self.proved() {
             return None;
         }
         let us = predicted_us(&self.candidate)?;
@@ -142,15 +163,15 @@ impl Proof {
         })
     }
 
+    /// The refutations as a fault.
+    pub(crate) fn refuted(self) -> Fault {
+        Fault::refuted(self.refutations.join("\n"))
+    }
+
     /// The plan, or the refutations as a fault.
     pub(crate) fn plan(self) -> Result<Plan, Fault> {
         let refutations = self.refutations.join("\n");
         check(self.candidate)
             .map_err(|r| Fault::refuted(if refutations.is_empty() { r.to_string() } else { refutations }))
     }
-}
-
-/// The usual executor of a device that launches kernels one by one: those of users can be among them.
-pub(crate) fn own_kernels(target: &Target) -> Executor {
-    if target.device.arch >= 90 { Executor::Programmatic } else { Executor::Streams }
 }

@@ -92,7 +92,7 @@ pub fn proposals(
         }
         match executor {
             Executor::Fused => all.fused(resolved, device),
-            Executor::Serial if resolved.without_kernel(device, Executor::Streams).is_some() => {
+            Executor::Serial if !resolved.own_kernels(device) => {
                 all.in_turn(resolved, device);
             }
             Executor::Serial => {

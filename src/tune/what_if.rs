@@ -20,8 +20,8 @@ type Alternatives = Vec<(String, f64)>;
 /// price on.
 pub fn decisions(resolved: &Resolved, candidate: &Candidate, asked: Executor) -> Vec<Choice> {
     let mut choices = vec![executor(resolved, candidate, asked)];
-    let missing = resolved.without_kernel(&candidate.device, candidate.launch.executor());
-    if missing.is_some() || resolved.own_kernel().is_some() {
+    let host = !candidate.launch.on_gpu() && !resolved.own_kernels(&candidate.device);
+    if host || choose::fallback(resolved, &candidate.device).is_some() {
         // The device runs nothing of it by itself, so nothing has a price there.
         choices.extend(candidate.choices.iter().cloned());
         return choices;

@@ -35,7 +35,8 @@ impl Default for ChainOverride {
 /// # Errors
 /// What keeps every one of them from it: see [`super::obstacle`].
 pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Result<Candidate, Diagnostic> {
-    let refused = |why: Obstacle| why.to_diagnostic(resolved, Executor::Fused, usual_executor(resolved, device));
+    let refused =
+        |why: Obstacle| why.to_diagnostic(resolved, Executor::Fused, usual_executor(resolved, device));
     let kernels = allowed(resolved, device, asked).map_err(refused)?;
     let cost = device.cost_model(resolved.operations());
     let wanted = Wanted { device, mode: asked.mode, splits: asked.splits, cost: &cost };
@@ -90,11 +91,25 @@ pub(super) fn unfit(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
 fn fitted(resolved: &Resolved, device: &Profile, kernel: &ChainKernel) -> Result<Graph, Obstacle> {
     // One shape among several may be refused, such as by a stated table of slots.
     let graph = resolved.graph(&resolved.tiles_in(kernel.tile, device.sms))?;
-    let unfit = |stage: &Stage| {
-        let unfit = stage.op.unfit(stage.mma_tile).map(|why| why.of_stage(&stage.name));
+    let unfit = |(stage, resolved): (&Stage, &ResolvedStage)| {
+        let unfit = stage.op.unfit(stage.mma_tile).map(|why| unfit_tile(resolved, why));
         unfit.or_else(|| uncounted(stage, kernel.cluster))
     };
-    graph.stages.iter().find_map(unfit).map_or(Ok(graph), Err)
+    graph.stages.iter().zip(&resolved.stages).find_map(unfit).map_or(Ok(graph), Err)
+}
+
+/// Why a stage does not run in a tile: its statement is in the way where another tile would do.
+pub(super) fn unfit_tile(stage: &ResolvedStage, why: Obstacle) -> Obstacle {
+    let why = why.of_stage(&stage.name.value);
+    let Some(stated) = stage.stated_tile.as_ref().filter(|_| stage.op.unfit_in_any().is_none()) else {
+        return why;
+    };
+    let (m, n) = stated.value.tile;
+    let statement =
+        Diagnostic::new("no-kernel", format!("no kernel runs it in the stated tile ({m}, {n}): {why}"))
+            .at(stated.span, format!("stated for `{}`", stage.name.value))
+            .help("leave the tile out and one that fits is chosen, or run it with `--executor cpu`");
+    Obstacle { stage: why.stage, reason: why.reason, numbers: why.numbers, ..statement.into() }
 }
 
 /// Before each k-block, but for several tiles that every k-block reads alike: at the start lanes look at them side by side.
@@ -125,6 +140,7 @@ fn allowed(
             Some(unfit) => unfit,
             None if stage.op.in_chain() => return None,
             None if stage.op.is_custom() => none("its owner's kernel runs"),
+            None if stage.op.has_kernel(device.arch, Executor::Fused) => none("only decode kernels run"),
             None => none("no chain kernel runs"),
         };
         Some(unfit.of_stage(&stage.name.value))
@@ -173,7 +189,7 @@ fn apart(resolved: &Resolved) -> Option<Obstacle> {
     })?;
     let text = format!("is {}, which no chain kernel runs beside the stages before it", stage.op.name());
     // Convolutions and pools have chain kernels apart from those of GEMMs and normalisations.
-    let help = "a GEMM is a Conv2d of 1 x 1 taps over images of 1 x 1 pixels, too; --executor serial launches a chain kernel a stage";
+    let help = "a GEMM is a Conv2d of 1 x 1 taps over images of 1 x 1 pixels, too";
     Some(Obstacle::new(text).help(help).of_stage(&stage.name.value))
 }
 

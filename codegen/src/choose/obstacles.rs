@@ -83,7 +83,7 @@ fn way(resolved: &Resolved, obstacle: &Obstacle) -> usize {
     obstacle.stage.as_ref().and_then(stage).unwrap_or(resolved.stages.len())
 }
 
-/// Of two ways to run a pipeline, the obstacle of the one that comes further.
+/// Of two ways to run a pipeline, the obstacle of the one that comes further, or of the first.
 fn further(resolved: &Resolved, a: Option<Obstacle>, b: Option<Obstacle>) -> Option<Obstacle> {
     let (a, b) = (a?, b?);
     Some(if way(resolved, &b) > way(resolved, &a) { b } else { a })
@@ -97,7 +97,8 @@ pub(super) fn unplanned(resolved: &Resolved, device: &Profile, executor: Executo
         Executor::Library => one_after_the_other(resolved, device, How::Library),
         Executor::Streams => own_kernels(resolved, device, How::STREAMS).or_else(|| gates(resolved, device)),
         Executor::Programmatic if device.arch < 90 => {
-            let text = format!("programmatic launches begin with sm_90, and {} is sm_{}", device.name, device.arch);
+            let text =
+                format!("programmatic launches begin with sm_90, and {} is sm_{}", device.name, device.arch);
             Some(Obstacle::new(text).numbers(device.arch, 90u32))
         }
         Executor::Programmatic => own_kernels(resolved, device, How::Programmatic),
@@ -106,13 +107,17 @@ pub(super) fn unplanned(resolved: &Resolved, device: &Profile, executor: Executo
             let decode = decode::unfit(resolved, device);
             decode.and_then(|few| further(resolved, chain::unfit(resolved, device), Some(few)))
         }),
-        Executor::Copilot => without_lists(device).or_else(|| jobs(resolved)).or_else(|| decode::unfit(resolved, device)),
+        Executor::Copilot => {
+            without_lists(device).or_else(|| jobs(resolved)).or_else(|| decode::unfit(resolved, device))
+        }
     }
 }
 
 /// Devices without chain and decode kernels.
 pub(super) fn without_lists(device: &Profile) -> Option<Obstacle> {
-    let text = || format!("there are no kernels for all stages on {} (sm_{}), only on sm_90", device.name, device.arch);
+    let text = || {
+        format!("there are no kernels for all stages on {} (sm_{}), only on sm_90", device.name, device.arch)
+    };
     (device.arch != 90).then(|| Obstacle::new(text()).numbers(device.arch, 90u32))
 }
 
@@ -130,10 +135,11 @@ fn one_after_the_other(resolved: &Resolved, device: &Profile, how: How) -> Optio
         return own;
     }
     let in_library = |s: &ResolvedStage| s.op.in_library(s.reads.iter().map(|read| read.kind));
-    if how == How::Library && !resolved.stages.iter().any(in_library) {
-        return Some(Obstacle::new("no stage is a product that cuBLASLt computes"));
-    }
-    further(resolved, own, in_turn(resolved, device))
+    further(resolved, in_turn(resolved, device), own.clone()).or_else(|| {
+        let own = own.filter(|_| how == How::Library && !resolved.stages.iter().any(in_library))?;
+        let reason = format!("{}, and no stage is a product that cuBLASLt computes", own.reason);
+        Some(Obstacle { reason, ..own })
+    })
 }
 
 /// A chain kernel a stage.
@@ -202,7 +208,8 @@ pub(super) fn beyond_one_kernel(resolved: &Resolved) -> Option<Obstacle> {
             let text = format!("is split {ways} ways along k, which no chain kernel does");
             Obstacle::new(text).numbers(ways, 1u32)
         } else if most > MAX_EDGES {
-            let text = format!("is read, or reads others, {most} times; a chain kernel takes {MAX_EDGES} edges");
+            let text =
+                format!("is read, or reads others, {most} times; a chain kernel takes {MAX_EDGES} edges");
             Obstacle::new(text).numbers(most as u64, MAX_EDGES as u64)
         } else {
             return None;

@@ -1,5 +1,6 @@
 //! The search behind the automatic choice.
 
+use super::chain::unfit_tile;
 use super::space::{GROUPS, POLICIES, SEARCHED, TileShape, special_policy, uniform_tiles};
 use crate::check::{Candidate, EdgeChoice, How, Prediction};
 use crate::device::Profile;
@@ -124,18 +125,13 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
 }
 
 /// The tiles of a stage that its kernels can run; host threads run any.
-fn fitting(
-    resolved: &Resolved,
-    id: StageId,
-    device: &Profile,
-    how: How,
-) -> Result<Vec<TileShape>, Obstacle> {
+fn fitting(resolved: &Resolved, id: StageId, device: &Profile, how: How) -> Result<Vec<TileShape>, Obstacle> {
     let (mut tiles, stage) = (resolved.kernel_candidates(id, device)?, &resolved.stages[id.0]);
     if how == How::Host {
         return Ok(tiles);
     }
     if let Some(unfit) = stage.op.unfit_in(&tiles) {
-        return Err(unfit.of_stage(&stage.name.value));
+        return Err(unfit_tile(stage, unfit));
     }
     tiles.retain(|tile| stage.op.tiled(*tile).unfit(*tile).is_none());
     Ok(tiles)

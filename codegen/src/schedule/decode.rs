@@ -251,7 +251,10 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<Obstacle> {
         })
         .or_else(|| {
             let shared = graph.tensors.iter().find(|t| t.alias.is_some())?;
-            Some(Obstacle::new(format!("`{}` shares memory, and a decode kernel looks after none", shared.name)))
+            Some(Obstacle::new(format!(
+                "`{}` shares memory, and a decode kernel looks after none",
+                shared.name
+            )))
         })
 }
 

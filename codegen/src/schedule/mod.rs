@@ -149,14 +149,19 @@ pub(crate) fn uncounted(stage: &Stage, cluster: (u32, u32)) -> Option<Obstacle> 
     let most = u32::from(u16::MAX);
     let (rows, cols) = (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1));
     // Tiles are counted from 0, and k-blocks to the end of a range.
-    [(rows, most + 1, "rows of tiles"), (cols, most + 1, "columns of tiles"), (stage.k_blocks, most, "k-blocks")]
-        .into_iter()
-        .find(|(have, limit, _)| have > limit)
-        .map(|(have, limit, noun)| {
-            Obstacle::new(format!("has {have} {noun}, and a kernel for lists counts {limit} with 16 bits"))
-                .numbers(have, limit)
-                .of_stage(&stage.name)
-        })
+    [
+        (rows, most + 1, "rows of tiles"),
+        (cols, most + 1, "columns of tiles"),
+        (stage.k_blocks, most, "k-blocks"),
+    ]
+    .into_iter()
+    .find(|(have, limit, _)| have > limit)
+    .map(|(have, limit, noun)| {
+        Obstacle::new(format!("has {have} {noun}, and items of a list count {limit} in 16 bits"))
+            .numbers(have, limit)
+            .help("run fewer rows at a time")
+            .of_stage(&stage.name)
+    })
 }
 
 /// k-blocks `k_begin .. k_end` of one cluster tile of a stage.

@@ -41,18 +41,24 @@ impl Conv {
         }
         let (Some(room), Some((pitch, tail))) = (window_room(tile), self.pitch()) else {
             let (m, n, k) = tile;
-            return Obstacle::new(format!("has tiles of {m} x {n} x {k}, and no kernel for convolutions has"));
+            return Obstacle::new(format!(
+                "has tiles of {m} x {n} x {k}, and no kernel for convolutions has"
+            ));
         };
         let (loaded, room) = (1 + (self.filter.0 - 1) / self.stride.0, room / self.windows());
         let pixels = (u64::from(loaded) * u64::from(pitch) + u64::from(tail)).next_multiple_of(8);
         let height = u64::from(loaded) * u64::from(self.stride.0);
         let none = "reads images of which no window fits a kernel's tile";
         if height > u64::from(WINDOW_AXIS) {
-            Obstacle::new(format!("{none}: it is {height} pixels high, and a copy of the TMA brings {WINDOW_AXIS}"))
-                .numbers(height, WINDOW_AXIS)
+            Obstacle::new(format!(
+                "{none}: it is {height} pixels high, and a copy of the TMA brings {WINDOW_AXIS}"
+            ))
+            .numbers(height, WINDOW_AXIS)
         } else if pixels > u64::from(room) {
-            Obstacle::new(format!("{none}: a row of output reads {pixels} pixels, and there is room for {room}"))
-                .numbers(pixels, room)
+            Obstacle::new(format!(
+                "{none}: a row of output reads {pixels} pixels, and there is room for {room}"
+            ))
+            .numbers(pixels, room)
         } else {
             let (columns, slots) = (self.output.1, tile.0);
             Obstacle::new(format!("{none}: a row of output has {columns} pixels, and a tile {slots}"))
@@ -99,7 +105,8 @@ impl Conv {
         let row = self.pitch().map_or(u64::MAX, |(pitch, _)| u64::from(pitch) * u64::from(self.stride.1));
         let beyond = |text: String, have: u64, limit: u32| Some(Obstacle::new(text).numbers(have, limit));
         if stride > STRIDE {
-            let text = format!("has a stride of {stride}, and a copy of the TMA steps {STRIDE} pixels at most");
+            let text =
+                format!("has a stride of {stride}, and a copy of the TMA steps {STRIDE} pixels at most");
             beyond(text, stride.into(), STRIDE)
         } else if taps > WINDOW_AXIS.into() {
             let text = format!("has {taps} taps, and kernels count {WINDOW_AXIS}");
