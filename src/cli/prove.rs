@@ -1,9 +1,9 @@
 //! Takes a spec to a verdict on every obligation.
 
 use cusync::runtime::Overlap;
-use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions, predicted, predicted_us};
+use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions, predicted_us};
 use cusync_gen::check::{Candidate, Choice, Executor, Obligation, Plan, Report, check, judge};
-use cusync_gen::choose;
+use cusync_gen::choose::{self, Choices};
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::{Dependence, Resolved};
 use cusync_gen::spec;
@@ -39,7 +39,7 @@ pub(crate) fn refused(target: &Target, resolved: &Resolved, diagnostic: &Diagnos
 
 /// A judged candidate.
 pub(crate) struct Proof {
-    resolved: Resolved,
+    choices: Choices,
     candidate: Candidate,
     report: Report,
     /// The executor that it was chosen for.
@@ -64,9 +64,13 @@ impl Proof {
         let device = &target.device;
         let fallback = choose::fallback(&resolved, device);
         let stated = executor.or(fallback.as_ref().map(|(executor, _)| *executor));
-        let candidate = predicted(&resolved, device, stated);
-        let candidate = candidate.map_err(|d| refused(target, &resolved, &d))?;
-        let proof = Proof::judged(target, resolved, candidate, stated);
+        let choices = Choices::new(&resolved, device);
+        let made = match stated {
+            Some(executor) => choices.candidate(executor).clone().map(|c| (judge(&c), c)),
+            None => choices.best().map(|(c, report)| (report, c)),
+        };
+        let (report, candidate) = made.map_err(|d| refused(target, &resolved, &d))?;
+        let proof = Proof::judged(target, choices, (candidate, report), stated);
         Ok(Proof { automatic: stated.is_none(), note: fallback.map(|(_, note)| note), ..proof })
     }
 
@@ -81,14 +85,21 @@ impl Proof {
         let key = Key::of(&resolved, machine, Some(executor), Overlap::Plain);
         let found = answer(&resolved, &target.device, Some(executor), cache.get(&key));
         let found = found.map_err(|d| refused(target, &resolved, &d))?;
-        Ok((Proof::judged(target, resolved, found.candidate, Some(executor)), found.origin))
+        let choices = Choices::new(&resolved, &target.device);
+        let judged = (found.candidate.clone(), judge(&found.candidate));
+        Ok((Proof::judged(target, choices, judged, Some(executor)), found.origin))
     }
 
-    fn judged(target: &Target, resolved: Resolved, candidate: Candidate, asked: Option<Executor>) -> Proof {
+    fn judged(
+        target: &Target,
+        choices: Choices,
+        (candidate, report): (Candidate, Report),
+        asked: Option<Executor>,
+    ) -> Proof {
+        let resolved = choices.resolved();
         let (text, origin) = (&target.source.text, &target.source.origin);
-        let report = judge(&candidate);
         let render = |dependences: &[Dependence]| -> Vec<String> {
-            let shown = report.refutations.iter().map(|r| r.to_diagnostic(&resolved, dependences));
+            let shown = report.refutations.iter().map(|r| r.to_diagnostic(resolved, dependences));
             shown.map(|d| d.render(text, origin, colored_errors())).collect()
         };
         let refutations = render(&candidate.graph.dependences);
@@ -108,9 +119,9 @@ impl Proof {
             })
             .collect();
         let executor = asked.unwrap_or_else(|| candidate.launch.executor());
-        let obstacles = obstacles(&resolved, &target.device);
+        let obstacles = obstacles(resolved, &target.device);
         Proof {
-            resolved,
+            choices,
             candidate,
             report,
             executor,
@@ -135,7 +146,7 @@ impl Proof {
     /// Every decision of a choice for the executor that was asked for, with its alternatives and what they are predicted to
     /// cost.
     pub(crate) fn decisions(&self) -> Vec<Choice> {
-        decisions(&self.resolved, &self.candidate, self.executor)
+        decisions(&self.choices, &self.candidate, self.executor)
     }
 
     /// The predicted times, where it is proved, a GPU runs it and the model knows what every stage costs.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::obstacles::{beyond_one_kernel, usual_executor, without_lists};
+use super::obstacles::{beyond_chains, usual_executor, without_lists};
 use super::space;
 use crate::check::{Candidate, Choice, EdgeChoice, Executor, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
@@ -146,7 +146,7 @@ fn allowed(
         Some(unfit.of_stage(&stage.name.value))
     };
     resolved.stages.iter().find_map(without).map_or(Ok(()), Err)?;
-    beyond_one_kernel(resolved).map_or(Ok(()), Err)?;
+    beyond_chains(resolved).map_or(Ok(()), Err)?;
     let mut kernels: Vec<&ChainKernel> = space::chain_kernels(resolved.operations(), asked).collect();
     if kernels.is_empty() {
         let none = || Obstacle::new(format!("no chain kernel is as asked for: {asked:?}"));

@@ -6,9 +6,8 @@ use super::space::{dependences, executors};
 use super::{chain, decode, search};
 use crate::check::{Executor, How};
 use crate::device::Profile;
-use crate::graph::{Dependence, Resolved, ResolvedStage, StageId, Tensor};
+use crate::graph::{Resolved, ResolvedStage, StageId, Tensor};
 use crate::obstacle::Obstacle;
-use crate::schedule::{MAX_EDGES, MAX_STAGES};
 
 /// The first thing that keeps an executor from running a pipeline on a device; `None` where [`super::candidate`] has a choice
 /// that it can run.
@@ -192,29 +191,10 @@ fn owners(resolved: &Resolved) -> Option<Obstacle> {
     })
 }
 
-/// What one kernel for all stages takes of a pipeline, whatever its tiles.
-pub(super) fn beyond_one_kernel(resolved: &Resolved) -> Option<Obstacle> {
-    let count = resolved.stages.len();
-    if count > MAX_STAGES {
-        let text = format!("there are {count} stages; a chain kernel takes {MAX_STAGES}");
-        return Some(Obstacle::new(text).numbers(count as u64, MAX_STAGES as u64));
-    }
-    let edges: Vec<_> = dependences(resolved).collect();
-    let fault = |(index, stage): (usize, &ResolvedStage)| {
-        let count = |end: &dyn Fn(&Dependence) -> StageId| edges.iter().filter(|d| end(d).0 == index).count();
-        let most = count(&|d| d.consumer).max(count(&|d| d.producer));
-        let ways = stage.split_k.value;
-        let fault = if ways > 1 {
-            let text = format!("is split {ways} ways along k, which no chain kernel does");
-            Obstacle::new(text).numbers(ways, 1u32)
-        } else if most > MAX_EDGES {
-            let text =
-                format!("is read, or reads others, {most} times; a chain kernel takes {MAX_EDGES} edges");
-            Obstacle::new(text).numbers(most as u64, MAX_EDGES as u64)
-        } else {
-            return None;
-        };
-        Some(fault.of_stage(&stage.name.value))
-    };
-    resolved.stages.iter().enumerate().filter_map(fault).next()
+/// What no chain kernel does, whatever its tiles.
+pub(super) fn beyond_chains(resolved: &Resolved) -> Option<Obstacle> {
+    let stage = resolved.stages.iter().find(|stage| stage.split_k.value > 1)?;
+    let ways = stage.split_k.value;
+    let text = format!("is split {ways} ways along k, which no chain kernel does as stated");
+    Some(Obstacle::new(text).numbers(ways, 1u32).of_stage(&stage.name.value))
 }

@@ -113,9 +113,6 @@ impl Part {
 /// Stages of one kernel (`CUSYNC_MAX_STAGES`).
 pub const MAX_STAGES: usize = 64;
 
-/// Incoming, and outgoing, edges of a stage of a chain kernel (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
-pub(crate) const MAX_EDGES: usize = 4;
-
 /// What a tile of a chain kernel adds to its slot, shared out evenly among the parts that finish it
 /// (`CUSYNC_POST_WEIGHT`): divisible by any number of parts up to four, and by 6, 8, 12 and 16.
 pub const POST_WEIGHT: u32 = 48;

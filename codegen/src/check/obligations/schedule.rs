@@ -5,7 +5,10 @@ use crate::check::{Candidate, How, Obligation, Refutation, StageLaunch, Subject}
 use crate::device::ChainKernel;
 use crate::graph::{Partition, Stage, StageId};
 use crate::schedule::decode::COLUMN_TILE;
-use crate::schedule::{Hand, Item, MAX_EDGES, MAX_STAGES, Part, Schedule, may_share, units};
+use crate::schedule::{Hand, Item, MAX_STAGES, Part, Schedule, may_share, units};
+
+/// Incoming, and outgoing, edges of one of them (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
+const MAX_EDGES: usize = 4;
 
 /// The fault without which nothing else about the schedule can be evaluated.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
