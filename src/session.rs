@@ -105,7 +105,7 @@ impl Session {
     pub fn open(spec: &str, dims: &[(&str, u64)]) -> SessionResult<Session> {
         let Ok(device) = Device::open(0) else { return Session::on_host(spec, dims) };
         let resolved = resolve_text(spec, "spec", &overrides(dims))?;
-        let runs = |profile: &Profile| choose::usual_executor(&resolved, profile).0 != Executor::Cpu;
+        let runs = |profile: &Profile| choose::fallback(&resolved, profile).is_none();
         let profile = device.profile().filter(runs);
         if profile.is_none() || crate::device::kernels().is_empty() {
             return Session::on_host(spec, dims);

@@ -27,6 +27,17 @@ impl Executor {
     pub const GPU: [Executor; 5] =
         [Executor::Serial, Executor::Library, Executor::Streams, Executor::Programmatic, Executor::Fused];
 
+    /// All of them.
+    pub const ALL: [Executor; 7] = [
+        Executor::Cpu,
+        Executor::Serial,
+        Executor::Library,
+        Executor::Streams,
+        Executor::Programmatic,
+        Executor::Fused,
+        Executor::Copilot,
+    ];
+
     /// The name, as the command line writes it.
     pub fn name(self) -> &'static str {
         match self {

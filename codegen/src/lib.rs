@@ -31,6 +31,7 @@ pub mod diagnostic;
 pub mod emit;
 mod executor;
 pub mod graph;
+pub mod obstacle;
 mod operand;
 pub mod schedule;
 pub mod simulate;

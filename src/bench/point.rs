@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::choose::Config;
 use cusync_gen::choose::space::{COMPARED, executors};
+use cusync_gen::choose::{self, Config};
 use cusync_gen::device::{Operations, Profile};
 use cusync_gen::graph::{Element, Resolved};
 
@@ -129,7 +129,7 @@ impl<'a> Point<'a> {
 
     /// Whether each stage has a kernel of its own; else a chain kernel runs all of them.
     fn has_own_kernels(&self) -> Result<bool> {
-        Ok(self.resolved()?.without_kernel(self.profile, Executor::Streams).is_none())
+        Ok(self.resolved()?.own_kernels(self.profile))
     }
 
     /// This size in words.
@@ -235,7 +235,7 @@ impl<'a> Point<'a> {
     fn add_in_turn(&self, field: &mut Field, report: &mut LayerReport) -> Result<()> {
         let resolved = self.resolved()?;
         for (executor, role) in [(Executor::Serial, Role::Peer), (Executor::Library, Role::Library)] {
-            if resolved.without_kernel(self.profile, executor).is_some() {
+            if choose::obstacle(&resolved, self.profile, executor).is_some() {
                 continue;
             }
             for (how, tuned, overlap) in [

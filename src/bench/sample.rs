@@ -71,7 +71,7 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
             Err(_) => {}
         }
     }
-    let own_kernels = resolved.without_kernel(device, Executor::Streams).is_none();
+    let own_kernels = resolved.own_kernels(device);
     let operations = if own_kernels { Operations::products() } else { resolved.operations() };
     let mut rng = StdRng::seed_from_u64(seed(resolved));
     for turn in 0..DRAWS * count {

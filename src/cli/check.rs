@@ -17,8 +17,8 @@ use super::files;
 use super::print::{Answer, Page, json};
 use super::prove::Proof;
 use super::report::{
-    AxiomReport, DecodeReport, ObligationReport, PredictionReport, ScheduleReport, TimeReport, axioms,
-    decode_line, prediction, schedule_line, title,
+    AxiomReport, DecodeReport, ObligationReport, ObstacleReport, PredictionReport, ScheduleReport,
+    TimeReport, axioms, decode_line, prediction, schedule_line, title,
 };
 use super::target::{Target, TargetArgs};
 
@@ -49,11 +49,13 @@ pub(crate) struct CheckReport {
     pub(crate) schedule: Option<ScheduleReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decode: Option<DecodeReport>,
-    /// Null where the model does not know what every stage costs.
+    /// Null where the plan is refuted, and where the model does not know what every stage costs.
     pub(crate) predicted: Option<PredictionReport>,
     /// Why the device does not run it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
+    /// What keeps executors from running it.
+    pub(crate) obstacles: Vec<ObstacleReport>,
     /// Text for people, one for each refutation; not in JSON.
     #[serde(skip)]
     pub(crate) refutations: Vec<String>,
@@ -135,6 +137,7 @@ fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
         decode,
         predicted: proof.predicted(),
         note: proof.note.take(),
+        obstacles: std::mem::take(&mut proof.obstacles),
         refutations: proof.refutations.iter().map(|d| target.source.render(d)).collect(),
     };
     Ok((report, proof))

@@ -15,15 +15,15 @@ use super::fault::Fault;
 use super::print::{Answer, Page, json};
 use super::prove::Proof;
 use super::report::{
-    DecodeReport, EdgeReport, PredictionReport, ScheduleReport, TimeReport, decode_line, prediction,
-    schedule_line, signed_percent, title,
+    DecodeReport, EdgeReport, ObstacleReport, PredictionReport, ScheduleReport, TimeReport, decode_line,
+    prediction, schedule_line, signed_percent, title,
 };
 use super::target::Target;
 
 pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
     let mut proof = Proof::of(target, target.executor)?;
     let (executor, predicted, note) = (proof.executor, proof.predicted(), proof.note.take());
-    let decisions = proof.decisions();
+    let (decisions, obstacles) = (proof.decisions(), std::mem::take(&mut proof.obstacles));
     let plan = proof.plan()?;
     Ok(ExplainReport {
         pipeline: plan.graph().name.clone(),
@@ -47,6 +47,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
         decode: decode(plan.graph(), plan.launch().shares()),
         predicted,
         note,
+        obstacles,
     })
 }
 
@@ -113,6 +114,8 @@ pub(crate) struct ExplainReport {
     /// Why the device does not run it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
+    /// What keeps executors from running it.
+    pub(crate) obstacles: Vec<ObstacleReport>,
 }
 
 impl Answer for ExplainReport {

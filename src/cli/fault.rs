@@ -5,6 +5,8 @@ use cusync::runtime::cpu::CpuError;
 use cusync::{bench, device, programs, runtime, tune};
 use serde::Serialize;
 
+use super::report::ObstacleReport;
+
 /// A refusal, ready to print: what is wrong, where, and the way out. Its JSON is a stable contract: docs/json.md.
 #[derive(Debug, Serialize)]
 pub(crate) struct Fault {
@@ -16,6 +18,9 @@ pub(crate) struct Fault {
     pub(crate) help: Option<String>,
     #[serde(flatten)]
     pub(crate) place: Box<Place>,
+    /// What keeps executors from running a pipeline, where that is the fault.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) obstacles: Vec<ObstacleReport>,
     /// Exit status: 2 for bad input or a missing part of the machine, 1 for a refuted spec or a wrong result.
     pub(crate) status: u8,
 }
@@ -37,7 +42,14 @@ pub(crate) struct Place {
 impl Fault {
     /// Bad input or a missing part of the machine. Lines of the text that begin with `help:` are ways out.
     pub(crate) fn input(code: &'static str, text: impl AsRef<str>) -> Self {
-        let mut fault = Fault { code, message: String::new(), help: None, place: Box::default(), status: 2 };
+        let mut fault = Fault {
+            code,
+            message: String::new(),
+            help: None,
+            place: Box::default(),
+            obstacles: Vec::new(),
+            status: 2,
+        };
         for line in text.as_ref().lines() {
             match line.trim_start().strip_prefix("help: ") {
                 Some(help) => fault = fault.help(help),
@@ -67,6 +79,11 @@ impl Fault {
     pub(crate) fn in_file(mut self, file: impl Into<String>) -> Self {
         self.place.file = Some(file.into());
         self
+    }
+
+    /// Adds what keeps executors from running the pipeline.
+    pub(crate) fn obstacles(self, obstacles: Vec<ObstacleReport>) -> Self {
+        Fault { obstacles, ..self }
     }
 
     /// Takes the place over from an error of a JSON text.

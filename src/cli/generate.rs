@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use cusync::runtime::{Overrides, plan_source};
 use cusync_gen::check::{Executor, Plan};
+use cusync_gen::choose;
 use cusync_gen::emit;
+use cusync_gen::graph::Resolved;
 use cusync_gen::sync::Policy;
 use serde::Serialize;
 
 use super::fault::Fault;
 use super::files;
 use super::print::{Answer, Page, json};
-use super::prove::{Proof, cannot_run, own_kernels, resolve};
+use super::prove::{Proof, resolve};
+use super::report::{ObstacleReport, obstacles};
 use super::target::{Target, TargetArgs};
 
 #[derive(Args)]
@@ -34,6 +37,8 @@ pub(crate) struct GenerateReport {
     pub(crate) files: Vec<String>,
     /// Why the device does not run it by itself.
     pub(crate) note: Option<String>,
+    /// What keeps executors from running it.
+    pub(crate) obstacles: Vec<ObstacleReport>,
 }
 
 impl Answer for GenerateReport {
@@ -66,7 +71,7 @@ pub(crate) const LIBRARY: &[(&str, &str)] = &[
 pub(crate) fn generate(args: GenerateArgs) -> Result<GenerateReport, Fault> {
     let (target, dir) = (args.target.resolve()?, &args.output);
     let resolved = resolve(&target)?;
-    let plan = plan(&target)?;
+    let plan = plan(&target, &resolved)?;
     let mut files = Vec::new();
     let mut write = |dir: &Path, name: &str, text: &str| -> Result<(), Fault> {
         std::fs::create_dir_all(dir).map_err(|e| files::unwritten(dir, &e))?;
@@ -86,13 +91,14 @@ pub(crate) fn generate(args: GenerateArgs) -> Result<GenerateReport, Fault> {
         pipeline: name,
         executor: plan.launch().executor().name(),
         files,
-        note: cannot_run(&resolved, &target),
+        note: choose::fallback(&resolved, &target.device).map(|(_, note)| note),
+        obstacles: obstacles(&resolved, &target.device),
     })
 }
 
 /// What is rendered: kernels that wait for tiles. Where boundaries of kernels are predicted to be as good, tiles are waited for
 /// all the same, because that is what the rendered code is for.
-fn plan(target: &Target) -> Result<Plan, Fault> {
+fn plan(target: &Target, resolved: &Resolved) -> Result<Plan, Fault> {
     let executor = match target.executor {
         Some(one @ (Executor::Fused | Executor::Copilot | Executor::Serial | Executor::Library)) => {
             let what = if one.how().is_none() { "one kernel for all stages" } else { "no waits" };
@@ -101,10 +107,10 @@ fn plan(target: &Target) -> Result<Plan, Fault> {
             return Err(fault.help("choose streams, programmatic or cpu, or leave --executor out"));
         }
         Some(other) => other,
-        None if resolve(target)?.without_kernel(&target.device, own_kernels(target)).is_some() => {
-            Executor::Cpu
+        None => {
+            let own = choose::one_by_one(&target.device);
+            if choose::usual_executor(resolved, &target.device) == own { own } else { Executor::Cpu }
         }
-        None => own_kernels(target),
     };
     let proof = Proof::of(target, Some(executor))?;
     let candidate = proof.candidate();

@@ -1,15 +1,15 @@
 //! Takes a spec to a verdict on every obligation.
 
 use cusync::runtime::Overlap;
-use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions, predicted, predicted_us};
+use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions, predicted_us};
 use cusync_gen::check::{Candidate, Choice, Executor, Obligation, Plan, Refutation, Report, check, judge};
-use cusync_gen::choose;
+use cusync_gen::choose::{self, Choices};
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::Resolved;
 use cusync_gen::spec;
 
 use super::fault::Fault;
-use super::report::{ObligationReport, PredictionReport};
+use super::report::{ObligationReport, ObstacleReport, PredictionReport, obstacles};
 use super::source::Source;
 use super::target::Target;
 
@@ -20,26 +20,36 @@ pub(crate) fn resolve(target: &Target) -> Result<Resolved, Fault> {
     parsed.map_err(|d| source.refused(&d))
 }
 
-/// Why the device does not run a spec by itself, if it does not.
-pub(crate) fn cannot_run(resolved: &Resolved, target: &Target) -> Option<String> {
-    let why = match choose::usual_executor(resolved, &target.device) {
-        (Executor::Cpu, why) => why,
-        _ => resolved.own_kernel().map(|(_, why)| why),
-    };
-    why.map(|why| format!("cannot run on {}: {why}", target.device.name))
+/// The pipeline of a target that its device runs by itself.
+///
+/// # Errors
+/// No executor runs it, with the note that other commands give.
+pub(crate) fn resolve_runnable(target: &Target) -> Result<Resolved, Fault> {
+    let resolved = resolve(target)?;
+    let Some((_, note)) = choose::fallback(&resolved, &target.device) else { return Ok(resolved) };
+    Err(Fault::input("no-kernel", format!("{note}, so there is nothing to predict"))
+        .help("`cusync check` and `cusync explain` judge it")
+        .obstacles(obstacles(&resolved, &target.device)))
+}
+
+/// A spec that is refused an executor, with what keeps the others from running it.
+pub(crate) fn refused(target: &Target, resolved: &Resolved, diagnostic: &Diagnostic) -> Fault {
+    target.source.refused(diagnostic).obstacles(obstacles(resolved, &target.device))
 }
 
 /// A judged candidate.
 pub(crate) struct Proof {
-    resolved: Resolved,
+    choices: Choices,
     candidate: Candidate,
     report: Report,
     /// The executor that it was chosen for.
     pub(crate) executor: Executor,
     /// Whether it is the best predicted of all that the device runs, and not what was asked for.
     automatic: bool,
-    /// Why the device does not run it.
+    /// Why the device does not run it by any executor.
     pub(crate) note: Option<String>,
+    /// What keeps executors from running it.
+    pub(crate) obstacles: Vec<ObstacleReport>,
     /// One for each of [`Obligation::ALL`], in that order.
     pub(crate) obligations: Vec<ObligationReport>,
     /// Refutations that point into the spec.
@@ -48,23 +58,21 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// Judges a spec for an executor, or for the best predicted of all that can run on the device: `cpu` where a stage has no
-    /// kernel there, and kernels launched one by one where one of them is the user's own.
+    /// Judges a spec for an executor, or for the best predicted of all that can run on the device; where none can, for what
+    /// [`choose::fallback`] says.
     pub(crate) fn of(target: &Target, executor: Option<Executor>) -> Result<Proof, Fault> {
         let resolved = resolve(target)?;
         let device = &target.device;
-        let stated = match executor {
-            None if choose::usual_executor(&resolved, device).0 == Executor::Cpu => Some(Executor::Cpu),
-            None if resolved.own_kernel().is_some() => Some(own_kernels(target)),
-            stated => stated,
+        let fallback = choose::fallback(&resolved, device);
+        let stated = executor.or(fallback.as_ref().map(|(executor, _)| *executor));
+        let choices = Choices::new(&resolved, device);
+        let made = match stated {
+            Some(executor) => choices.candidate(executor).clone().map(|c| (judge(&c), c)),
+            None => choices.best().map(|(c, report)| (report, c)),
         };
-        let candidate = match stated {
-            Some(executor) => choose::candidate(&resolved, device, executor),
-            None => predicted(&resolved, device, None),
-        };
-        let candidate = candidate.map_err(|d| target.source.refused(&d))?;
-        let proof = Proof::judged(target, resolved, candidate, stated);
-        Ok(Proof { automatic: stated.is_none(), ..proof })
+        let (report, candidate) = made.map_err(|d| refused(target, &resolved, &d))?;
+        let proof = Proof::judged(target, choices, (candidate, report), stated);
+        Ok(Proof { automatic: stated.is_none(), note: fallback.map(|(_, note)| note), ..proof })
     }
 
     /// Judges a spec for an executor as a cache of tuned plans has it, or as is predicted where it does not; and which of
@@ -77,13 +85,20 @@ impl Proof {
         let resolved = resolve(target)?;
         let key = Key::of(&resolved, machine, Some(executor), Overlap::Plain);
         let found = answer(&resolved, &target.device, Some(executor), cache.get(&key));
-        let found = found.map_err(|d| target.source.refused(&d))?;
-        Ok((Proof::judged(target, resolved, found.candidate, Some(executor)), found.origin))
+        let found = found.map_err(|d| refused(target, &resolved, &d))?;
+        let choices = Choices::new(&resolved, &target.device);
+        let judged = (found.candidate.clone(), judge(&found.candidate));
+        Ok((Proof::judged(target, choices, judged, Some(executor)), found.origin))
     }
 
-    fn judged(target: &Target, resolved: Resolved, candidate: Candidate, asked: Option<Executor>) -> Proof {
-        let report = judge(&candidate);
-        let point = |r: &Refutation| r.to_diagnostic(&resolved, &candidate.graph.dependences);
+    fn judged(
+        target: &Target,
+        choices: Choices,
+        (candidate, report): (Candidate, Report),
+        asked: Option<Executor>,
+    ) -> Proof {
+        let resolved = choices.resolved();
+        let point = |r: &Refutation| r.to_diagnostic(resolved, &candidate.graph.dependences);
         let refutations = report.refutations.iter().map(point).collect();
         let obligations = Obligation::ALL
             .iter()
@@ -101,15 +116,16 @@ impl Proof {
             })
             .collect();
         let executor = asked.unwrap_or_else(|| candidate.launch.executor());
-        let note = cannot_run(&resolved, target);
+        let obstacles = obstacles(resolved, &target.device);
         let source = target.source.clone();
         Proof {
-            resolved,
+            choices,
             candidate,
             report,
             executor,
             automatic: false,
-            note,
+            note: None,
+            obstacles,
             obligations,
             refutations,
             source,
@@ -129,15 +145,21 @@ impl Proof {
     /// Every decision of a choice for the executor that was asked for, with its alternatives and what they are predicted to
     /// cost.
     pub(crate) fn decisions(&self) -> Vec<Choice> {
-        decisions(&self.resolved, &self.candidate, self.executor)
+        decisions(&self.choices, &self.candidate, self.executor)
     }
 
-    /// The predicted times, where a GPU runs it and the model knows what every stage costs.
+    /// The predicted times, where it is proved, a GPU runs it and the model knows what every stage costs.
     pub(crate) fn predicted(&self) -> Option<PredictionReport> {
-        if self.executor == Executor::Cpu {
-            return None;
-        }
-        if self.note.is_some() {
+        let unpriced = match self.executor {
+            Executor::Cpu => true,
+            Executor::Library => self.candidate.device.library.is_none(),
+            Executor::Serial
+            | Executor::Streams
+            | Executor::Programmatic
+            | Executor::Fused
+            | Executor::Copilot => false,
+        };
+        if unpriced || self.note.is_some() || !self.proved() {
             return None;
         }
         let us = predicted_us(&self.candidate)?;
@@ -151,22 +173,19 @@ impl Proof {
         })
     }
 
-    /// The plan, or the refutations as a fault: its fields are those of the first, its text has all.
+    /// The refutations as a fault, where there are some: its fields are those of the first, its text has all.
+    pub(crate) fn refuted(&self) -> Option<Fault> {
+        let all: Vec<_> = self.refutations.iter().map(|d| self.source.render(d)).collect();
+        let mut fault = Fault { status: 1, ..self.source.refused(self.refutations.first()?) };
+        fault.place.page = Some(all.join("\n"));
+        Some(fault)
+    }
+
+    /// The plan, or the refutations as a fault.
     pub(crate) fn plan(self) -> Result<Plan, Fault> {
-        let Proof { candidate, refutations, source, .. } = self;
-        check(candidate).map_err(|refutation| match refutations.first() {
-            Some(first) => {
-                let all: Vec<_> = refutations.iter().map(|d| source.render(d)).collect();
-                let mut fault = Fault { status: 1, ..source.refused(first) };
-                fault.place.page = Some(all.join("\n"));
-                fault
-            }
-            None => Fault::refuted(refutation.obligation.id(), refutation.to_string()),
+        let fault = self.refuted();
+        check(self.candidate).map_err(|refutation| {
+            fault.unwrap_or_else(|| Fault::refuted(refutation.obligation.id(), refutation.to_string()))
         })
     }
-}
-
-/// The usual executor of a device that launches kernels one by one: those of users can be among them.
-pub(crate) fn own_kernels(target: &Target) -> Executor {
-    if target.device.arch >= 90 { Executor::Programmatic } else { Executor::Streams }
 }

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use cusync_gen::check::{Axiom, Executor, Launch};
-use cusync_gen::graph::Graph;
+use cusync_gen::choose;
+use cusync_gen::device::Profile;
+use cusync_gen::graph::{Graph, Resolved};
+use cusync_gen::obstacle::Obstacle;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -12,6 +15,32 @@ pub(crate) struct ObligationReport {
     pub(crate) verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) counterexample: Option<String>,
+}
+
+/// The first thing that keeps an executor from running a pipeline on a device.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ObstacleReport {
+    pub(crate) executor: &'static str,
+    /// Null where it is the whole pipeline, the device, or a statement of the spec.
+    pub(crate) stage: Option<String>,
+    pub(crate) reason: String,
+    /// The number that is in the way, and its limit or what it has to be a multiple of.
+    pub(crate) have: Option<u64>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) help: Option<String>,
+}
+
+/// What keeps executors from running a pipeline on a device.
+pub(crate) fn obstacles(resolved: &Resolved, device: &Profile) -> Vec<ObstacleReport> {
+    let report = |(executor, o): (Executor, Obstacle)| ObstacleReport {
+        executor: executor.name(),
+        stage: o.stage,
+        reason: o.reason,
+        have: o.numbers.map(|(have, _)| have),
+        limit: o.numbers.map(|(_, limit)| limit),
+        help: o.help,
+    };
+    choose::obstacles(resolved, device).into_iter().map(report).collect()
 }
 
 /// A premise that a proof rests on.

@@ -14,7 +14,9 @@ use cusync::runtime::{RunOptions, executor_name, run_gpu};
 use cusync::tune::{Machine, Origin};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose;
+use cusync_gen::device::Profile;
 use cusync_gen::emit::StageView;
+use cusync_gen::graph::Resolved;
 use serde::Serialize;
 
 use super::check::dims;
@@ -23,7 +25,9 @@ use super::fault::Fault;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
 use super::prove::{Proof, resolve};
-use super::report::{EdgeReport, ObligationReport, PredictionReport, counted, prediction, title};
+use super::report::{
+    EdgeReport, ObligationReport, ObstacleReport, PredictionReport, counted, obstacles, prediction, title,
+};
 use super::target::{CacheArgs, Target, TargetArgs};
 use super::timeline;
 
@@ -123,6 +127,8 @@ pub(crate) struct RunReport {
     pub(crate) predicted: Option<PredictionReport>,
     /// Why it ran where it ran.
     pub(crate) note: Option<String>,
+    /// What keeps executors from running it on the device.
+    pub(crate) obstacles: Vec<ObstacleReport>,
     /// Lines of text for people; not in JSON.
     #[serde(skip)]
     pub(crate) timeline: Vec<String>,
@@ -220,27 +226,35 @@ fn proved_line(obligations: &[ObligationReport]) -> String {
 
 pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
     let RunArgs { target, seed, threads, cache } = args;
-    let request = &Request { target: target.resolve()?, seed, threads: threads.map(usize::from), cache };
+    let target = target.resolve()?;
+    let mut request = Request { target, seed, threads: threads.map(usize::from), cache };
     let progress = Progress::start(output);
-    let target = &request.target;
-    if target.executor == Some(Executor::Cpu) {
-        return on_host(request, &progress, None);
+    if request.target.executor == Some(Executor::Cpu) {
+        return on_host(&request, &progress, None);
     }
+    let gpu = device::Device::open(0);
+    if let Ok(gpu) = &gpu {
+        request.target.device = request.target.device_on(profile(gpu)?)?;
+    }
+    let target = &request.target;
     let resolved = resolve(target)?;
     if let Some(executor) = target.executor
-        && let Some((_, why)) = resolved.without_kernel(&target.device, executor)
+        && let Some(why) = choose::obstacle(&resolved, &target.device, executor)
     {
         // Whoever asked for an executor of the GPU gets an error; without that the host runs it.
-        return Proof::of(target, Some(executor)).and_then(|_| Err(Fault::input("no-kernel", why)));
+        let obstacles = obstacles(&resolved, &target.device);
+        let message = format!("the {} executor cannot run this pipeline: {why}", executor.name());
+        return Proof::of(target, Some(executor))
+            .and_then(|_| Err(Fault::input("no-kernel", message).obstacles(obstacles)));
     }
-    if let (Executor::Cpu, why) = choose::usual_executor(&resolved, &target.device) {
-        return on_host(request, &progress, why);
+    if let (None, Some((_, note))) = (target.executor, choose::fallback(&resolved, &target.device)) {
+        return on_host(&request, &progress, Some(note));
     }
-    match device::Device::open(0) {
-        Ok(gpu) => on_gpu(request, &gpu, &progress),
+    match gpu {
+        Ok(gpu) => on_gpu(&request, &gpu, &resolved, &progress),
         Err(e) if target.executor.is_none_or(|e| e.how().is_none()) => {
             let first = e.to_string().lines().next().unwrap_or("no GPU").to_owned();
-            on_host(request, &progress, Some(format!("{first}: running on the CPU")))
+            on_host(&request, &progress, Some(format!("{first}: running on the CPU")))
         }
         Err(e) => Err(e.into()),
     }
@@ -250,6 +264,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
 struct Proved {
     executor: Executor,
     obligations: Vec<ObligationReport>,
+    obstacles: Vec<ObstacleReport>,
     predicted: Option<PredictionReport>,
 }
 
@@ -276,6 +291,7 @@ fn blank(plan: &Plan, proved: Proved) -> RunReport {
         waits_blocked: None,
         predicted: proved.predicted,
         note: None,
+        obstacles: proved.obstacles,
         timeline: Vec::new(),
     }
 }
@@ -285,7 +301,8 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     // The schedule of a chain kernel runs on host threads too, one a CTA.
     let executor = request.target.executor.filter(|e| e.how().is_none()).unwrap_or(Executor::Cpu);
     let mut proof = Proof::of(&request.target, Some(executor))?;
-    let obligations = std::mem::take(&mut proof.obligations);
+    let (obligations, obstacles) =
+        (std::mem::take(&mut proof.obligations), std::mem::take(&mut proof.obstacles));
     // What the same pipeline would take on the GPU that was asked for.
     let on_gpu = request.target.executor.filter(|e| *e != Executor::Cpu);
     let predicted = match executor {
@@ -300,7 +317,7 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
             .help("run it from Rust, with `CpuPipeline::custom` (examples/06_custom_stage.rs)"));
     }
     // Host threads follow the work lists of a chain kernel too.
-    let mut report = blank(&plan, Proved { executor: Executor::Cpu, obligations, predicted });
+    let mut report = blank(&plan, Proved { executor: Executor::Cpu, obligations, obstacles, predicted });
     progress.say("making random inputs");
     let mut options = CpuOptions::default();
     options.threads = request.threads.unwrap_or(options.threads);
@@ -355,41 +372,43 @@ fn as_job(
     Ok(written)
 }
 
-fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Result<RunReport, Fault> {
+/// The profile of a GPU.
+fn profile(gpu: &device::Device) -> Result<Profile, Fault> {
+    let old = || Fault::input("old-gpu", format!("{} is older than compute capability 8.0", gpu.name()));
+    gpu.profile().ok_or_else(|| old().help("use --executor cpu"))
+}
+
+/// On the GPU whose profile the target's device is.
+fn on_gpu(
+    request: &Request,
+    gpu: &device::Device,
+    resolved: &Resolved,
+    progress: &Progress,
+) -> Result<RunReport, Fault> {
     let stated = &request.target;
-    let profile = gpu.profile().ok_or_else(|| {
-        Fault::input("old-gpu", format!("{} is older than compute capability 8.0", gpu.name()))
-            .help("use --executor cpu")
-    })?;
-    let profile = stated.device_on(profile)?;
+    let profile = &stated.device;
     let cache = request.cache.load()?;
     let machine = Machine::of(gpu)?;
-    let hopper = profile.arch >= 90;
     let executors = match stated.executor {
-        None | Some(Executor::Cpu) if hopper => {
+        Some(one) => vec![one],
+        None => {
             let built = |e: &Executor| {
                 e.how().is_some() || !device::kernels_of(cusync::ffi::CUSYNC_FAMILY_CHAIN).is_empty()
             };
-            let resolved = resolve(stated)?;
-            let runs = |e: &Executor| resolved.without_kernel(&profile, *e).is_none();
-            Executor::GPU.into_iter().filter(built).filter(runs).collect()
+            let measured = |e: &Executor| *e != Executor::Library || profile.arch >= 90;
+            let runs = |e: &Executor| choose::obstacle(resolved, profile, *e).is_none();
+            Executor::GPU.into_iter().filter(measured).filter(built).filter(runs).collect()
         }
-        None | Some(Executor::Cpu) => vec![Executor::Serial, Executor::Streams],
-        Some(one) => vec![one],
     };
     let mut report: Option<RunReport> = None;
     let mut variants: Vec<VariantReport> = Vec::new();
     for executor in executors {
         progress.say(format!("{} on {}", executor_name(executor), gpu.name()));
-        let target = Target { device: profile.clone(), executor: Some(executor), ..stated.clone() };
-        let (mut proof, from) = match Proof::tuned(&target, executor, (&cache, &machine)) {
-            Ok(found) => found,
-            // What the spec states may leave no chain kernel; the others still run.
-            Err(_) if executor == Executor::Fused && stated.executor.is_none() => continue,
-            Err(fault) => return Err(fault),
-        };
-        let obligations = std::mem::take(&mut proof.obligations);
-        let proved = Proved { executor, obligations, predicted: proof.predicted() };
+        let target = Target { executor: Some(executor), ..stated.clone() };
+        let (mut proof, from) = Proof::tuned(&target, executor, (&cache, &machine))?;
+        let (obligations, obstacles) =
+            (std::mem::take(&mut proof.obligations), std::mem::take(&mut proof.obstacles));
+        let proved = Proved { executor, obligations, obstacles, predicted: proof.predicted() };
         let plan = proof.plan()?;
         let seed = request.seed as u32;
         let options = RunOptions { seed, executor: Some(executor), ..RunOptions::default() };

@@ -6,18 +6,19 @@ use std::path::PathBuf;
 use clap::Args;
 use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
-use cusync_gen::choose::space::executors;
+use cusync_gen::choose::{self, space::executors};
 use cusync_gen::device::Profile;
 use cusync_gen::emit::StageView;
+use cusync_gen::graph::Resolved;
 use cusync_gen::simulate::simulate as predict;
 use serde::Serialize;
 
 use super::against::against;
 use super::fault::Fault;
 use super::print::{Answer, Page, json};
-use super::prove::{Proof, cannot_run, resolve};
-use super::report::title;
-use super::target::{PlanArgs, TargetArgs};
+use super::prove::{Proof, resolve_runnable};
+use super::report::{ObstacleReport, obstacles, title};
+use super::target::{PlanArgs, Target, TargetArgs};
 use super::trace;
 
 #[derive(Args)]
@@ -59,6 +60,8 @@ pub(crate) struct SimulateReport {
     /// The executor with the least time.
     pub(crate) best: Option<&'static str>,
     pub(crate) times: Vec<PredictedTime>,
+    /// What keeps executors from running it.
+    pub(crate) obstacles: Vec<ObstacleReport>,
 }
 
 impl Answer for SimulateReport {
@@ -95,30 +98,19 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
         return Ok(Box::new(against(file, plan, record)?));
     }
     let target = &TargetArgs { file: file.unwrap_or_default(), plan }.resolve()?;
-    let resolved = resolve(target)?;
-    if let Some(why) = cannot_run(&resolved, target) {
-        return Err(Fault::input("no-kernel", format!("{why}, so there is nothing to predict"))
-            .help("`cusync check` and `cusync explain` judge it"));
+    if target.executor == Some(Executor::Cpu) {
+        return Err(trace::unpredicted());
     }
-    let planned = executors(&target.device);
-    let chosen: Vec<Executor> = match target.executor {
-        None => planned,
-        Some(Executor::Cpu) => return Err(trace::unpredicted()),
-        Some(stated) => planned.into_iter().filter(|e| [Executor::Serial, stated].contains(e)).collect(),
-    };
-    let mut proofs = Vec::new();
-    for executor in chosen {
-        match Proof::of(target, Some(executor)) {
-            Ok(proof) => proofs.push(proof),
-            // Not every chain and device has every kernel: that is an error only for a user who asked for them.
-            Err(fault) if target.executor == Some(executor) => return Err(fault),
-            Err(_) => {}
-        }
-    }
+    let resolved = resolve_runnable(target)?;
+    let proofs = proofs(target, &resolved)?;
     if let Some(file) = &output {
         trace::write(&trace::timeline(&proofs)?, file)?;
     }
-    let times: Vec<PredictedTime> = proofs.iter().filter_map(|proof| time(proof, &target.device)).collect();
+    // The same for all: what the best serial chain takes.
+    let serial = proofs.iter().find(|proof| proof.executor == Executor::Serial);
+    let serial_us = serial.and_then(|proof| Some(proof.predicted()?.synchronised_us));
+    let time = |proof: &Proof| time(proof, &target.device, serial_us);
+    let times: Vec<PredictedTime> = proofs.iter().filter_map(time).collect();
     let best = times.iter().min_by(|a, b| a.time_us.total_cmp(&b.time_us)).map(|t| t.executor);
     Ok(Box::new(SimulateReport {
         pipeline: resolved.name.clone(),
@@ -128,11 +120,35 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
         chosen_for: target.executor.map_or("auto", executor_name),
         best,
         times,
+        obstacles: obstacles(&resolved, &target.device),
     }))
 }
 
+/// The proved choices of the executors that are asked for, and of `serial` beside them.
+fn proofs(target: &Target, resolved: &Resolved) -> Result<Vec<Proof>, Fault> {
+    let runs = |executor: &Executor| choose::obstacle(resolved, &target.device, *executor).is_none();
+    let mut chosen: Vec<Executor> = executors(&target.device).into_iter().filter(runs).collect();
+    if let Some(stated) = target.executor {
+        chosen.retain(|executor| *executor == Executor::Serial);
+        if stated == Executor::Library && target.device.library.is_none() {
+            let message = format!("the profile of {} has no times of cuBLASLt", target.device.name);
+            return Err(Fault::input("no-library-times", message)
+                .help("choose another executor, or a profile with `library`"));
+        }
+        if stated != Executor::Serial || chosen.is_empty() {
+            chosen.push(stated);
+        }
+    }
+    let proofs = chosen.into_iter().map(|executor| Proof::of(target, Some(executor)));
+    let (proved, refuted): (Vec<Proof>, Vec<Proof>) =
+        proofs.collect::<Result<Vec<_>, _>>()?.into_iter().partition(Proof::proved);
+    let asked = |proof: &&Proof| target.executor == Some(proof.executor);
+    let first = refuted.iter().find(|proof| proved.is_empty() || asked(proof));
+    first.and_then(Proof::refuted).map_or(Ok(proved), Err)
+}
+
 /// What an executor's own choices are predicted to take.
-fn time(proof: &Proof, device: &Profile) -> Option<PredictedTime> {
+fn time(proof: &Proof, device: &Profile, serial_us: Option<f64>) -> Option<PredictedTime> {
     let (candidate, predicted) = (proof.candidate(), proof.predicted()?);
     let mut stages = StageView::of(&candidate.graph, &candidate.launch, device);
     for (stage, (begin_us, end_us)) in stages.iter_mut().zip(predict(candidate).stages) {
@@ -142,7 +158,7 @@ fn time(proof: &Proof, device: &Profile) -> Option<PredictedTime> {
         executor: executor_name(proof.executor),
         kernel: predicted.kernel,
         time_us: predicted.synchronised_us,
-        speedup: predicted.serial_us.map(|us| us / predicted.synchronised_us),
+        speedup: serial_us.map(|us| us / predicted.synchronised_us),
         stages,
     })
 }

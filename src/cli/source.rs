@@ -128,6 +128,7 @@ impl Source {
                 column,
                 page: Some(self.render(diagnostic)),
             }),
+            obstacles: Vec::new(),
             status: 2,
         }
     }

@@ -7,15 +7,17 @@ use cusync::device::{Device, kernels};
 use cusync::runtime::{ChainOverride, Overrides, plan_source};
 use cusync::trace::{Timeline, TraceReport, events, page, simulated, simulated_run};
 use cusync_gen::check::Executor;
+use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::schedule::Hand;
+use serde::Serialize;
 
 use super::fault::Fault;
 use super::files;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
-use super::prove::{Proof, cannot_run, own_kernels, resolve};
-use super::report::title;
+use super::prove::{Proof, resolve, resolve_runnable};
+use super::report::{ObstacleReport, obstacles, title};
 use super::target::{Target, TargetArgs};
 
 /// Sets of inputs in rotation: weights come from device memory, as in a model.
@@ -49,22 +51,31 @@ pub(crate) fn timeline_file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-impl Answer for TraceReport {
+/// A trace, and what keeps executors from running the pipeline.
+#[derive(Serialize)]
+pub(crate) struct TraceAnswer {
+    #[serde(flatten)]
+    report: TraceReport,
+    obstacles: Vec<ObstacleReport>,
+}
+
+impl Answer for TraceAnswer {
     fn json(&self) -> serde_json::Result<String> {
         json(self)
     }
 
     fn page(&self, page: &mut Page) {
+        let report = &self.report;
         page.line(format!(
             "{} on {}, {}",
-            title(&self.pipeline, &self.dims.iter().cloned().collect()),
-            self.device,
-            self.kernel
+            title(&report.pipeline, &report.dims.iter().cloned().collect()),
+            report.device,
+            report.kernel
         ));
         page.line("microseconds of an average SM, over the whole run:");
         let us = |us: f64| format!("{us:.1}");
         let mut rows = Vec::new();
-        for run in &self.runs {
+        for run in &report.runs {
             let s = &run.shares;
             let all = [s.math_us, s.epilogue_us, s.load_us, s.wait_us, s.idle_us, s.span_us].map(us);
             let [math, epilogue, load, wait, idle, span] = all;
@@ -79,20 +90,20 @@ impl Answer for TraceReport {
     }
 }
 
-pub(crate) fn trace(args: TraceArgs, output: &Output) -> Result<TraceReport, Fault> {
+pub(crate) fn trace(args: TraceArgs, output: &Output) -> Result<TraceAnswer, Fault> {
     let target = args.target.resolve()?;
-    let report = match target.executor {
+    let answer = match target.executor {
         _ if args.simulate => predict(&target)?,
         Some(Executor::Copilot) => session(&target, args.seed, output)?,
         _ => measure(&target, args.seed, args.decode, output)?,
     };
     if let Some(file) = &args.output {
-        write(&report.timeline, file)?;
+        write(&answer.report.timeline, file)?;
     }
-    Ok(report)
+    Ok(answer)
 }
 
-fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<TraceReport, Fault> {
+fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<TraceAnswer, Fault> {
     let progress = Progress::start(output);
     let fault = |e: cusync::runtime::Error| Fault::from(e).help("--simulate needs no GPU");
     let gpu = Device::open(0).map_err(|e| fault(e.into()))?;
@@ -102,15 +113,17 @@ fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<
     })?;
     let profile = target.device_on(profile)?;
     let source = &target.source;
+    let obstacles = obstacles(&resolve(target)?, &profile);
     let overrides = Overrides { dims: target.dims.clone(), decode, ..Overrides::default() };
     let plan = plan_source(&source.text, &source.origin, &overrides, &profile, Executor::Fused);
-    let plan = plan.map_err(|d| source.refused(&d))?;
+    let plan = plan.map_err(|d| source.refused(&d).obstacles(obstacles.clone()))?;
     progress.say(format!("tracing {} on {}", plan.graph().name, gpu.name()));
-    cusync::trace::trace(&plan, &profile, 0, SETS, seed as u32).map_err(fault)
+    let report = cusync::trace::trace(&plan, &profile, 0, SETS, seed as u32).map_err(fault)?;
+    Ok(TraceAnswer { report, obstacles })
 }
 
 /// A session: of a decode kernel where one runs the plan, else of the items of a chain kernel. Without a GPU threads of this host take them.
-fn session(target: &Target, seed: u64, output: &Output) -> Result<TraceReport, Fault> {
+fn session(target: &Target, seed: u64, output: &Output) -> Result<TraceAnswer, Fault> {
     let gpu = Device::open(0).ok().filter(|gpu| gpu.profile().is_some() && !kernels().is_empty());
     let profile = match gpu.as_ref().and_then(Device::profile) {
         Some(own) => target.device_on(own)?,
@@ -123,17 +136,19 @@ fn session(target: &Target, seed: u64, output: &Output) -> Result<TraceReport, F
         plan_source(&source.text, &source.origin, &overrides, &profile, executor)
     };
     let plan = planned(None, Executor::Copilot).or_else(|_| planned(Some(chain), Executor::Fused));
-    let plan = plan.map_err(|d| source.refused(&d))?;
+    let obstacles = obstacles(&resolve(target)?, &profile);
+    let plan = plan.map_err(|d| source.refused(&d).obstacles(obstacles.clone()))?;
     let on = gpu.as_ref().map_or("threads of this host", Device::name);
     Progress::start(output).say(format!("tracing a session of {} on {on}", plan.graph().name));
-    Ok(cusync::trace::trace_session(&plan, gpu.as_ref(), seed as u32)?)
+    let report = cusync::trace::trace_session(&plan, gpu.as_ref(), seed as u32)?;
+    Ok(TraceAnswer { report, obstacles })
 }
 
 /// Workers that threads of this host are.
 const THREADS: u32 = 4;
 
 /// Serial launches beside the executor that was asked for; without one, the one that is predicted to be best.
-fn predict(target: &Target) -> Result<TraceReport, Fault> {
+fn predict(target: &Target) -> Result<TraceAnswer, Fault> {
     if target.executor == Some(Executor::Cpu) {
         return Err(unpredicted());
     }
@@ -144,29 +159,25 @@ fn predict(target: &Target) -> Result<TraceReport, Fault> {
         )
         .help("`cusync simulate` has their times; --executor fused has a timeline"));
     }
-    if let Some(why) = cannot_run(&resolve(target)?, target) {
-        return Err(Fault::input("no-kernel", format!("{why}, so there is nothing to predict"))
-            .help("`cusync check` and `cusync explain` judge it"));
+    let resolved = resolve_runnable(target)?;
+    let runs = |executor: &Executor| choose::obstacle(&resolved, &target.device, *executor).is_none();
+    let own = choose::one_by_one(&target.device);
+    let best = Proof::of(target, target.executor)?;
+    // Tiles of a library are not known, and where nothing is predicted to beat serial launches, what usually does stands beside them.
+    let others = match best.executor {
+        Executor::Library => vec![Executor::Fused, own],
+        Executor::Serial if target.executor.is_none() => vec![own, Executor::Fused],
+        Executor::Serial => Vec::new(),
+        other => vec![other],
+    };
+    let shown = [Executor::Serial].into_iter().filter(runs).chain(others.iter().copied().find(runs));
+    let proofs =
+        shown.map(|executor| Proof::of(target, Some(executor))).collect::<Result<Vec<Proof>, Fault>>()?;
+    if let Some(refuted) = proofs.iter().find_map(Proof::refuted) {
+        return Err(refuted);
     }
-    let mut proofs = Vec::new();
-    match Proof::of(target, Some(Executor::Serial)) {
-        Ok(serial) => proofs.push(serial),
-        Err(fault) if target.executor == Some(Executor::Serial) => return Err(fault),
-        // A stage that only a kernel for all stages runs.
-        Err(_) => {}
-    }
-    let mut best = Proof::of(target, target.executor)?;
-    if best.executor == Executor::Library {
-        let fused = Proof::of(target, Some(Executor::Fused));
-        best = fused.or_else(|_| Proof::of(target, Some(own_kernels(target))))?;
-    }
-    match best {
-        other if other.executor != Executor::Serial => proofs.push(other),
-        // Where nothing is predicted to beat serial launches, the one that usually does stands beside them.
-        _ if target.executor.is_none() => proofs.push(Proof::of(target, Some(own_kernels(target)))?),
-        _ => {}
-    }
-    timeline(&proofs).map(TraceReport::of)
+    let report = TraceReport::of(timeline(&proofs)?);
+    Ok(TraceAnswer { report, obstacles: obstacles(&resolved, &target.device) })
 }
 
 /// The model knows GPUs.

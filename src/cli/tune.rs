@@ -14,8 +14,8 @@ use serde::Serialize;
 use super::fault::Fault;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
-use super::prove::resolve;
-use super::report::title;
+use super::prove::{refused, resolve_runnable};
+use super::report::{ObstacleReport, obstacles, title};
 use super::target::{PlanArgs, Target, TargetArgs};
 
 #[derive(Args)]
@@ -126,6 +126,8 @@ pub(crate) struct SpecReport {
     pub(crate) wrong: Vec<String>,
     /// Why nothing was measured.
     pub(crate) note: Option<String>,
+    /// What keeps executors from running it.
+    pub(crate) obstacles: Vec<ObstacleReport>,
 }
 
 pub(crate) fn tune(args: TuneArgs, output: &Output) -> Result<TuneReport, Fault> {
@@ -188,18 +190,15 @@ fn tune_spec(
     store: &Store,
     progress: &Progress,
 ) -> Result<SpecReport, Fault> {
-    let resolved = resolve(target)?;
-    if let Some((_, why)) = resolved.own_kernel() {
-        return Err(Fault::input("no-kernel", format!("{why}, so there is nothing to compare"))
-            .help("`cusync check` and `cusync explain` judge it"));
-    }
+    let gpu = gpu(target);
+    let device = gpu.as_ref().map_or(&target.device, |(_, profile)| profile).clone();
+    let target = &Target { device, ..target.clone() };
+    let (resolved, profile) = (resolve_runnable(target)?, &target.device);
     // A cache that cannot be read is an error before any time on a GPU is spent.
     store.load()?;
-    let gpu = gpu(target);
-    let profile = gpu.as_ref().map_or(&target.device, |(_, profile)| profile);
     progress.say("predicting");
     let proposals = tune::proposals(&resolved, profile, target.executor);
-    let mut proposals = proposals.map_err(|d| target.source.refused(&d))?;
+    let mut proposals = proposals.map_err(|d| refused(target, &resolved, &d))?;
     let found = match &gpu {
         Err(_) => Confirmed::default(),
         Ok((device, _)) => {
@@ -259,6 +258,7 @@ fn tune_spec(
         cache: kept,
         skipped: found.skipped,
         wrong: found.wrong,
+        obstacles: obstacles(&resolved, profile),
         note: gpu.err(),
     })
 }

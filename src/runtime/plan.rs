@@ -147,13 +147,13 @@ mod tests {
         let profile = Profile::named("h200").expect("the profile ships");
         for (name, source) in SHIPPED {
             let resolved = resolve_text(source, name, &Overrides::default()).expect("valid");
-            let kernels = resolved.without_kernel(profile, executor).is_none();
+            let kernels = choose::obstacle(&resolved, profile, executor).is_none();
             // A decode kernel has its own policies.
             let decodes = policy.is_some() && resolved.stages.iter().any(|s| !s.op.in_chain());
             let executor = match kernels {
                 true => executor,
                 false if decodes => Executor::Cpu,
-                false => choose::usual_executor(&resolved, profile).0,
+                false => choose::usual_executor(&resolved, profile),
             };
             let overrides =
                 Overrides { dims: rows(source, m), policy: policy.cloned(), ..Overrides::default() };

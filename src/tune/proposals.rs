@@ -4,7 +4,7 @@ use cusync_gen::check::{Candidate, Executor, How};
 use cusync_gen::choose::space::{
     self, POLICIES, SEARCHED, STRATEGIES, TileShape, chains, executors, uniform_tiles,
 };
-use cusync_gen::choose::{self, ChainOverride, Config, Kernels};
+use cusync_gen::choose::{self, ChainOverride, Choices, Config, Kernels};
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::graph::{Resolved, StageId, StatedTile};
@@ -37,37 +37,22 @@ impl Proposal {
 
 /// What the model expects of a candidate, microseconds.
 pub fn predicted_us(c: &Candidate) -> Option<f64> {
-    c.launch.predicted_us().or_else(|| Some(c.predicted?.synchronised_us))
+    c.predicted_us()
 }
 
 /// What is chosen without running anything: for an executor, or the best of all.
 ///
 /// # Errors
-/// A statement of the spec that no kernel allows.
+/// What keeps them from running the pipeline.
 pub fn predicted(
     resolved: &Resolved,
     device: &Profile,
     executor: Option<Executor>,
 ) -> Result<Candidate, Diagnostic> {
-    if let Some(executor) = executor {
-        return choose::candidate(resolved, device, executor);
+    match executor {
+        Some(executor) => choose::candidate(resolved, device, executor),
+        None => Choices::new(resolved, device).best().map(|(candidate, _)| candidate),
     }
-    let mut best: Option<(f64, Candidate)> = None;
-    let mut refused = None;
-    for executor in executors(device) {
-        match choose::candidate(resolved, device, executor) {
-            Ok(c) => {
-                let us = predicted_us(&c).unwrap_or(f64::INFINITY);
-                if best.as_ref().is_none_or(|(best_us, _)| us < *best_us) {
-                    best = Some((us, c));
-                }
-            }
-            // The statements may leave one executor without kernels and others with some.
-            Err(diagnostic) => refused = refused.or(Some(diagnostic)),
-        }
-    }
-    let nothing = || Diagnostic::new("no-kernel", "no executor runs this pipeline");
-    best.map(|(_, c)| c).ok_or_else(|| refused.unwrap_or_else(nothing))
 }
 
 /// Configurations of an executor, or of all that the device has, fastest first by prediction; among them what is chosen
@@ -82,8 +67,9 @@ pub fn proposals(
 ) -> Result<Vec<Proposal>, Diagnostic> {
     let mut all = Proposals::default();
     let mut refused = None;
+    let choices = Choices::new(resolved, device);
     for executor in executor.map_or_else(|| executors(device), |one| vec![one]) {
-        match choose::candidate(resolved, device, executor) {
+        match choices.candidate(executor).clone() {
             Ok(automatic) => all.automatic(executor, automatic),
             Err(diagnostic) => {
                 refused = refused.or(Some(diagnostic));
@@ -92,11 +78,11 @@ pub fn proposals(
         }
         match executor {
             Executor::Fused => all.fused(resolved, device),
-            Executor::Serial if resolved.without_kernel(device, Executor::Streams).is_some() => {
+            Executor::Serial if !resolved.own_kernels(device) => {
                 all.in_turn(resolved, device);
             }
             Executor::Serial => {
-                tile_sets(resolved, device)
+                tile_sets(&choices, device)
                     .iter()
                     .for_each(|tiles| all.stages(resolved, device, executor, tiles, None));
             }
@@ -104,7 +90,7 @@ pub fn proposals(
             Executor::Cpu | Executor::Library | Executor::Copilot => {}
             Executor::Streams | Executor::Programmatic => {
                 let mut serial = Proposals::default();
-                for tiles in tile_sets(resolved, device) {
+                for tiles in tile_sets(&choices, device) {
                     serial.stages(resolved, device, Executor::Serial, &tiles, None);
                 }
                 serial.sort();
@@ -157,12 +143,13 @@ fn tiles_of(c: &Candidate) -> Vec<TileShape> {
 }
 
 /// One shape for all stages, and the automatic choice with another shape in one stage.
-fn tile_sets(resolved: &Resolved, device: &Profile) -> Vec<Vec<TileShape>> {
+fn tile_sets(choices: &Choices, device: &Profile) -> Vec<Vec<TileShape>> {
+    let resolved = choices.resolved();
     let shapes = |i: usize| resolved.kernel_candidates(StageId(i), device).unwrap_or_default();
     let shapes: Vec<Vec<TileShape>> = (0..resolved.stages.len()).map(shapes).collect();
     let mut sets = uniform_tiles(&shapes);
-    if let Ok(automatic) = choose::candidate(resolved, device, Executor::Serial) {
-        let automatic = tiles_of(&automatic);
+    if let Ok(automatic) = choices.candidate(Executor::Serial) {
+        let automatic = tiles_of(automatic);
         for (i, of_stage) in shapes.iter().enumerate() {
             sets.extend(of_stage.iter().map(|&shape| {
                 let mut changed = automatic.clone();

@@ -1,8 +1,8 @@
 //! What each decision is worth: the predicted time of the whole chain with that one decision changed.
 
 use cusync_gen::check::{Candidate, Choice, Executor, Launch};
-use cusync_gen::choose;
 use cusync_gen::choose::space::{ORDERS, POLICIES, STRATEGIES, executors, special_policy};
+use cusync_gen::choose::{self, Choices};
 use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::schedule::{Hand, Schedule};
 use cusync_gen::simulate::{ctas_per_sm, simulate, simulate_serial};
@@ -18,10 +18,11 @@ type Alternatives = Vec<(String, f64)>;
 /// else as it is in the candidate, so all are compared with its own time; an alternative that a statement of the spec rules
 /// out is listed too, and tells what the statement costs. A decision without alternatives is one that the model puts no
 /// price on.
-pub fn decisions(resolved: &Resolved, candidate: &Candidate, asked: Executor) -> Vec<Choice> {
-    let mut choices = vec![executor(resolved, candidate, asked)];
-    let missing = resolved.without_kernel(&candidate.device, candidate.launch.executor());
-    if missing.is_some() || resolved.own_kernel().is_some() {
+pub fn decisions(made: &Choices, candidate: &Candidate, asked: Executor) -> Vec<Choice> {
+    let resolved = made.resolved();
+    let mut choices = vec![executor(made, candidate, asked)];
+    let host = !candidate.launch.on_gpu() && !resolved.own_kernels(&candidate.device);
+    if host || choose::fallback(resolved, &candidate.device).is_some() {
         // The device runs nothing of it by itself, so nothing has a price there.
         choices.extend(candidate.choices.iter().cloned());
         return choices;
@@ -49,12 +50,12 @@ pub fn decisions(resolved: &Resolved, candidate: &Candidate, asked: Executor) ->
 }
 
 /// The executor: the others, each with its own best choice.
-fn executor(resolved: &Resolved, candidate: &Candidate, asked: Executor) -> Choice {
+fn executor(made: &Choices, candidate: &Candidate, asked: Executor) -> Choice {
     let others = executors(&candidate.device).into_iter().filter(|e| *e != asked);
     let mut alternatives: Alternatives = others
         .filter_map(|e| {
-            let other = choose::candidate(resolved, &candidate.device, e).ok()?;
-            Some((executor_name(e).into(), predicted_us(&other)?))
+            let other = made.candidate(e).as_ref().ok()?;
+            Some((executor_name(e).into(), predicted_us(other)?))
         })
         .collect();
     alternatives.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -216,8 +217,9 @@ mod tests {
     fn of(name: &str, m: u64, executor: Executor) -> (Candidate, Vec<Choice>) {
         let resolved = resolved(name, m);
         let device = Profile::named("h200").expect("the profile ships");
-        let c = choose::candidate(&resolved, device, executor).expect("a choice");
-        let decisions = decisions(&resolved, &c, executor);
+        let choices = Choices::new(&resolved, device);
+        let c = choices.candidate(executor).clone().expect("a choice");
+        let decisions = decisions(&choices, &c, executor);
         (c, decisions)
     }
 

@@ -170,6 +170,11 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// What the model expects of it, microseconds.
+    pub fn predicted_us(&self) -> Option<f64> {
+        self.launch.predicted_us().or_else(|| Some(self.predicted?.synchronised_us))
+    }
+
     /// A pipeline with a kernel a stage and neutral choices: those of [`Launch::stages`], and a slot a row.
     pub fn new(graph: Graph, device: Profile, how: How) -> Self {
         let launch = Launch::stages(&graph, how);

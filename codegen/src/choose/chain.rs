@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::obstacles::{beyond_chains, usual_executor, without_lists};
 use super::space;
 use crate::check::{Candidate, Choice, EdgeChoice, Executor, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Conv, Dependence, Graph, Op, Resolved, ResolvedStage, StageId, producers_of};
-use crate::schedule::{Chosen, Hand, Part, Schedule, Wanted, choose};
+use crate::graph::{Conv, Dependence, Graph, Op, Resolved, ResolvedStage, Stage, StageId, producers_of};
+use crate::obstacle::Obstacle;
+use crate::schedule::{Chosen, Hand, Part, Schedule, Wanted, choose, uncounted};
 use crate::sync::{Policy, Tile, WaitAt};
 
 /// How a chain shall be run.
@@ -31,33 +33,18 @@ impl Default for ChainOverride {
 /// of waits are as stated, else a slot a tile and before each k-block.
 ///
 /// # Errors
-/// A Custom stage, a stated tile that no chain kernel has, or a device without chain kernels.
+/// What keeps every one of them from it: see [`super::obstacle`].
 pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Result<Candidate, Diagnostic> {
-    let kernels = allowed(resolved, device, asked)?;
+    let refused =
+        |why: Obstacle| why.to_diagnostic(resolved, Executor::Fused, usual_executor(resolved, device));
+    let kernels = allowed(resolved, device, asked).map_err(refused)?;
     let cost = device.cost_model(resolved.operations());
     let wanted = Wanted { device, mode: asked.mode, splits: asked.splits, cost: &cost };
-    let mut refused = None;
-    // One shape among several may be refused, such as by a stated table of slots.
-    let graph = |tile| match resolved.graph(&resolved.tiles_in(tile, device.sms)) {
-        Ok(graph) => {
-            let unfit = graph
-                .stages
-                .iter()
-                .zip(&resolved.stages)
-                .find_map(|(s, r)| Some((r, s.op.unfit(s.mma_tile)?)));
-            if let Some((stage, why)) = unfit {
-                refused.get_or_insert_with(|| without_fit(stage, Executor::Fused, why));
-                return None;
-            }
-            Some(graph)
-        }
-        Err(diagnostic) => {
-            refused.get_or_insert(diagnostic);
-            None
-        }
-    };
+    let mut unfit = Vec::new();
+    let graph = |kernel: &ChainKernel| fitted(resolved, device, kernel).map_err(|why| unfit.push(why)).ok();
     let Some(chosen) = choose(&wanted, kernels, graph) else {
-        return Err(refused.unwrap_or_else(|| Diagnostic::new("no-kernel", "no chain kernel fits")));
+        let none = || Obstacle::new("no chain kernel fits");
+        return Err(refused(Obstacle::nearest(unfit).unwrap_or_else(none)));
     };
     let choices = made(&chosen);
     let launch = Launch::Lists(chosen.schedule);
@@ -84,19 +71,45 @@ pub(super) fn edge_choices(resolved: &Resolved, c: &Candidate) -> Vec<EdgeChoice
     c.graph.dependences.iter().map(of).collect()
 }
 
-/// A stage that an executor's kernels would run if its tiles were others.
-pub(super) fn without_fit(stage: &ResolvedStage, executor: Executor, why: &str) -> Diagnostic {
-    let (executor, kind, name) = (executor.name(), stage.op.name(), &stage.name.value);
-    let fits = |kernel: &ChainKernel| stage.op.tiled(kernel.tile).unfit(kernel.tile).is_none();
-    let (span, help) = match &stage.stated_tile {
-        Some(stated) if CHAIN_KERNELS.iter().any(fits) => {
-            (stated.span, "leave the tile out and one that fits is chosen, or run it with `--executor cpu`")
-        }
-        _ => (stage.name.span, "run it with `--executor cpu`"),
+/// What keeps every chain kernel from running a pipeline.
+pub(super) fn unfit(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
+    let mut unfit = Vec::new();
+    let kernels = match allowed(resolved, device, ChainOverride::default()) {
+        Ok(kernels) => kernels,
+        Err(why) => return Some(why),
     };
-    Diagnostic::new("no-kernel", format!("the {executor} executor does not run the {kind} stage `{name}`"))
-        .at(span, why)
-        .help(help)
+    for kernel in kernels {
+        match fitted(resolved, device, kernel) {
+            Ok(_) => return None,
+            Err(why) => unfit.push(why),
+        }
+    }
+    Obstacle::nearest(unfit)
+}
+
+/// The graph in the tiles of a chain kernel that can run it.
+fn fitted(resolved: &Resolved, device: &Profile, kernel: &ChainKernel) -> Result<Graph, Obstacle> {
+    // One shape among several may be refused, such as by a stated table of slots.
+    let graph = resolved.graph(&resolved.tiles_in(kernel.tile, device.sms))?;
+    let unfit = |(stage, resolved): (&Stage, &ResolvedStage)| {
+        let unfit = stage.op.unfit(stage.mma_tile).map(|why| unfit_tile(resolved, why));
+        unfit.or_else(|| uncounted(stage, kernel.cluster))
+    };
+    graph.stages.iter().zip(&resolved.stages).find_map(unfit).map_or(Ok(graph), Err)
+}
+
+/// Why a stage does not run in a tile: its statement is in the way where another tile would do.
+pub(super) fn unfit_tile(stage: &ResolvedStage, why: Obstacle) -> Obstacle {
+    let why = why.of_stage(&stage.name.value);
+    let Some(stated) = stage.stated_tile.as_ref().filter(|_| stage.op.unfit_in_any().is_none()) else {
+        return why;
+    };
+    let (m, n) = stated.value.tile;
+    let statement =
+        Diagnostic::new("no-kernel", format!("no kernel runs it in the stated tile ({m}, {n}): {why}"))
+            .at(stated.span, format!("stated for `{}`", stage.name.value))
+            .help("leave the tile out and one that fits is chosen, or run it with `--executor cpu`");
+    Obstacle { stage: why.stage, reason: why.reason, numbers: why.numbers, ..statement.into() }
 }
 
 /// Before each k-block, but for several tiles that every k-block reads alike: at the start lanes look at them side by side.
@@ -119,28 +132,25 @@ fn allowed(
     resolved: &Resolved,
     device: &Profile,
     asked: ChainOverride,
-) -> Result<Vec<&'static ChainKernel>, Diagnostic> {
-    if device.arch != 90 {
-        let message = format!("the fused executor has no kernels for {} (sm_{})", device.name, device.arch);
-        return Err(Diagnostic::new("no-kernel", message).help(format!(
-            "the {} executor runs it there",
-            super::usual_executor(resolved, device).0.name()
-        )));
-    }
-    let runs = |s: &&ResolvedStage| s.custom.is_none() && s.op.in_chain();
-    if let Some(stage) = resolved.stages.iter().find(|s| !runs(s)) {
-        let (kind, name) = (stage.op.name(), &stage.name.value);
-        let message = format!("the fused executor does not run the {kind} stage `{name}`");
-        let (why, help) = match stage.custom {
-            Some(_) => ("its owner's kernel runs it", "choose another executor"),
-            None => ("no chain kernel runs it", "run it with `--executor cpu`"),
+) -> Result<Vec<&'static ChainKernel>, Obstacle> {
+    without_lists(device).map_or(Ok(()), Err)?;
+    let without = |stage: &ResolvedStage| {
+        let none = |why: &str| Obstacle::new(format!("is {}, which {why}", stage.op.name()));
+        let unfit = match stage.op.unfit_in_any() {
+            Some(unfit) => unfit,
+            None if stage.op.in_chain() => return None,
+            None if stage.op.is_custom() => none("its owner's kernel runs"),
+            None if stage.op.has_kernel(device.arch, Executor::Fused) => none("only decode kernels run"),
+            None => none("no chain kernel runs"),
         };
-        return Err(Diagnostic::new("no-kernel", message).at(stage.name.span, why).help(help));
-    }
+        Some(unfit.of_stage(&stage.name.value))
+    };
+    resolved.stages.iter().find_map(without).map_or(Ok(()), Err)?;
+    beyond_chains(resolved).map_or(Ok(()), Err)?;
     let mut kernels: Vec<&ChainKernel> = space::chain_kernels(resolved.operations(), asked).collect();
     if kernels.is_empty() {
-        let message = format!("no chain kernel is as asked for: {asked:?}");
-        return Err(Diagnostic::new("no-kernel", message));
+        let none = || Obstacle::new(format!("no chain kernel is as asked for: {asked:?}"));
+        return Err(apart(resolved).unwrap_or_else(none));
     }
     for (index, stage) in resolved.stages.iter().enumerate() {
         let Some(stated) = &stage.stated_tile else { continue };
@@ -163,10 +173,24 @@ fn allowed(
             )
             .at(stated.span, format!("stated for `{}`", stage.name.value))
             .note(format!("one kernel runs all stages with one tile; built are {}", built.join(", ")))
-            .help("state one of them for every stage, or leave the tiles out and they are chosen"));
+            .help("state one of them for every stage, or leave the tiles out and they are chosen")
+            .into());
         }
     }
     Ok(kernels)
+}
+
+/// The first stage that no chain kernel runs beside those before it, where each has one.
+fn apart(resolved: &Resolved) -> Option<Obstacle> {
+    let mut operations = Vec::new();
+    let stage = resolved.stages.iter().find(|stage| {
+        operations.extend(stage.op.operation());
+        ChainKernel::running(operations.iter().copied().collect()).next().is_none()
+    })?;
+    let text = format!("is {}, which no chain kernel runs beside the stages before it", stage.op.name());
+    // Convolutions and pools have chain kernels apart from those of GEMMs and normalisations.
+    let help = "a GEMM is a Conv2d of 1 x 1 taps over images of 1 x 1 pixels, too";
+    Some(Obstacle::new(text).help(help).of_stage(&stage.name.value))
 }
 
 fn kernel_name(kernel: &ChainKernel) -> String {

@@ -6,7 +6,7 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{ChainOverride, candidate, chain, decode, in_turn};
+use super::{ChainOverride, candidate, chain, decode, in_turn, obstacles};
 use crate::check::{Candidate, Executor, How, Launch, Plan, StageLaunch};
 use crate::device::Profile;
 use crate::diagnostic::{Diagnostic, Spanned};
@@ -136,8 +136,8 @@ impl Config {
             }
             Kernels::InTurn { stages } if matches!(self.executor, Executor::Serial | Executor::Library) => {
                 let how = if self.executor == Executor::Library { How::Library } else { How::Serial };
-                if let Some((_, why)) = resolved.without_kernel(device, self.executor) {
-                    return Err(unfit(why));
+                if let Some(why) = obstacles::unplanned(resolved, device, self.executor) {
+                    return Err(unfit(why.to_string()));
                 }
                 same_stages(resolved, stages.iter().map(|s| s.stage.as_str()))?;
                 let mut stated = resolved.clone();
@@ -153,8 +153,9 @@ impl Config {
             }
             Kernels::Stages { stages, edges, overlap } if !fused && self.executor != Executor::Cpu => {
                 // Chain kernels are stated as such, also those that run a stage each.
-                if let Some((_, why)) = resolved.without_kernel(device, Executor::Streams) {
-                    return Err(unfit(why));
+                if !resolved.own_kernels(device) {
+                    let name = &device.name;
+                    return Err(unfit(format!("a stage has no kernel of its own on {name}: {self}")));
                 }
                 // Without overlap a chain is serial, whichever executor falls back to it.
                 let kept = *overlap || self.executor == Executor::Library;

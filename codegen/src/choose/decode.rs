@@ -1,13 +1,37 @@
 //! The `fused` executor's choice for few tokens: a decode kernel.
 
+use super::obstacles::without_lists;
 use crate::check::{Candidate, Choice, Launch};
 use crate::device::{Operations, Profile};
 use crate::diagnostic::Diagnostic;
-use crate::graph::{PAGE, Resolved, StageId};
-use crate::schedule::decode::{COLUMN_TILE, decode as share_out, widths};
+use crate::graph::{Graph, PAGE, Resolved, StageId};
+use crate::obstacle::Obstacle;
+use crate::schedule::decode::{COLUMN_TILE, Decode, decode as share_out, widths};
 
 /// The tile of a GEMM before it is cut into shares; its depth is that of a k-block of the kernel.
 const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
+
+/// What keeps decode kernels from running a chain.
+pub(super) fn unfit(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
+    shared_out(resolved, device).err()
+}
+
+/// The graph in even shares, and what its workers do.
+fn shared_out(resolved: &Resolved, device: &Profile) -> Result<(Graph, Decode), Obstacle> {
+    without_lists(device).map_or(Ok(()), Err)?;
+    let tile = |s: usize| match resolved.stages[s].op.is_gemm() {
+        true => Ok(NOMINAL_TILE),
+        false => resolved.kernel_candidates(StageId(s), device).map(|tiles| tiles[0]),
+    };
+    let tiles: Vec<_> = (0..resolved.stages.len()).map(tile).collect::<Result<_, _>>()?;
+    let shares = share_out(&resolved.graph(&tiles)?, device)?;
+    let stated = |s: &crate::graph::ResolvedStage| s.stated_tile.is_some() || s.stated_order.is_some();
+    if !resolved.edges.is_empty() || resolved.stages.iter().any(stated) {
+        return Err(Obstacle::new("tiles, orders or policies are stated, and a decode kernel has its own")
+            .help("leave them out"));
+    }
+    Ok(shares)
+}
 
 /// The decode kernel for a chain of few tokens.
 ///
@@ -15,26 +39,12 @@ const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
 /// The chain has no decode plan: too many rows, more than weights and the output of the stage before it is read, or tiles,
 /// orders or policies are stated, which a decode kernel has none of.
 pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
-    let refuse = |why: String| {
+    let (graph, plan) = shared_out(resolved, device).map_err(|why| {
+        let most = widths(resolved.operations()).max().or(widths(Operations::default()).max()).unwrap_or(0);
         Diagnostic::new("no-kernel", format!("no decode kernel runs this chain: {why}")).help(format!(
-            "it takes a chain of GEMMs with constant weights, attentions with caches, normalisations, and at most {} rows",
-            widths(resolved.operations()).max().or(widths(Operations::default()).max()).unwrap_or(0)
+            "it takes a chain of GEMMs with constant weights, attentions with caches, normalisations, and at most {most} rows"
         ))
-    };
-    if device.arch != 90 {
-        return Err(refuse(format!("{} has none", device.name)));
-    }
-    let stated = |s: &crate::graph::ResolvedStage| s.stated_tile.is_some() || s.stated_order.is_some();
-    if !resolved.edges.is_empty() || resolved.stages.iter().any(stated) {
-        return Err(refuse("tiles, orders or policies are stated".into()));
-    }
-    let tile = |s: usize| match resolved.stages[s].op.is_gemm() {
-        true => Ok(NOMINAL_TILE),
-        false => resolved.kernel_candidates(StageId(s), device).map(|tiles| tiles[0]),
-    };
-    let tiles: Vec<_> = (0..resolved.stages.len()).map(tile).collect::<Result<_, _>>()?;
-    let graph = resolved.graph(&tiles)?;
-    let (graph, plan) = share_out(&graph, device).map_err(refuse)?;
+    })?;
     let workers = plan.workers();
     let mut c = Candidate::launched(graph, device.clone(), Launch::Shares(plan));
     c.choices = vec![Choice {

@@ -7,7 +7,7 @@ use crate::check::{Candidate, How, Launch, Prediction, StageLaunch};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Resolved, StageId};
-use crate::simulate::{runs_alone, simulate};
+use crate::simulate::{runs_alone, simulate, simulate_serial};
 
 /// A chain kernel a stage, launched one after the other, each as [`chain`] chooses it for its stage alone; `how`: whether a product
 /// may be cuBLASLt's in its place. `asked`: of each stage.
@@ -55,6 +55,7 @@ pub fn in_turn(
     for (choice, own_us) in kernels.zip(by_chain) {
         choice.alternatives.iter_mut().for_each(|(_, other_us)| *other_us += us - own_us);
     }
-    c.predicted = Some(Prediction { serial_us: us, synchronised_us: us });
+    // Of all executors the same: what `serial` takes.
+    c.predicted = Some(Prediction { serial_us: simulate_serial(&c).total_us, synchronised_us: us });
     Ok(c)
 }

@@ -9,7 +9,7 @@
 //!
 //! let h200 = Profile::named("h200").expect("it ships");
 //! let chain = gemm_chain("chain", 8, &[1024, 1024, 1024]);
-//! let (best, _) = choose::usual_executor(&chain, h200);
+//! let best = choose::usual_executor(&chain, h200);
 //! let plan = choose::plan(&chain, h200, best)?;
 //! let serial = choose::plan(&chain, h200, Executor::Serial)?;
 //! let us = |plan: &cusync_gen::check::Plan| plan.predicted().map(|times| times.synchronised_us);
@@ -23,6 +23,7 @@ pub mod comparison;
 mod config;
 mod decode;
 mod in_turn;
+mod obstacles;
 mod search;
 pub mod space;
 
@@ -30,12 +31,19 @@ pub use chain::{ChainOverride, chain};
 pub use config::{ChainConfig, Config, EdgeConfig, Kernels, StageConfig};
 pub use decode::decode;
 pub use in_turn::in_turn;
+pub use obstacles::{fallback, obstacle, obstacles, one_by_one, usual_executor};
 
-use crate::check::{Candidate, Choice, Executor, How, Plan, Prediction, StartGuarantee, check};
-use crate::device::{ChainKernel, Profile};
+use std::cell::OnceCell;
+
+use crate::check::{
+    Candidate, Choice, Executor, How, Plan, Prediction, Report, StartGuarantee, check, judge,
+};
+use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Resolved, StageId};
+use crate::obstacle::Obstacle;
 use crate::sync::{Order, Policy, WaitAt};
+use search::Found;
 
 /// Chooses and proves.
 ///
@@ -54,101 +62,145 @@ pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnost
     check(candidate).map_err(|refutation| refutation.to_diagnostic(resolved, &dependences))
 }
 
-/// The executor that a pipeline is planned for where none is asked for: the device's usual one or, where that has no kernel for
-/// a stage, `fused`, `serial` or `cpu`, with the reason.
-pub fn usual_executor(resolved: &Resolved, device: &Profile) -> (Executor, Option<String>) {
-    let usual = if device.arch >= 90 { Executor::Programmatic } else { Executor::Streams };
-    let Some((_, why)) = resolved.without_kernel(device, usual) else { return (usual, None) };
-    let chains = || ChainKernel::running(resolved.operations()).next().is_some();
-    let fused = device.arch == 90
-        && resolved.without_kernel(device, Executor::Fused).is_none()
-        && (chains() || decode(resolved, device).is_ok());
-    let other = if fused {
-        Executor::Fused
-    } else if resolved.without_kernel(device, Executor::Serial).is_none() {
-        Executor::Serial
-    } else {
-        Executor::Cpu
-    };
-    (other, Some(format!("{why}: planned for the {} executor", other.name())))
-}
-
 /// Chooses, without proving: what [`plan`] would judge.
 ///
 /// # Errors
-/// No kernel runs a stage on the device, none has a stated tile, or a stated table does not fit its grid.
+/// What keeps the executor from running it: see [`obstacle`].
 pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> Result<Candidate, Diagnostic> {
-    let missing = resolved.without_kernel(device, executor);
-    if let (Some((stage, why)), true) = (&missing, executor != Executor::Cpu) {
-        let message = format!("the {} executor cannot run {why}", executor.name());
-        let (usual, _) = usual_executor(resolved, device);
-        return Err(Diagnostic::new("no-kernel", message)
-            .at(resolved.stages[stage.0].name.span, "no kernel of it runs this stage")
-            .help(format!("the {0} executor runs it: leave --executor out, or choose {0}", usual.name())));
-    }
-    let own_kernels = |e| resolved.without_kernel(device, e).is_none();
-    let how = match executor.how() {
-        None if executor == Executor::Copilot => return decode(resolved, device),
-        None => return fused(resolved, device),
-        Some(how @ (How::Serial | How::Library)) if !own_kernels(Executor::Streams) => {
-            return in_turn(resolved, device, how, |_| ChainOverride::default());
-        }
-        Some(how) => how,
-    };
-    let found = search::search(resolved, device, how)?;
-    let mut best = found.best;
-    // Where no kernel exists, or one that only its owner knows, nothing has a time on the device.
-    if missing.is_some() || resolved.own_kernel().is_some() {
-        best.predicted = None;
-        best.choices = explain(resolved, &best, &search::Alternatives::default());
-    } else {
-        best.choices = explain(resolved, &best, &found.alternatives);
-    }
-    Ok(best)
+    Choices::new(resolved, device).candidate(executor).clone()
 }
 
-/// The decode kernel where there is one and it is predicted to be faster, else a chain kernel.
-fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
-    let us = |c: &Candidate| c.launch.predicted_us();
-    let mut best = match (decode(resolved, device), chain(resolved, device, ChainOverride::default())) {
-        (Ok(few), Ok(many)) => {
-            let (mut better, other, name) = if us(&few) <= us(&many) {
-                (few, many, "a chain kernel")
-            } else {
-                (many, few, "a decode kernel")
-            };
-            if let (Some(choice), Some(us)) = (better.choices.first_mut(), us(&other)) {
-                choice.alternatives.insert(0, (name.into(), us));
+/// The choices for a pipeline on a device, one an executor. Each is made once, when it is first asked for, and so is what several have
+/// in common.
+pub struct Choices {
+    resolved: Resolved,
+    device: Profile,
+    /// By [`Executor::ALL`].
+    made: [OnceCell<Result<Candidate, Diagnostic>>; Executor::ALL.len()],
+    one_by_one: OnceCell<Result<Found, Obstacle>>,
+    overlapped: OnceCell<Result<Found, Obstacle>>,
+    on_host: OnceCell<Result<Found, Obstacle>>,
+}
+
+impl Choices {
+    /// None made yet.
+    pub fn new(resolved: &Resolved, device: &Profile) -> Choices {
+        Choices {
+            resolved: resolved.clone(),
+            device: device.clone(),
+            made: Default::default(),
+            one_by_one: OnceCell::new(),
+            overlapped: OnceCell::new(),
+            on_host: OnceCell::new(),
+        }
+    }
+
+    /// The pipeline.
+    pub fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    /// Tiles whose runs were simulated for the searches so far.
+    pub fn simulated(&self) -> u64 {
+        let searches = [&self.one_by_one, &self.overlapped, &self.on_host];
+        let found = searches.into_iter().filter_map(|search| search.get()?.as_ref().ok());
+        found.map(|found| found.simulated).sum()
+    }
+
+    /// What [`candidate`] answers.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn candidate(&self, executor: Executor) -> &Result<Candidate, Diagnostic> {
+        self.made[executor as usize].get_or_init(|| self.make(executor))
+    }
+
+    /// The best predicted of all that the device runs, which is proved where any of them is; and the report on it.
+    ///
+    /// # Errors
+    /// No executor runs it.
+    pub fn best(&self) -> Result<(Candidate, Report), Diagnostic> {
+        let made: Vec<_> = space::executors(&self.device).into_iter().map(|e| self.candidate(e)).collect();
+        let us = |c: &Candidate| c.predicted_us().unwrap_or(f64::INFINITY);
+        let mut candidates: Vec<&Candidate> = made.iter().filter_map(|made| made.as_ref().ok()).collect();
+        candidates.sort_by(|a, b| us(a).total_cmp(&us(b)));
+        let mut fastest = None;
+        for candidate in candidates {
+            let report = judge(candidate);
+            if report.proved() {
+                return Ok((candidate.clone(), report));
             }
-            better
+            fastest.get_or_insert((candidate.clone(), report));
         }
-        (Ok(few), Err(_)) => few,
-        // Where no chain kernel has all operations, what a decode kernel lacks is the answer, unless stages have chain kernels apart.
-        (Err(few), Err(_)) if ChainKernel::running(resolved.operations()).next().is_none() => {
-            return Err(if resolved.stages.iter().all(|s| s.op.in_chain()) { apart(resolved) } else { few });
-        }
-        (Err(_), many) => many?,
-    };
-    // A serial chain has its own tiles and kernels; where one is missing, there is none to compare with.
-    let serial = candidate(resolved, device, Executor::Serial).ok().and_then(|serial| serial.predicted);
-    best.predicted =
-        serial.zip(us(&best)).map(|(p, us)| Prediction { serial_us: p.serial_us, synchronised_us: us });
-    Ok(best)
-}
+        fastest.ok_or_else(|| {
+            // What not even the host runs is a statement's fault.
+            let stated = obstacles::unplanned(&self.resolved, &self.device, Executor::Cpu).is_some();
+            let refused = made.into_iter().find_map(|made| made.clone().err()).filter(|_| stated);
+            let note = fallback(&self.resolved, &self.device).map(|(_, note)| note);
+            let nothing = || note.unwrap_or_else(|| "no executor runs this pipeline".into());
+            refused.unwrap_or_else(|| Diagnostic::new("no-kernel", nothing()))
+        })
+    }
 
-/// The error for stages that each have a chain kernel, but none that runs all of them.
-fn apart(resolved: &Resolved) -> Diagnostic {
-    let together = |count: usize| {
-        let operations = resolved.stages[..count].iter().filter_map(|stage| stage.op.operation()).collect();
-        ChainKernel::running(operations).next().is_some()
-    };
-    let count = (1..resolved.stages.len()).take_while(|count| together(*count)).last().unwrap_or(0);
-    let stage = &resolved.stages[count];
-    let (kind, name) = (stage.op.name(), &stage.name.value);
-    Diagnostic::new("no-kernel", format!("the fused executor does not run the {kind} stage `{name}` in this pipeline"))
-        .at(stage.name.span, "no chain kernel runs it beside the stages before it")
-        .note("convolutions and pools have chain kernels apart from those of GEMMs and normalisations; a GEMM is a Conv2d of 1 x 1 taps over images of 1 x 1 pixels, too")
-        .help("run it with `--executor serial`, which launches a chain kernel a stage")
+    fn make(&self, executor: Executor) -> Result<Candidate, Diagnostic> {
+        let (resolved, device) = (&self.resolved, &self.device);
+        let refused = |why: Obstacle| why.to_diagnostic(resolved, executor, usual_executor(resolved, device));
+        if let Some(why) = obstacles::unplanned(resolved, device, executor) {
+            return Err(refused(why));
+        }
+        let how = match executor.how() {
+            None if executor == Executor::Copilot => return decode(resolved, device),
+            None => return self.fused(),
+            Some(how @ (How::Serial | How::Library)) if !resolved.own_kernels(device) => {
+                return in_turn(resolved, device, how, |_| ChainOverride::default());
+            }
+            Some(how) => how,
+        };
+        let found = search::search(resolved, how, |how| self.tiled(how)).map_err(refused)?;
+        let mut best = found.best;
+        // Where no kernel exists, or one that only its owner knows, nothing has a time on the device.
+        if !resolved.own_kernels(device) || resolved.own_kernel().is_some() {
+            best.predicted = None;
+            best.choices = explain(resolved, &best, &search::Alternatives::default());
+        } else {
+            best.choices = explain(resolved, &best, &found.alternatives);
+        }
+        Ok(best)
+    }
+
+    /// The best tiles for a way to start kernels.
+    fn tiled(&self, how: How) -> &Result<Found, Obstacle> {
+        let made = match how {
+            How::Host => &self.on_host,
+            How::Serial | How::Library => &self.one_by_one,
+            How::Streams(_) | How::Programmatic => &self.overlapped,
+        };
+        made.get_or_init(|| search::search_tiles(&self.resolved, &self.device, how))
+    }
+
+    /// The decode kernel where there is one and it is predicted to be faster, else a chain kernel.
+    fn fused(&self) -> Result<Candidate, Diagnostic> {
+        let (resolved, device) = (&self.resolved, &self.device);
+        let us = |c: &Candidate| c.launch.predicted_us();
+        let mut best = match (decode(resolved, device), chain(resolved, device, ChainOverride::default())) {
+            (Ok(few), Ok(many)) => {
+                let (mut better, other, name) = if us(&few) <= us(&many) {
+                    (few, many, "a chain kernel")
+                } else {
+                    (many, few, "a decode kernel")
+                };
+                if let (Some(choice), Some(us)) = (better.choices.first_mut(), us(&other)) {
+                    choice.alternatives.insert(0, (name.into(), us));
+                }
+                better
+            }
+            (Ok(few), Err(_)) => few,
+            (Err(_), many) => many?,
+        };
+        // A serial chain has its own tiles and kernels; where one is missing, there is none to compare with.
+        let serial = self.candidate(Executor::Serial).as_ref().ok().and_then(|serial| serial.predicted);
+        best.predicted =
+            serial.zip(us(&best)).map(|(p, us)| Prediction { serial_us: p.serial_us, synchronised_us: us });
+        Ok(best)
+    }
 }
 
 /// One decision a line, with its reason.

@@ -1,11 +1,12 @@
 //! The search behind the automatic choice.
 
-use super::chain::without_fit;
+use super::chain::unfit_tile;
 use super::space::{GROUPS, POLICIES, SEARCHED, TileShape, special_policy, uniform_tiles};
 use crate::check::{Candidate, EdgeChoice, How, Prediction};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Graph, OperandKind, Resolved, StageId};
+use crate::obstacle::Obstacle;
 use crate::simulate::{TileCost, Waiting, ctas_per_sm, least_us, predict, simulate_kernels};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -17,7 +18,7 @@ const COMBINATIONS: usize = 8;
 const WORTH: f64 = 0.995;
 
 /// What else was looked at, with predicted microseconds of the whole chain.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Alternatives {
     /// Tiles, by stage; microseconds of that stage alone.
     pub(super) tiles: Vec<Vec<(String, f64)>>,
@@ -29,9 +30,12 @@ pub(super) struct Alternatives {
     pub(super) policies: Vec<(String, f64)>,
 }
 
+#[derive(Clone)]
 pub(super) struct Found {
     pub(super) best: Candidate,
     pub(super) alternatives: Alternatives,
+    /// Tiles whose runs were simulated on the way.
+    pub(super) simulated: u64,
 }
 
 /// Least predicted gain over the best serial chain at which kernels are overlapped: below it the model's error, some per cent,
@@ -42,16 +46,30 @@ const WORTH_OVERLAP: f64 = 1.04;
 const WORTH_OVERLAP_OF_ONE_WAVE: f64 = 1.10;
 
 /// The best candidate for a way to start kernels; for one that overlaps them on a GPU, the best serial chain where overlap gains
-/// nothing.
-pub(super) fn search(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Diagnostic> {
-    let mut found = search_tiles(resolved, device, how)?;
+/// nothing. `tiled` is what [`search_tiles`] finds: of all that start kernels one after the other the same, and of all that overlap them.
+pub(super) fn search<'f>(
+    resolved: &Resolved,
+    how: How,
+    tiled: impl Fn(How) -> &'f Result<Found, Obstacle>,
+) -> Result<Found, Obstacle> {
+    let mut found = match how {
+        How::Host | How::Serial | How::Programmatic => tiled(how).clone()?,
+        // The model makes no difference between them.
+        How::Streams(_) => started_as(how, tiled(How::Programmatic).clone()?),
+        How::Library => {
+            let mut found = started_as(how, tiled(How::Serial).clone()?);
+            found.best.predicted = Some(predict(&found.best));
+            found
+        }
+    };
     let overlaps = found.best.launch.on_gpu() && how.overlaps();
     let stated = resolved.edges.iter().any(|e| e.policy.is_some() || e.wait_at.is_some());
     if !overlaps || found.best.graph.dependences.is_empty() {
         return Ok(found);
     }
-    let best = search_tiles(resolved, device, How::Serial)?.best;
+    let best = tiled(How::Serial).clone()?.best;
     let (Some(with), Some(without)) = (found.best.predicted, best.predicted) else { return Ok(found) };
+    let device = &best.device;
     // Whatever overlaps is compared with the best serial chain, not with its own stages one after the other.
     found.best.predicted = Some(Prediction { serial_us: without.serial_us, ..with });
     if stated {
@@ -63,80 +81,114 @@ pub(super) fn search(resolved: &Resolved, device: &Profile, how: How) -> Result<
     if without.serial_us >= with.synchronised_us * worth {
         return Ok(found);
     }
-    let mut alternatives = found.alternatives;
+    let mut alternatives = found.alternatives.clone();
     alternatives.overlapped_us = Some(with.synchronised_us);
-    Ok(Found { best, alternatives })
+    Ok(Found { best, alternatives, ..found })
 }
 
-fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Diagnostic> {
-    let mut tiles: Vec<Vec<(String, f64)>> = Vec::new();
-    let mut kept: Vec<Vec<TileShape>> = Vec::new();
-    let candidates: Vec<Vec<TileShape>> = (0..resolved.stages.len())
-        .map(|i| fitting(resolved, StageId(i), device, how))
-        .collect::<Result<_, _>>()?;
-    let first: Vec<TileShape> = candidates.iter().map(|c| c[0]).collect();
-    for (i, shapes) in candidates.iter().enumerate() {
-        let mut timed: Vec<(f64, TileShape)> = Vec::new();
-        for &shape in shapes {
-            let mut tried = first.clone();
-            tried[i] = shape;
-            match resolved.graph(&tried) {
-                Ok(graph) => timed.push((stage_us(&graph, device, StageId(i)), shape)),
-                // One shape among several may be refused, such as by a stated table; a single one explains itself.
-                Err(refused) if shapes.len() == 1 => return Err(refused),
-                Err(_) => {}
-            }
-        }
-        timed.sort_by(|a, b| a.0.total_cmp(&b.0));
-        tiles.push(timed.iter().skip(1).map(|(us, t)| (format!("{} x {}", t.0, t.1), *us)).collect());
-        let shapes: Vec<TileShape> = timed.into_iter().map(|(_, shape)| shape).collect();
-        kept.push(if shapes.is_empty() { vec![first[i]] } else { shapes });
-    }
-    let combinations = combinations(kept, &candidates);
-    let only = combinations.len() == 1;
+/// The same kernels, started in another way.
+fn started_as(how: How, mut found: Found) -> Found {
+    found.best.launch.how_mut().into_iter().for_each(|own| *own = how);
+    found
+}
+
+/// The best tiles, orders and policies for a way to start kernels.
+pub(super) fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Obstacle> {
+    let Tilings { tiles, graphs } = Tilings::of(resolved, device, how)?;
     let mut best: Option<(f64, Candidate, Alternatives)> = None;
-    for combination in combinations {
-        let graph = match resolved.graph(&combination) {
-            Ok(graph) => graph,
-            Err(refused) if only => return Err(refused),
-            Err(_) => continue,
-        };
+    let mut simulated = 0;
+    for graph in graphs {
         let mut c = Candidate::new(graph, device.clone(), how);
         for kernel in c.launch.kernels_mut() {
             kernel.ctas_per_sm = ctas_per_sm(device, &c.graph.stages[kernel.stage.0]);
         }
         let mut others = Alternatives::default();
         let bar = best.as_ref().map_or(f64::INFINITY, |(best_us, ..)| best_us * WORTH);
-        let us = settle(resolved, &mut c, bar, &mut others);
+        let us = settle(resolved, &mut c, bar, &mut others, &mut simulated);
         if best.as_ref().is_none_or(|(best_us, ..)| us < best_us * WORTH) {
             best = Some((us, c, others));
         }
     }
-    let Some((_, mut best, others)) = best else {
-        return Err(resolved.graph(&first).err().unwrap_or_else(|| {
+    // There is a graph, and a time of it.
+    let (_, mut best, others) = best.ok_or_else(|| Obstacle::new("no tiles have a time"))?;
+    best.predicted = Some(predict(&best));
+    Ok(Found { best, alternatives: Alternatives { tiles, ..others }, simulated })
+}
+
+/// The tiles that are worth simulating.
+struct Tilings {
+    /// By stage, the names of others and microseconds of the stage alone.
+    tiles: Vec<Vec<(String, f64)>>,
+    /// In the tiles of each combination; never empty.
+    graphs: Vec<Graph>,
+}
+
+impl Tilings {
+    fn of(resolved: &Resolved, device: &Profile, how: How) -> Result<Tilings, Obstacle> {
+        let mut tiles: Vec<Vec<(String, f64)>> = Vec::new();
+        let mut kept: Vec<Vec<TileShape>> = Vec::new();
+        let candidates: Vec<Vec<TileShape>> = (0..resolved.stages.len())
+            .map(|i| fitting(resolved, StageId(i), device, how))
+            .collect::<Result<_, _>>()?;
+        let first: Vec<TileShape> = candidates.iter().map(|c| c[0]).collect();
+        for (i, shapes) in candidates.iter().enumerate() {
+            let mut timed: Vec<(f64, TileShape)> = Vec::new();
+            for &shape in shapes {
+                let mut tried = first.clone();
+                tried[i] = shape;
+                match resolved.graph(&tried) {
+                    Ok(graph) => timed.push((stage_us(&graph, device, StageId(i)), shape)),
+                    // One shape among several may be refused, such as by a stated table; a single one explains itself.
+                    Err(refused) if shapes.len() == 1 => return Err(refused.into()),
+                    Err(_) => {}
+                }
+            }
+            timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+            tiles.push(timed.iter().skip(1).map(|(us, t)| (format!("{} x {}", t.0, t.1), *us)).collect());
+            let shapes: Vec<TileShape> = timed.into_iter().map(|(_, shape)| shape).collect();
+            kept.push(if shapes.is_empty() { vec![first[i]] } else { shapes });
+        }
+        let combinations = combinations(kept, &candidates);
+        let (mut graphs, mut refused) = (Vec::new(), None);
+        for combination in &combinations {
+            match resolved.graph(combination) {
+                Ok(graph) => graphs.push(graph),
+                Err(diagnostic) => refused = refused.or(Some(diagnostic)),
+            }
+        }
+        if !graphs.is_empty() {
+            return Ok(Tilings { tiles, graphs });
+        }
+        let none = || {
             Diagnostic::new("no-tiles", "no combination of tiles fits the stated tables")
                 .help("state the tiles that the tables were written for")
-        }));
-    };
-    best.predicted = Some(predict(&best));
-    Ok(Found { best, alternatives: Alternatives { tiles, ..others } })
+        };
+        let only = refused.filter(|_| combinations.len() == 1);
+        Err(only.or_else(|| resolved.graph(&first).err()).unwrap_or_else(none).into())
+    }
 }
 
 /// The tiles of a stage that its kernels can run; host threads run any.
-fn fitting(
-    resolved: &Resolved,
-    id: StageId,
-    device: &Profile,
-    how: How,
-) -> Result<Vec<TileShape>, Diagnostic> {
+fn fitting(resolved: &Resolved, id: StageId, device: &Profile, how: How) -> Result<Vec<TileShape>, Obstacle> {
     let (mut tiles, stage) = (resolved.kernel_candidates(id, device)?, &resolved.stages[id.0]);
-    let unfit = |tile: &TileShape| stage.op.tiled(*tile).unfit(*tile).filter(|_| how != How::Host);
-    match tiles.iter().map(unfit).collect::<Option<Vec<_>>>() {
-        Some(whys) => Err(without_fit(stage, how.executor(), whys[0])),
-        None => {
-            tiles.retain(|tile| unfit(tile).is_none());
-            Ok(tiles)
-        }
+    if how == How::Host {
+        return Ok(tiles);
+    }
+    if let Some(unfit) = stage.op.unfit_in(&tiles) {
+        return Err(unfit_tile(stage, unfit));
+    }
+    tiles.retain(|tile| stage.op.tiled(*tile).unfit(*tile).is_none());
+    Ok(tiles)
+}
+
+/// What keeps kernels of the stages' own, or host threads, from running a pipeline in any of their tiles.
+pub(super) fn unfit(resolved: &Resolved, device: &Profile, how: How) -> Option<Obstacle> {
+    let tiles = |stage| fitting(resolved, StageId(stage), device, how).map(|tiles| tiles[0]);
+    match (0..resolved.stages.len()).map(tiles).collect::<Result<Vec<TileShape>, Obstacle>>() {
+        Err(unfit) => Some(unfit),
+        // Other tiles may fit a stated table, or be few enough.
+        Ok(first) if resolved.graph(&first).is_err() => Tilings::of(resolved, device, how).err(),
+        Ok(_) => None,
     }
 }
 
@@ -171,7 +223,13 @@ fn stage_us(graph: &Graph, device: &Profile, stage: StageId) -> f64 {
 }
 
 /// Picks orders, policies and waits for fixed tiles; returns the predicted time. Where none can take less than `bar`, none is looked at.
-fn settle(resolved: &Resolved, c: &mut Candidate, bar: f64, alternatives: &mut Alternatives) -> f64 {
+fn settle(
+    resolved: &Resolved,
+    c: &mut Candidate,
+    bar: f64,
+    alternatives: &mut Alternatives,
+    simulated: &mut u64,
+) -> f64 {
     for (choice, dependence) in c.edges.iter_mut().zip(&c.graph.dependences) {
         let stated = resolved.stated_edge(dependence).and_then(|s| s.wait_at.as_ref());
         choice.wait_at = stated.map_or(WaitAt::PerKBlock, |w| w.value);
@@ -200,6 +258,7 @@ fn settle(resolved: &Resolved, c: &mut Candidate, bar: f64, alternatives: &mut A
                 continue;
             }
             let us = simulate_kernels(&trial, waiting.get(number)).total_us;
+            *simulated += trial.graph.stages.iter().map(|stage| u64::from(stage.tiles())).sum::<u64>();
             if rows == 1 {
                 alternatives.policies.push((policy.to_string(), us));
             }

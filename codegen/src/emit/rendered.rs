@@ -14,6 +14,6 @@ use crate::spec;
 pub fn rendered_plan(name: &str, source: &str) -> Result<Plan, Diagnostic> {
     let resolved = spec::parse(source, &format!("policies/{name}.ron"))?.resolve(&[])?;
     let device = &DEVICES[0];
-    let kernels = resolved.without_kernel(device, Executor::Streams).is_none();
+    let kernels = resolved.own_kernels(device);
     choose::plan(&resolved, device, if kernels { Executor::Streams } else { Executor::Cpu })
 }

@@ -123,34 +123,6 @@ impl Resolved {
         })
     }
 
-    /// The first stage that no kernel of an executor runs on a device, and why, as a sentence; `None` where every stage has
-    /// one. `serial` launches a chain kernel a stage where a stage has no kernel of its own, and so does `library` where cuBLASLt
-    /// computes some of the others.
-    pub fn without_kernel(&self, device: &Profile, executor: Executor) -> Option<(StageId, String)> {
-        let in_library = |s: &ResolvedStage| s.op.in_library(s.reads.iter().map(|read| read.kind));
-        let in_turn = match executor {
-            Executor::Serial => true,
-            Executor::Library => self.stages.iter().any(in_library),
-            Executor::Cpu
-            | Executor::Streams
-            | Executor::Programmatic
-            | Executor::Fused
-            | Executor::Copilot => false,
-        };
-        if in_turn && device.arch == 90 && self.stages.iter().all(|s| s.op.in_chain()) {
-            return None;
-        }
-        let stage = self.stages.iter().position(|stage| !stage.op.has_kernel(device.arch, executor))?;
-        let (op, name) = (&self.stages[stage].op, &self.stages[stage].name.value);
-        let why = if device.arch == 90 && op.has_kernel(device.arch, Executor::Fused) {
-            format!("{} has a kernel for the fused executor only", op.name())
-        } else {
-            let why = op.unfit_in_any().filter(|_| device.arch == 90).map(|why| format!(": it {why}"));
-            format!("{} has no CUDA kernel for {} yet{}", op.name(), device.name, why.unwrap_or_default())
-        };
-        Some((StageId(stage), format!("stage `{name}`: {why}")))
-    }
-
     /// One of its stages as a pipeline of its own: what others write is an input.
     pub fn only(&self, stage: StageId) -> Resolved {
         let mut one = self.stages[stage.0].clone();
@@ -192,14 +164,14 @@ impl Resolved {
         self.stages.iter().map(tile_of).collect()
     }
 
-    /// The first stage whose kernel is its owner's, and what follows from that, as a sentence: no model knows what it costs.
-    pub fn own_kernel(&self) -> Option<(StageId, String)> {
-        let stage = self.stages.iter().position(|stage| stage.custom.is_some())?;
-        let name = &self.stages[stage].name.value;
-        Some((
-            StageId(stage),
-            format!("stage `{name}`: Custom is your own kernel, of which nothing is known"),
-        ))
+    /// The first stage whose kernel is its owner's: no model knows what it costs.
+    pub fn own_kernel(&self) -> Option<StageId> {
+        self.stages.iter().position(|stage| stage.custom.is_some()).map(StageId)
+    }
+
+    /// Whether every stage has a kernel of its own on a device; else chain kernels or decode kernels run some.
+    pub fn own_kernels(&self, device: &Profile) -> bool {
+        self.stages.iter().all(|stage| stage.op.has_kernel(device.arch, Executor::Streams))
     }
 
     /// The tiles that a stage can have on a device, never empty: the stated one, or those of every kernel of its own that is built for

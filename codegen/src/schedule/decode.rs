@@ -20,9 +20,10 @@
 
 use std::ops::Range;
 
-use super::{Hand, Item, MAX_STAGES, Part, Schedule};
+use super::{Hand, Item, MAX_STAGES, Part, Schedule, uncounted};
 use crate::device::{DECODE_KERNELS, DecodeKernel, Operation, Operations, Profile};
 use crate::graph::{Attend, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of};
+use crate::obstacle::Obstacle;
 use crate::sync::Tile;
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
@@ -188,7 +189,7 @@ fn decodes(op: &Op) -> bool {
 }
 
 /// Why a decode kernel cannot run an attention; `None` when it can, and for other stages.
-fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<String> {
+fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<Obstacle> {
     // Units are computed from the lengths once on the device, for all attentions of a kernel.
     let lengths = |stage: &Stage| {
         let shape = stage.op.attend()?;
@@ -199,18 +200,20 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<String
     let Attend { heads, cache, .. } = of.op.attend()?;
     let producer = producer_of(graph, of).map(|p| &graph.stages[p.0]);
     if let Some(producer) = producer.filter(|p| !p.op.is_gemm()) {
-        return Some(format!("attends to what `{}` makes, which is no product", producer.name));
+        let text = format!("attends to what `{}` makes, which is no product", producer.name);
+        return Some(Obstacle::new(text));
     }
     let first = graph.stages.iter().find(|s| lengths(s).is_some())?;
     if lengths(first) != lengths(of) {
-        return Some(format!(
+        return Some(Obstacle::new(format!(
             "has other lengths, or another capacity or number of heads of keys and values, than `{}`",
             first.name
-        ));
+        )));
     }
     let units = u64::from(of.m) * u64::from(heads.kv) * u64::from(cache.capacity / PAGE + 1);
-    let fits = (units + 1) * u64::from(workers) <= u64::from(u32::MAX);
-    (!fits).then(|| format!("has {units} pages' worth of tokens, too many for 32 bits of arithmetic"))
+    let most = u64::from(u32::MAX / workers.max(1)) - 1;
+    let text = || format!("has {units} pages' worth of tokens, too many for 32 bits of arithmetic");
+    (units > most).then(|| Obstacle::new(text()).numbers(units, most))
 }
 
 /// Rows of weights of the widest share.
@@ -231,71 +234,98 @@ pub fn width_of(graph: &Graph, rows: u32) -> Option<u32> {
 }
 
 /// Why `workers` workers of a decode kernel cannot run a graph; `None` when they can.
-pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
-    if graph.stages.len() > MAX_STAGES {
-        return Some(format!("{} stages; a decode kernel takes {MAX_STAGES}", graph.stages.len()));
-    }
+pub fn unfit(graph: &Graph, workers: u32) -> Option<Obstacle> {
+    let few = |have: usize, most: usize, noun: &str| {
+        let text = format!("there are {have} {noun}; a decode kernel takes {most}");
+        (have > most).then(|| Obstacle::new(text).numbers(have as u64, most as u64))
+    };
     let attends = graph.stages.iter().filter(|stage| stage.op.attend().is_some()).count();
-    if attends > MAX_ATTENDS {
-        return Some(format!("{attends} attentions; a decode kernel takes {MAX_ATTENDS}"));
+    few(graph.stages.len(), MAX_STAGES, "stages")
+        .or_else(|| few(attends, MAX_ATTENDS, "attentions"))
+        .or_else(|| {
+            let stages = graph.stages.iter().enumerate();
+            let unfit = |(s, stage): (usize, &Stage)| {
+                unfit_stage(graph, StageId(s), workers).map(|why| why.of_stage(&stage.name))
+            };
+            stages.filter_map(unfit).next()
+        })
+        .or_else(|| {
+            let shared = graph.tensors.iter().find(|t| t.alias.is_some())?;
+            Some(Obstacle::new(format!(
+                "`{}` shares memory, and a decode kernel looks after none",
+                shared.name
+            )))
+        })
+}
+
+/// Why a decode kernel cannot run a stage.
+fn unfit_stage(graph: &Graph, id: StageId, workers: u32) -> Option<Obstacle> {
+    let stage = &graph.stages[id.0];
+    // Where no kernel has all operations, the stage that is none of theirs is named.
+    if let Some(most) = widths(graph.operations()).max().filter(|most| stage.m > *most) {
+        let text = format!("has {} rows; a decode kernel takes {most}", stage.m);
+        return Some(Obstacle::new(text).numbers(stage.m, most));
     }
-    for (s, stage) in graph.stages.iter().enumerate() {
-        // Where no kernel has all operations, the stage that is none of theirs is named.
-        let most = widths(graph.operations()).max();
-        if let Some(most) = most.filter(|most| stage.m > *most) {
-            return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
-        }
-        // Of activations, a worker adds only what it has written itself, what nobody writes, and what it has waited for anyway.
-        let activation = |kind: OperandKind| kind.is_activation() || kind == OperandKind::Residual;
-        let constant =
-            |o: &crate::graph::Operand| activation(o.kind) || graph.tensors[o.tensor.0].producer.is_none();
-        let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
-        let added = stage.operands.iter().find(|o| o.kind == OperandKind::Residual);
-        let added = added.and_then(|o| graph.tensors[o.tensor.0].producer);
-        let of_others = |p: &StageId| {
-            matches!(graph.stages[p.0].op, Op::Norm(_)) && producer_of(graph, stage) != Some(*p)
-        };
-        let others = added.filter(of_others);
-        let rows = if stage.op.is_gemm() { rows_of(stage, workers) } else { 0 };
-        let why = if !decodes(&stage.op) {
-            format!("is {}", stage.op.name())
-        } else if stage.split_k > 1 {
-            "states a split along k".into()
-        } else if !stage.operands.iter().all(constant) {
-            "has a weight or a bias that a stage writes".into()
-        } else if let Some(other) = others {
-            format!("adds rows of `{}`, which other workers make", graph.stages[other.0].name)
-        } else if stage.op.is_gated() && !stage.operands.iter().all(plain) {
-            "is gated and has a bias".into()
-        } else if is_read(graph, StageId(s)) && stage.n % 8 != 0 {
-            format!("hands on rows of {} elements, no multiple of 8", stage.n)
-        } else if u64::from(stage.n + 1) * u64::from(workers) > u64::from(u32::MAX) {
-            format!("has {} columns, too many for 32 bits of arithmetic", stage.n)
-        } else if let Some(why) = unfit_attention(graph, StageId(s), workers) {
-            why
-        } else if matches!(stage.op, Op::Norm(_)) && stage.n > MAX_NORMED {
-            format!("normalises rows of {} elements; a decode kernel takes {MAX_NORMED}", stage.n)
-        } else if rows > 64 * MAX_ROW_TILES {
-            format!("gives a worker {rows} rows of weights; it has room for {}", 64 * MAX_ROW_TILES)
-        } else {
-            continue;
-        };
-        return Some(format!("`{}` {why}", stage.name));
-    }
-    graph.tensors.iter().find(|t| t.alias.is_some()).map(|t| format!("`{}` shares memory", t.name))
+    // Of activations, a worker adds only what it has written itself, what nobody writes, and what it has waited for anyway.
+    let activation = |kind: OperandKind| kind.is_activation() || kind == OperandKind::Residual;
+    let constant =
+        |o: &crate::graph::Operand| activation(o.kind) || graph.tensors[o.tensor.0].producer.is_none();
+    let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
+    let added = stage.operands.iter().find(|o| o.kind == OperandKind::Residual);
+    let added = added.and_then(|o| graph.tensors[o.tensor.0].producer);
+    let of_others =
+        |p: &StageId| matches!(graph.stages[p.0].op, Op::Norm(_)) && producer_of(graph, stage) != Some(*p);
+    let others = added.filter(of_others);
+    let rows = if stage.op.is_gemm() { rows_of(stage, workers) } else { 0 };
+    let first = graph.stages.first().map_or(stage.m, |first| first.m);
+    let columns = u64::from(u32::MAX / workers.max(1)) - 1;
+    Some(if !decodes(&stage.op) {
+        Obstacle::new(format!("is {}, which no decode kernel runs", stage.op.name()))
+    } else if stage.split_k > 1 {
+        Obstacle::new("states a split along k").numbers(stage.split_k, 1u32)
+    } else if !stage.operands.iter().all(constant) {
+        Obstacle::new("has a weight or a bias that a stage writes")
+    } else if let Some(other) = others {
+        Obstacle::new(format!("adds rows of `{}`, which other workers make", graph.stages[other.0].name))
+    } else if stage.op.is_gated() && !stage.operands.iter().all(plain) {
+        Obstacle::new("is gated and has a bias")
+    } else if is_read(graph, id) && !stage.n.is_multiple_of(8) {
+        let text = format!("hands on rows of {} elements, no multiple of 8", stage.n);
+        Obstacle::new(text).numbers(stage.n, 8u32)
+    } else if u64::from(stage.n) > columns {
+        let text = format!("has {} columns, too many for 32 bits of arithmetic", stage.n);
+        Obstacle::new(text).numbers(stage.n, columns)
+    } else if let Some(why) = unfit_attention(graph, id, workers) {
+        why
+    } else if matches!(stage.op, Op::Norm(_)) && stage.n > MAX_NORMED {
+        let text = format!("normalises rows of {} elements; a decode kernel takes {MAX_NORMED}", stage.n);
+        Obstacle::new(text).numbers(stage.n, MAX_NORMED)
+    } else if rows > 64 * MAX_ROW_TILES {
+        let most = 64 * MAX_ROW_TILES;
+        Obstacle::new(format!("gives a worker {rows} rows of weights; it has room for {most}"))
+            .numbers(rows, most)
+    } else if width_of(graph, stage.m) != width_of(graph, first) {
+        let text = format!("has {} rows and the first stage {first}, which are of kernels apart", stage.m);
+        Obstacle::new(text).numbers(stage.m, first)
+    } else {
+        return None;
+    })
 }
 
 /// Even shares for one worker an SM: the graph cut into them, and the plan.
 ///
 /// # Errors
 /// Why there is none: see [`unfit`].
-pub fn decode(graph: &Graph, device: &Profile) -> Result<(Graph, Decode), String> {
+pub fn decode(graph: &Graph, device: &Profile) -> Result<(Graph, Decode), Obstacle> {
     let workers = device.sms;
     if let Some(why) = unfit(graph, workers) {
         return Err(why);
     }
     let width = graph.stages.first().and_then(|s| width_of(graph, s.m)).unwrap_or_default();
     let graph = graph.clone().in_even_shares(workers);
+    if let Some(uncounted) = graph.stages.iter().find_map(|stage| uncounted(stage, (1, 1))) {
+        return Err(uncounted);
+    }
     let predicted_us = spans(&graph, device).last().map_or(0.0, |(_, end)| *end);
     let work = Schedule { predicted_us, ..work(&graph, workers) };
     Ok((graph, Decode { width, work }))

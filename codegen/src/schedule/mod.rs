@@ -36,6 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::CostModel;
 use crate::graph::{Graph, Op, Stage, StageId};
+use crate::obstacle::Obstacle;
 use problem::Problem;
 
 pub use breakdown::{Breakdown, ItemTime, Totals};
@@ -138,6 +139,26 @@ fn blocks(stage: &Stage) -> u32 {
 /// Whether so many parts can share a tile of `units` units evenly.
 pub(crate) fn may_share(parts: u32, units: u32) -> bool {
     (1..=units).contains(&parts) && POST_WEIGHT.is_multiple_of(parts)
+}
+
+/// Why items of a stage, in a grid of clusters of these CTAs, cannot name all of its tiles and k-blocks: `cusync_item` has 16 bits for each number.
+pub(crate) fn uncounted(stage: &Stage, cluster: (u32, u32)) -> Option<Obstacle> {
+    let most = u32::from(u16::MAX);
+    let (rows, cols) = (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1));
+    // Tiles are counted from 0, and k-blocks to the end of a range.
+    [
+        (rows, most + 1, "rows of tiles"),
+        (cols, most + 1, "columns of tiles"),
+        (stage.k_blocks, most, "k-blocks"),
+    ]
+    .into_iter()
+    .find(|(have, limit, _)| have > limit)
+    .map(|(have, limit, noun)| {
+        Obstacle::new(format!("has {have} {noun}, and items of a list count {limit} in 16 bits"))
+            .numbers(have, limit)
+            .help("run fewer rows at a time")
+            .of_stage(&stage.name)
+    })
 }
 
 /// k-blocks `k_begin .. k_end` of one cluster tile of a stage.

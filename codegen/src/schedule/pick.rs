@@ -30,17 +30,17 @@ pub struct Chosen {
     pub tried: Vec<(ChainKernel, f64)>,
 }
 
-/// The kernel with the shortest predicted schedule, where cut tiles have to be worth it. `graph` makes the graph for one tile shape of all stages, or `None` where
-/// the shape cannot be had. `None` when no kernel is left.
+/// The kernel with the shortest predicted schedule, where cut tiles have to be worth it. `graph` makes the graph in a kernel's tiles, or `None` where
+/// the kernel cannot run it. `None` when no kernel is left.
 pub fn choose<'k>(
     wanted: &Wanted,
     kernels: impl IntoIterator<Item = &'k ChainKernel>,
-    mut graph: impl FnMut((u32, u32, u32)) -> Option<Graph>,
+    mut graph: impl FnMut(&ChainKernel) -> Option<Graph>,
 ) -> Option<Chosen> {
     let mut tried = Vec::new();
     let mut best: Option<(ChainKernel, Graph, Schedule)> = None;
     for &kernel in kernels {
-        let Some(graph) = graph(kernel.tile) else { continue };
+        let Some(graph) = graph(&kernel) else { continue };
         let request = Request {
             workers: wanted.device.resident_clusters(kernel.cluster.0 * kernel.cluster.1),
             cluster: kernel.cluster,

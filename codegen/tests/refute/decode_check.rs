@@ -147,7 +147,7 @@ fn chains_without_a_decode_plan() {
     let mut c = sound();
     c.graph.stages.iter_mut().for_each(|s| s.m = 65);
     c.graph.tensors.iter_mut().filter(|t| t.producer.is_some()).for_each(|t| t.rows = 65);
-    refuted(&c, Obligation::Bounds, &["no decode kernel runs this chain: `gate_up` has 65 rows"]);
+    refuted(&c, Obligation::Bounds, &["no decode kernel runs this chain: stage `gate_up` has 65 rows"]);
     let mut c = sound();
     c.device = a100.clone();
     refuted(&c, Obligation::Bounds, &["decode kernels are for sm_90a, and a100 is sm_80"]);

@@ -46,7 +46,7 @@ fn sixty_four_stages_are_chosen_for() {
 fn stages_that_no_kernel_runs_together_have_a_launch_each() {
     let source = include_str!("../spec/bad_specs/fused/conv_beside_gemm.ron");
     let spec = cusync_gen::spec::parse(source, "mixed").and_then(|s| s.resolve(&[])).expect("sound");
-    let usual = |device| choose::usual_executor(&spec, Profile::named(device).expect("shipped")).0;
+    let usual = |device| choose::usual_executor(&spec, Profile::named(device).expect("shipped"));
     assert_eq!((usual("h200"), usual("a100")), (Executor::Serial, Executor::Streams));
     let plan = choose::plan(&spec, h200(), Executor::Serial).expect("proved");
     let kernels = plan.launch().kernels();

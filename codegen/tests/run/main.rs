@@ -1,5 +1,6 @@
 //! What is chosen, and how long it is predicted to take.
 
 mod choose;
+mod obstacles;
 mod prediction;
 mod schedule;

@@ -41,7 +41,7 @@ fn what_was_chosen_comes_back_when_it_is_stated() {
         ("llama65_prompt_layer", None),
     ] {
         let resolved = resolved(name, m);
-        let own_kernels = resolved.without_kernel(h200(), Executor::Streams).is_none();
+        let own_kernels = resolved.own_kernels(h200());
         let chains = |e: &Executor| own_kernels || matches!(e, Executor::Serial | Executor::Fused);
         for executor in Executor::GPU.into_iter().filter(chains) {
             let chosen = choose::candidate(&resolved, h200(), executor).expect("every spec has a choice");
@@ -67,8 +67,7 @@ fn no_configuration_gives_a_gpu_a_stage_without_a_kernel() {
             let stated = Config { executor, ..host.clone() }.candidate(&resolved, h200());
             let why = stated.map(|c| c.launch).expect_err("no kernel").message;
             let says = [
-                "no CUDA kernel",
-                "has a kernel for the fused executor only",
+                "has no kernel of its own",
                 "does not run such kernels",
                 "no chain kernel has the stated tile",
             ];

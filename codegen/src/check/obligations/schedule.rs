@@ -77,7 +77,7 @@ impl View<'_> {
                     "is {kind}; no chain kernel of {rows} x {cols} CTAs a worker runs it beside the stages before"
                 )
             } else if let Some(why) = stage.op.unfit(stage.mma_tile) {
-                why.into()
+                why.reason
             } else if let Some(first) = other {
                 let (a, b) = (stage.mma_tile, first.mma_tile);
                 let first = &first.name;

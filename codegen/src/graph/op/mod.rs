@@ -26,6 +26,7 @@ pub use crate::device::{Activation, Epilogue};
 use crate::device::{ChainKernel, DECODE_KERNELS, KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::executor::Executor;
+use crate::obstacle::Obstacle;
 pub(crate) use crate::operand::OperandKind;
 use crate::spec::{StageKind, StageSpec, TensorUse};
 use crate::sync::{Policy, Tile};
@@ -169,15 +170,19 @@ impl Op {
         self.unfit_in_any().is_none() && self.operation().is_some_and(runs)
     }
 
-    /// Why no chain kernel runs it in any of its own tiles, after the stage's name.
-    pub fn unfit_in_any(&self) -> Option<&'static str> {
+    /// Why no chain kernel runs it in any of its own tiles: the reason of the tile that comes nearest.
+    pub fn unfit_in_any(&self) -> Option<Obstacle> {
         match self.rules().tiles(1) {
-            Tiles::Own { list, of_kernel: false, .. } => {
-                let whys: Option<Vec<_>> = list.iter().map(|tile| self.unfit(*tile)).collect();
-                whys.map(|whys| whys.first().copied().unwrap_or("has no tile"))
-            }
-            Tiles::Stated | Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. } => None,
+            Tiles::Own { list, .. } => self.unfit_in(&list),
+            Tiles::Stated | Tiles::Kernels(_) => None,
         }
+    }
+
+    /// Why no kernel runs it in any of these tiles.
+    pub(crate) fn unfit_in(&self, tiles: &[MmaTile]) -> Option<Obstacle> {
+        let unfit = tiles.iter().map(|tile| self.tiled(*tile).unfit(*tile));
+        let unfit: Vec<Obstacle> = unfit.collect::<Option<_>>()?;
+        Some(Obstacle::nearest(unfit).unwrap_or_else(|| Obstacle::new("has no tile")))
     }
 
     /// Whether its tiles are those of the kernel that runs it, so that it may share a kernel with others of that tile; else
@@ -186,8 +191,8 @@ impl Op {
         matches!(self.rules().tiles(1), Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. })
     }
 
-    /// Why no chain kernel runs it in tiles of this MMA tile, after the stage's name.
-    pub fn unfit(&self, tile: MmaTile) -> Option<&'static str> {
+    /// Why no kernel runs it in tiles of this MMA tile; it is of no stage yet.
+    pub fn unfit(&self, tile: MmaTile) -> Option<Obstacle> {
         self.rules().unfit(tile)
     }
 
@@ -337,7 +342,7 @@ pub(crate) trait Rules {
     }
 
     /// See [`Op::unfit`].
-    fn unfit(&self, _tile: MmaTile) -> Option<&'static str> {
+    fn unfit(&self, _tile: MmaTile) -> Option<Obstacle> {
         None
     }
 

@@ -172,7 +172,8 @@ fn the_library_has_products_of_layers_and_none_of_images() {
     let images = resolved("resnet_layer", &[]);
     let refused =
         choose::candidate(&images, h200, Executor::Library).expect_err("it computes no convolution");
-    assert!(refused.message.contains("library executor cannot run stage `first`"), "{}", refused.message);
+    let says = ["library executor cannot run this pipeline: stage `first`", "no stage is a product"];
+    assert!(says.iter().all(|part| refused.message.contains(part)), "{}", refused.message);
     let mut stated = Config::of(&choose::candidate(&images, h200, Executor::Serial).expect("a choice"));
     stated.executor = Executor::Library;
     assert_eq!(stated.candidate(&images, h200).expect_err("the same").code, "unfit");

@@ -221,7 +221,8 @@ fn the_fused_kernel_is_chosen_by_predicted_time() {
     let cost = cost();
     let wanted = Wanted { device, mode: Hand::Fixed, splits: true, cost: &cost };
     for (m, source) in [37, 200, 256, 512, 2048].into_iter().flat_map(|m| [(m, GPT3), (m, LLAMA)]) {
-        let chosen = choose(&wanted, kernels(), |tile| Some(shipped(source, m, tile))).expect("kernels");
+        let chosen =
+            choose(&wanted, kernels(), |kernel| Some(shipped(source, m, kernel.tile))).expect("kernels");
         let workers = device.resident_clusters(chosen.kernel.cluster.0 * chosen.kernel.cluster.1);
         assert_eq!(chosen.tried.len(), kernels().count());
         assert_sound(&chosen.graph, &chosen.schedule, workers);
@@ -235,7 +236,8 @@ fn the_fused_kernel_is_chosen_by_predicted_time() {
     }
     // A shape that the spec does not allow is left out.
     let only =
-        choose(&wanted, kernels(), |tile| (tile == TALL).then(|| shipped(GPT3, 512, tile))).expect("one");
+        choose(&wanted, kernels(), |kernel| (kernel.tile == TALL).then(|| shipped(GPT3, 512, kernel.tile)))
+            .expect("one");
     assert_eq!(only.kernel.tile, TALL);
     assert!(choose(&wanted, kernels(), |_| None).is_none());
 }

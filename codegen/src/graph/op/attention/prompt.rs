@@ -11,6 +11,7 @@ use crate::device::Operation;
 use crate::graph::fit::Fit;
 use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
+use crate::obstacle::Obstacle;
 use crate::sync::Policy;
 
 /// Queries of a tile and tokens of a step over its keys and values. The last are those of chain kernels; plans for the `cpu`
@@ -142,20 +143,31 @@ impl Rules for Attention {
         Some("is not split along its keys and values")
     }
 
-    fn unfit(&self, tile: MmaTile) -> Option<&'static str> {
-        if self.rotary {
-            Some("rotates what it reads: state a RotatedGemm where queries and keys are made")
+    fn unfit(&self, tile: MmaTile) -> Option<Obstacle> {
+        let (rows, _, step) = tile;
+        let whole = self.sequences == 1 || self.tokens <= KERNEL_TOKENS;
+        Some(if self.rotary {
+            Obstacle::new("rotates what it reads, which kernels of whole sequences do not")
+                .help("state a RotatedGemm where queries and keys are made")
         } else if !KERNEL_HEADS.contains(&self.heads.dim) {
-            Some("has heads that are neither 64 nor 128 columns wide")
+            Obstacle::new(format!("has heads of {} columns, and kernels have 64 or 128", self.heads.dim))
         } else if self.cache.is_some_and(|cache| cache.pages.is_some()) {
-            Some("fills the pages of a cache")
-        } else if (tile.0 != KERNEL_TOKENS && tile.0 != self.tokens.min(KERNEL_TOKENS))
-            || tile.2 != KERNEL_TOKENS
-        {
-            Some("has sequences that are not cut into tiles of 128 tokens")
+            Obstacle::new("fills the pages of a cache, which no kernel does")
+                .help("fill a cache without pages")
+        } else if !whole && !self.tokens.is_multiple_of(KERNEL_TOKENS) {
+            Obstacle::new(format!(
+                "has sequences of {} tokens, which are no multiple of {KERNEL_TOKENS}",
+                self.tokens
+            ))
+            .numbers(self.tokens, KERNEL_TOKENS)
+            .help(format!("pad each sequence to {} tokens", self.tokens.next_multiple_of(KERNEL_TOKENS)))
+        } else if (rows != KERNEL_TOKENS && rows != self.tokens.min(KERNEL_TOKENS)) || step != KERNEL_TOKENS {
+            Obstacle::new(format!(
+                "has tiles of {rows} queries and {step} keys, and kernels have {KERNEL_TOKENS} of both"
+            ))
         } else {
-            None
-        }
+            return None;
+        })
     }
 
     fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32 {

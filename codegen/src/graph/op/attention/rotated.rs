@@ -7,6 +7,7 @@ use super::{Heads, KERNEL_HEADS};
 use crate::device::Operation;
 use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles, gemm};
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
+use crate::obstacle::Obstacle;
 
 /// A GEMM whose output has the heads of an attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,9 +57,11 @@ impl Rules for Rotated {
         self.whole(tile.1)
     }
 
-    fn unfit(&self, tile: MmaTile) -> Option<&'static str> {
+    fn unfit(&self, tile: MmaTile) -> Option<Obstacle> {
         debug_assert!(KERNEL_HEADS.contains(&self.heads.dim));
-        (!self.whole(tile.1)).then_some("has heads that its tiles cut")
+        let (columns, head) = (tile.1, self.heads.dim);
+        let cut = || format!("has heads of {head} columns, which its tiles of {columns} columns cut");
+        (!self.whole(columns)).then(|| Obstacle::new(cut()).numbers(columns, head))
     }
 
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {

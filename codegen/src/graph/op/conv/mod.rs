@@ -13,6 +13,7 @@ pub(in crate::graph::op) use lower::lower;
 use super::{Activation, At, Bound, Cost, Epilogue, MmaTile, Rules, Sliding, Tiles, Window, gemm};
 use crate::device::{ChainKernel, Operation};
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
+use crate::obstacle::Obstacle;
 use crate::sync::Policy;
 
 /// Tiles of pixels and channels, and the depth of a k-block, beside those of the kernels: what the `cpu` executor cuts a
@@ -162,10 +163,8 @@ impl Rules for Conv {
         operand.sliding.map(|_| Policy::ConvHalo)
     }
 
-    fn unfit(&self, _: MmaTile) -> Option<&'static str> {
-        let without =
-            || self.beyond_kernels().unwrap_or("reads images of which no window fits a kernel's tile");
-        self.window.is_none().then(without)
+    fn unfit(&self, tile: MmaTile) -> Option<Obstacle> {
+        self.window.is_none().then(|| self.without_window(tile))
     }
 
     fn rows_multiplied(&self, tile: MmaTile) -> u32 {

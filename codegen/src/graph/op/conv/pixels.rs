@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use super::{CHANNELS, Conv, PRODUCT_SLOTS, Window, kernels};
-use crate::device::{ChainKernel, turned_groups};
+use crate::device::turned_groups;
 use crate::graph::Footprint;
 use crate::graph::fit::Fit;
 use crate::graph::op::sliding::along_m;
 use crate::graph::op::{At, MmaTile};
+use crate::obstacle::Obstacle;
 
 /// Room for windows, in pixels of a block of channels: what every kernel for convolutions has that multiplies with pixels on WGMMA's M side.
 const WINDOW_PIXELS: u32 = 512;
@@ -21,14 +22,53 @@ const STRIDE: u32 = 8;
 /// Most tiles that one image may have: kernels count them in 16 bits (`row_tiles` of `csrc/kernels/conv2d/window.h`).
 const TILES_OF_IMAGE: u32 = 0xffff;
 
+/// Room for windows, in pixels of a block of channels, of the kernel for convolutions that has this tile.
+fn window_room(tile: MmaTile) -> Option<u32> {
+    let kernel = kernels().find(|kernel| kernel.tile == tile)?;
+    Some(if turned_groups(tile) > 0 { kernel.window_pixels() } else { WINDOW_PIXELS })
+}
+
 impl Conv {
     /// The convolution in tiles of this size: with windows, unless no kernel has the tile or no window fits into it.
     pub fn tiled(&self, tile: MmaTile) -> Conv {
-        let kernel = kernels().find(|kernel| kernel.tile == tile);
-        let room = |kernel: &ChainKernel| {
-            if turned_groups(tile) > 0 { kernel.window_pixels() } else { WINDOW_PIXELS }
+        Conv { window: window_room(tile).and_then(|room| self.fit(tile, room)), ..*self }
+    }
+
+    /// Why tiles of this size have no window.
+    pub(super) fn without_window(&self, tile: MmaTile) -> Obstacle {
+        if let Some(beyond) = self.beyond_kernels() {
+            return beyond;
+        }
+        let (Some(room), Some((pitch, tail))) = (window_room(tile), self.pitch()) else {
+            let (m, n, k) = tile;
+            return Obstacle::new(format!(
+                "has tiles of {m} x {n} x {k}, and no kernel for convolutions has"
+            ));
         };
-        Conv { window: kernel.and_then(|kernel| self.fit(tile, room(kernel))), ..*self }
+        let (loaded, room) = (1 + (self.filter.0 - 1) / self.stride.0, room / self.windows());
+        let pixels = (u64::from(loaded) * u64::from(pitch) + u64::from(tail)).next_multiple_of(8);
+        let height = u64::from(loaded) * u64::from(self.stride.0);
+        let none = "reads images of which no window fits a kernel's tile";
+        if height > u64::from(WINDOW_AXIS) {
+            Obstacle::new(format!(
+                "{none}: it is {height} pixels high, and a copy of the TMA brings {WINDOW_AXIS}"
+            ))
+            .numbers(height, WINDOW_AXIS)
+        } else if pixels > u64::from(room) {
+            Obstacle::new(format!(
+                "{none}: a row of output reads {pixels} pixels, and there is room for {room}"
+            ))
+            .numbers(pixels, room)
+        } else {
+            let (columns, slots) = (self.output.1, tile.0);
+            Obstacle::new(format!("{none}: a row of output has {columns} pixels, and a tile {slots}"))
+                .numbers(columns, slots)
+        }
+    }
+
+    /// Windows that a kernel has room for: it fills one while it multiplies the one before, where an item has several.
+    fn windows(&self) -> u32 {
+        (self.channels.div_ceil(CHANNELS) * self.classes()).min(2)
     }
 
     /// Rows of the MMA tile that are multiplied for a window's pixels: where pixels stand on WGMMA's N side, the least of what each warpgroup
@@ -58,23 +98,30 @@ impl Conv {
     }
 
     /// Why no kernel can load its windows, whatever the tiles.
-    pub(super) fn beyond_kernels(&self) -> Option<&'static str> {
-        if self.stride.0.max(self.stride.1) > STRIDE {
-            return Some("has a stride above 8, and a copy of the TMA steps no further");
-        }
-        let within = |size: Option<u32>| size.is_some_and(|size| size <= WINDOW_AXIS);
-        if !within(self.filter.0.checked_mul(self.filter.1)) {
-            return Some("has more than 255 taps, and kernels count no further");
-        }
-        if !within(Some(self.padding.0.max(self.padding.1))) {
-            return Some("has padding of more than 255 pixels, and kernels count no further");
-        }
-        if !within(self.pitch().and_then(|(pitch, _)| pitch.checked_mul(self.stride.1))) {
-            return Some(
-                "has rows of more than 255 pixels with their padding, and a copy of the TMA brings no more",
+    pub(super) fn beyond_kernels(&self) -> Option<Obstacle> {
+        let (stride, padding) = (self.stride.0.max(self.stride.1), self.padding.0.max(self.padding.1));
+        let taps = u64::from(self.filter.0) * u64::from(self.filter.1);
+        // A sum that overflows is as good as the greatest number.
+        let row = self.pitch().map_or(u64::MAX, |(pitch, _)| u64::from(pitch) * u64::from(self.stride.1));
+        let beyond = |text: String, have: u64, limit: u32| Some(Obstacle::new(text).numbers(have, limit));
+        if stride > STRIDE {
+            let text =
+                format!("has a stride of {stride}, and a copy of the TMA steps {STRIDE} pixels at most");
+            beyond(text, stride.into(), STRIDE)
+        } else if taps > WINDOW_AXIS.into() {
+            let text = format!("has {taps} taps, and kernels count {WINDOW_AXIS}");
+            beyond(text, taps, WINDOW_AXIS)
+        } else if padding > WINDOW_AXIS {
+            let text = format!("has padding of {padding} pixels, and kernels count {WINDOW_AXIS}");
+            beyond(text, padding.into(), WINDOW_AXIS)
+        } else if row > WINDOW_AXIS.into() {
+            let text = format!(
+                "has rows of {row} pixels with their padding, and a copy of the TMA brings {WINDOW_AXIS}"
             );
+            beyond(text, row, WINDOW_AXIS)
+        } else {
+            None
         }
-        None
     }
 
     /// The largest window whose output pixels fit into the rows of an MMA tile, and twice into room for so many.
@@ -84,8 +131,7 @@ impl Conv {
         }
         let (r, p) = (self.filter.0, self.output.0);
         let (pitch, tail) = self.pitch()?;
-        // The kernels fill a window while they multiply the one before, so an item with several has room for two.
-        let room = room / (self.channels.div_ceil(CHANNELS) * self.classes()).min(2);
+        let room = room / self.windows();
         let fits = |rows: u32, images: u32| {
             let loaded = rows + (r - 1) / self.stride.0;
             let pixels = (images * loaded * pitch + tail).next_multiple_of(8);

@@ -1,0 +1,200 @@
+//! What can run a pipeline on a device, and what keeps the others from it: one answer, which every command gives.
+
+use std::fmt::Write;
+
+use super::space::{dependences, executors};
+use super::{chain, decode, search};
+use crate::check::{Executor, How};
+use crate::device::Profile;
+use crate::graph::{Resolved, ResolvedStage, StageId, Tensor};
+use crate::obstacle::Obstacle;
+
+/// The first thing that keeps an executor from running a pipeline on a device; `None` where [`super::candidate`] has a choice
+/// that it can run.
+pub fn obstacle(resolved: &Resolved, device: &Profile, executor: Executor) -> Option<Obstacle> {
+    unplanned(resolved, device, executor).or_else(|| match executor {
+        Executor::Cpu => None,
+        Executor::Serial
+        | Executor::Library
+        | Executor::Streams
+        | Executor::Programmatic
+        | Executor::Fused
+        | Executor::Copilot => owners(resolved),
+    })
+}
+
+/// [`obstacle`] of every executor that has one, in the order of [`Executor::ALL`].
+pub fn obstacles(resolved: &Resolved, device: &Profile) -> Vec<(Executor, Obstacle)> {
+    let one = |executor| Some((executor, obstacle(resolved, device, executor)?));
+    Executor::ALL.into_iter().filter_map(one).collect()
+}
+
+/// What a pipeline is planned for where nobody asks for an executor and the device runs it by none, and why it does not, as a
+/// sentence; `None` where it does. Kernels launched one by one are for those of users among them, `cpu` for the rest.
+pub fn fallback(resolved: &Resolved, device: &Profile) -> Option<(Executor, String)> {
+    let mut obstacles = Vec::new();
+    for executor in executors(device) {
+        obstacles.push((executor, obstacle(resolved, device, executor)?));
+    }
+    let own = one_by_one(device);
+    let other = if unplanned(resolved, device, own).is_none() { own } else { Executor::Cpu };
+    Some((other, note(resolved, device, &obstacles)))
+}
+
+/// The executor that a pipeline is run by without a look at times: the device's usual one or, where that cannot, `fused`,
+/// `serial` or `cpu`.
+pub fn usual_executor(resolved: &Resolved, device: &Profile) -> Executor {
+    let usual = [one_by_one(device), Executor::Fused, Executor::Serial];
+    let runs = |executor: &Executor| unplanned(resolved, device, *executor).is_none();
+    usual.into_iter().find(runs).unwrap_or(Executor::Cpu)
+}
+
+/// The usual executor of a device that launches kernels one by one.
+pub fn one_by_one(device: &Profile) -> Executor {
+    if device.arch >= 90 { Executor::Programmatic } else { Executor::Streams }
+}
+
+/// `cannot run on h200: fused: stage ...; serial, library: stage ...`: who came furthest first.
+fn note(resolved: &Resolved, device: &Profile, obstacles: &[(Executor, Obstacle)]) -> String {
+    let mut groups: Vec<(&Obstacle, Vec<&str>)> = Vec::new();
+    for (executor, obstacle) in obstacles {
+        match groups.iter_mut().find(|(other, _)| *other == obstacle) {
+            Some((_, names)) => names.push(executor.name()),
+            None => groups.push((obstacle, vec![executor.name()])),
+        }
+    }
+    groups.sort_by_key(|(obstacle, _)| std::cmp::Reverse(way(resolved, obstacle)));
+    let mut text = format!("cannot run on {}", device.name);
+    for (number, (obstacle, names)) in groups.iter().enumerate() {
+        let sign = if number == 0 { ":" } else { ";" };
+        // Text is all that a string can be given.
+        let _ = match groups.len() {
+            1 => write!(text, ": {obstacle}"),
+            _ => write!(text, "{sign} {}: {obstacle}", names.join(", ")),
+        };
+    }
+    text
+}
+
+/// How far along the stages an obstacle lies; of a whole pipeline, behind them.
+fn way(resolved: &Resolved, obstacle: &Obstacle) -> usize {
+    let stage = |name: &String| resolved.stages.iter().position(|s| s.name.value == *name);
+    obstacle.stage.as_ref().and_then(stage).unwrap_or(resolved.stages.len())
+}
+
+/// Of two ways to run a pipeline, the obstacle of the one that comes further, or of the first.
+fn further(resolved: &Resolved, a: Option<Obstacle>, b: Option<Obstacle>) -> Option<Obstacle> {
+    let (a, b) = (a?, b?);
+    Some(if way(resolved, &b) > way(resolved, &a) { b } else { a })
+}
+
+/// What keeps an executor from having a plan.
+pub(super) fn unplanned(resolved: &Resolved, device: &Profile, executor: Executor) -> Option<Obstacle> {
+    match executor {
+        Executor::Cpu => search::unfit(resolved, device, How::Host),
+        Executor::Serial => one_after_the_other(resolved, device, How::Serial),
+        Executor::Library => one_after_the_other(resolved, device, How::Library),
+        Executor::Streams => own_kernels(resolved, device, How::STREAMS).or_else(|| gates(resolved, device)),
+        Executor::Programmatic if device.arch < 90 => {
+            let text =
+                format!("programmatic launches begin with sm_90, and {} is sm_{}", device.name, device.arch);
+            Some(Obstacle::new(text).numbers(device.arch, 90u32))
+        }
+        Executor::Programmatic => own_kernels(resolved, device, How::Programmatic),
+        Executor::Fused => without_lists(device).or_else(|| {
+            // What a kernel for few tokens lacks is told where a chain kernel comes less far.
+            let decode = decode::unfit(resolved, device);
+            decode.and_then(|few| further(resolved, chain::unfit(resolved, device), Some(few)))
+        }),
+        Executor::Copilot => {
+            without_lists(device).or_else(|| jobs(resolved)).or_else(|| decode::unfit(resolved, device))
+        }
+    }
+}
+
+/// Devices without chain and decode kernels.
+pub(super) fn without_lists(device: &Profile) -> Option<Obstacle> {
+    let text = || {
+        format!("there are no kernels for all stages on {} (sm_{}), only on sm_90", device.name, device.arch)
+    };
+    (device.arch != 90).then(|| Obstacle::new(text()).numbers(device.arch, 90u32))
+}
+
+/// Stages that sessions have no jobs of: theirs are decode kernels for products alone.
+fn jobs(resolved: &Resolved) -> Option<Obstacle> {
+    let stage = resolved.stages.iter().find(|stage| !stage.op.is_gemm())?;
+    let text = format!("is {}, and jobs of a session are products alone", stage.op.name());
+    Some(Obstacle::new(text).of_stage(&stage.name.value))
+}
+
+/// Of `serial` and `library`: kernels of the stages' own or, where a stage has none, a chain kernel a stage.
+fn one_after_the_other(resolved: &Resolved, device: &Profile, how: How) -> Option<Obstacle> {
+    let own = own_kernels(resolved, device, how);
+    if resolved.own_kernels(device) || device.arch != 90 {
+        return own;
+    }
+    let in_library = |s: &ResolvedStage| s.op.in_library(s.reads.iter().map(|read| read.kind));
+    further(resolved, in_turn(resolved, device), own.clone()).or_else(|| {
+        let own = own.filter(|_| how == How::Library && !resolved.stages.iter().any(in_library))?;
+        let reason = format!("{}, and no stage is a product that cuBLASLt computes", own.reason);
+        Some(Obstacle { reason, ..own })
+    })
+}
+
+/// A chain kernel a stage.
+pub(super) fn in_turn(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
+    let stages = (0..resolved.stages.len()).map(StageId);
+    stages.filter_map(|stage| chain::unfit(&resolved.only(stage), device)).next()
+}
+
+/// A kernel of its own for each stage.
+fn own_kernels(resolved: &Resolved, device: &Profile, how: How) -> Option<Obstacle> {
+    let without = |stage: &&ResolvedStage| !stage.op.has_kernel(device.arch, how.executor());
+    let Some(stage) = resolved.stages.iter().find(without) else {
+        return search::unfit(resolved, device, how);
+    };
+    let text = format!("is {}, which has no kernel of its own on {}", stage.op.name(), device.name);
+    Some(Obstacle::new(text).of_stage(&stage.name.value))
+}
+
+/// Gates of consumers, which may not take every SM (`crowded_by_gates` of `check`).
+fn gates(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
+    let mut gated: Vec<usize> = dependences(resolved).map(|d| d.consumer.0).collect();
+    gated.dedup();
+    let (have, most) = (gated.len(), device.sms.saturating_sub(1));
+    let crowded = device.arch < 90 && have > most as usize;
+    crowded.then(|| {
+        let text = format!("{have} stages wait at gates, which leave no SM of {} free", device.sms);
+        Obstacle::new(text).numbers(have as u64, most).help("cut the pipeline in two")
+    })
+}
+
+/// What a plan leaves to whoever runs it: no kernel of this library does it.
+fn owners(resolved: &Resolved) -> Option<Obstacle> {
+    let custom = resolved.own_kernel().map(|stage| {
+        Obstacle::new("is Custom: your own kernel, of which nothing is known")
+            .of_stage(&resolved.stages[stage.0].name.value)
+    });
+    let split = || {
+        let stage = resolved.stages.iter().find(|stage| stage.split_k.value > 1)?;
+        let ways = stage.split_k.value;
+        let text = format!("is split {ways} ways along k, which your own kernel has to do");
+        Some(Obstacle::new(text).numbers(ways, 1u32).of_stage(&stage.name.value))
+    };
+    custom.or_else(split).or_else(|| {
+        let tensors = &resolved.tensors;
+        let elements = |t: &Tensor| u64::from(t.rows) * u64::from(t.cols);
+        let of_other_size = |t: &&Tensor| t.alias.is_some_and(|a| elements(&tensors[a.0]) != elements(t));
+        let shared = tensors.iter().find(of_other_size)?;
+        let text = format!("`{}` takes the memory of a tensor of another size", shared.name);
+        Some(Obstacle::new(text).help("share memory among tensors of one size"))
+    })
+}
+
+/// What no chain kernel does, whatever its tiles.
+pub(super) fn beyond_chains(resolved: &Resolved) -> Option<Obstacle> {
+    let stage = resolved.stages.iter().find(|stage| stage.split_k.value > 1)?;
+    let ways = stage.split_k.value;
+    let text = format!("is split {ways} ways along k, which no chain kernel does as stated");
+    Some(Obstacle::new(text).numbers(ways, 1u32).of_stage(&stage.name.value))
+}

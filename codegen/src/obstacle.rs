@@ -1,0 +1,95 @@
+//! What keeps an executor from running a pipeline.
+
+use std::fmt;
+
+use crate::diagnostic::Diagnostic;
+use crate::executor::Executor;
+use crate::graph::Resolved;
+
+/// The first thing that keeps an executor from running a pipeline on a device. As text it is one sentence without a full stop:
+/// ``stage `gate` gives a worker 258 rows of weights, and there is room for 256``.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Name of the stage; `None` where it is the whole pipeline, the device, or a statement of the spec.
+    pub stage: Option<String>,
+    /// What is wrong: what follows the name of the stage, or a sentence where there is none.
+    pub reason: String,
+    /// The number that is in the way, and its limit or what it has to be a multiple of.
+    pub numbers: Option<(u64, u64)>,
+    /// A way out, beside another executor.
+    pub help: Option<String>,
+    /// The error of the statement that is in the way.
+    pub(crate) statement: Option<Box<Diagnostic>>,
+}
+
+impl Obstacle {
+    /// One of a whole pipeline or of a device.
+    pub(crate) fn new(reason: impl Into<String>) -> Obstacle {
+        Obstacle { stage: None, reason: reason.into(), numbers: None, help: None, statement: None }
+    }
+
+    /// One of numbers: `have`, and its limit or what it has to be a multiple of.
+    pub(crate) fn numbers(self, have: impl Into<u64>, limit: impl Into<u64>) -> Obstacle {
+        Obstacle { numbers: Some((have.into(), limit.into())), ..self }
+    }
+
+    /// Adds a way out.
+    pub(crate) fn help(self, help: impl Into<String>) -> Obstacle {
+        Obstacle { help: Some(help.into()), ..self }
+    }
+
+    /// Names the stage.
+    pub(crate) fn of_stage(self, name: &str) -> Obstacle {
+        Obstacle { stage: Some(name.into()), ..self }
+    }
+
+    /// The one of several that comes nearest to its limit, the first of equals.
+    pub(crate) fn nearest(all: impl IntoIterator<Item = Obstacle>) -> Option<Obstacle> {
+        let excess =
+            |o: &Obstacle| o.numbers.map_or(f64::INFINITY, |(have, limit)| have as f64 / limit as f64);
+        all.into_iter().min_by(|a, b| excess(a).total_cmp(&excess(b)))
+    }
+
+    /// The error for whoever asked for `executor`; `other` runs the pipeline.
+    pub(crate) fn to_diagnostic(
+        &self,
+        resolved: &Resolved,
+        executor: Executor,
+        other: Executor,
+    ) -> Diagnostic {
+        if let Some(statement) = &self.statement {
+            return (**statement).clone();
+        }
+        let message = format!("the {} executor cannot run this pipeline: {self}", executor.name());
+        let mut diagnostic = Diagnostic::new("no-kernel", message);
+        if let Some(stage) = resolved.stages.iter().find(|s| self.stage.as_ref() == Some(&s.name.value)) {
+            diagnostic = diagnostic.at(stage.name.span, "this stage");
+        }
+        if let Some(help) = &self.help {
+            diagnostic = diagnostic.help(help);
+        }
+        if other == executor {
+            return diagnostic;
+        }
+        diagnostic
+            .help(format!("the {0} executor runs it: leave --executor out, or choose {0}", other.name()))
+    }
+}
+
+impl From<Diagnostic> for Obstacle {
+    /// What no kernel or no proof allows of what a spec states.
+    fn from(statement: Diagnostic) -> Obstacle {
+        let help = statement.help.first().cloned();
+        let reason = statement.message.clone();
+        Obstacle { help, statement: Some(Box::new(statement)), ..Obstacle::new(reason) }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.stage {
+            Some(stage) => write!(f, "stage `{stage}` {}", self.reason),
+            None => write!(f, "{}", self.reason),
+        }
+    }
+}

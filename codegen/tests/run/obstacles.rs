@@ -1,0 +1,280 @@
+//! What keeps executors from running a pipeline, and that whatever else is chosen can be proved.
+
+use cusync_gen::check::{Executor, judge};
+use cusync_gen::choose::{self, Choices};
+use cusync_gen::device::Profile;
+use cusync_gen::graph::Resolved;
+use cusync_gen::obstacle::Obstacle;
+use cusync_gen::spec;
+
+fn profile(name: &str) -> &'static Profile {
+    Profile::named(name).expect("shipped")
+}
+
+fn resolved(source: &str) -> Resolved {
+    spec::parse(source, "case").and_then(|s| s.resolve(&[])).unwrap_or_else(|d| panic!("{d}\n{source}"))
+}
+
+/// A pipeline of one convolution.
+fn convolution(input: &str, filter: &str, out: &str, more: &str) -> String {
+    format!(
+        r#"Pipeline(name: "p", dims: {{}}, stages: [
+            Conv2d(name: "c", input: "X({input})", filter: "F({filter})", out: "Y({out})", {more}),
+        ])"#
+    )
+}
+
+/// Few tokens through a gate whose shares are too wide for a worker's registers.
+const WIDE_GATE: &str = r#"Pipeline(name: "w3", dims: { "B": 4, "I": 16904 }, stages: [
+    RmsNorm(name: "n", x: "X(B,64)", gain: "g(64)", out: "N(B,64)", epsilon: 1e-5),
+    Gemm(name: "qkv", a: "N(B,64)", b: "W(64,192)", out: "QKV(B,192)"),
+    Attention(name: "attn", qkv: "QKV(B,192)", heads: "1",
+        cache: Cache(keys: "K(B,1,128,64)", values: "V(B,1,128,64)", lengths: "n(B)"), out: "A(B,64)"),
+    GatedGemm(name: "gate", a: "A(B,64)", gate: "G(64,I)", up: "U(64,I)", out: "Y(B,I)"),
+])"#;
+
+const PROMPTS_OF_197: &str = r#"Pipeline(name: "w1", dims: { "T": 394, "B": 2 }, stages: [
+    LayerNorm(name: "ln", x: "X(T,64)", gain: "g(64)", bias: "b(64)", out: "N(T,64)", epsilon: 1e-5),
+    Gemm(name: "qkv", a: "N(T,64)", b: "W(64,192)", out: "QKV(T,192)"),
+    Attention(name: "attn", qkv: "QKV(T,192)", heads: "1", sequences: "B", out: "A(T,64)"),
+])"#;
+
+/// Two prompts of 200 tokens of a model with grouped heads.
+const PROMPTS_OF_200: &str = r#"Pipeline(name: "llama_prefill", element: Bf16,
+    dims: { "T": 400, "B": 2, "H": 4096, "HQ": 32, "HKV": 8, "D": 128 }, stages: [
+    RotatedGemm(name: "qkv", a: "X(T,H)", b: "Wqkv(H,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", sequences: "B",
+        rotary: "cs(200,D)", out: "QKV(T,(HQ+2*HKV)*D)"),
+    Attention(name: "attn", qkv: "QKV(T,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", sequences: "B", out: "A(T,HQ*D)"),
+    Gemm(name: "proj", a: "A(T,HQ*D)", b: "Wo(HQ*D,H)", residual: "X(T,H)", out: "X1(T,H)"),
+])"#;
+
+const CONV_THEN_GEMM: &str = r#"Pipeline(name: "p", dims: {}, stages: [
+    Conv2d(name: "a", input: "X(1,4,4,8)", filter: "F(1,1,8,8)", out: "Y(1,4,4,8)"),
+    Gemm(name: "b", a: "Y(16,8)", b: "W(8,8)", out: "Z(16,8)"),
+])"#;
+
+/// Products one after the other.
+fn chain(stages: usize) -> String {
+    let stage = |i: usize| {
+        format!(r#"Gemm(name: "s{i}", a: "T{i}(128,64)", b: "W{i}(64,64)", out: "T{}(128,64)"),"#, i + 1)
+    };
+    let stages: String = (0..stages).map(stage).collect();
+    format!(r#"Pipeline(name: "chain", dims: {{}}, stages: [ {stages} ])"#)
+}
+
+const SPLIT: &str = r#"Pipeline(name: "split", dims: { "M": 128 }, split_k: { "down": 2 }, stages: [
+    Gemm(name: "up", a: "X(M,512)", b: "W(512,512)", out: "Y(M,512)"),
+    Gemm(name: "down", a: "Y(M,512)", b: "V(512,512)", out: "Z(M,512)"),
+])"#;
+
+fn images(count: u32, size: u32) -> String {
+    let shape = format!("{count},{size},{size},64");
+    convolution(&shape, "3,3,64,64", &shape, "padding: (1,1)")
+}
+
+/// The obstacle of an executor.
+fn met(source: &str, device: &str, executor: Executor) -> Option<Obstacle> {
+    choose::obstacle(&resolved(source), profile(device), executor)
+}
+
+#[test]
+fn every_executor_names_the_first_real_obstacle_with_its_numbers() {
+    use Executor::{Copilot, Fused, Library, Programmatic, Serial, Streams};
+    let stride = convolution("1,20,20,8", "3,3,8,8", "1,2,2,8", "stride: (9,9)");
+    let taps = convolution("1,20,20,8", "16,16,8,8", "1,5,5,8", "");
+    let rows = convolution("1,4,300,8", "3,3,8,8", "1,4,300,8", "padding: (1,1)");
+    let padding = convolution("1,4,4,8", "3,3,8,8", "1,514,4,8", "padding: (256,1)");
+    let window = convolution("1,56,56,72", "7,7,72,8", "1,56,56,8", "padding: (3,3)");
+    let beyond = [Serial, Library, Fused];
+    let cases: &[(&str, &[Executor], &str, &str, (u64, u64))] = &[
+        (&stride, &beyond, "c", "a stride of 9", (9, 8)),
+        (&taps, &beyond, "c", "256 taps", (256, 255)),
+        (&rows, &beyond, "c", "rows of 301 pixels", (301, 255)),
+        (&padding, &beyond, "c", "padding of 256 pixels", (256, 255)),
+        (&window, &beyond, "c", "no window fits", (416, 384)),
+        (WIDE_GATE, &[Fused], "gate", "gives a worker 258 rows of weights; it has room for 256", (258, 256)),
+        (
+            PROMPTS_OF_197,
+            &beyond,
+            "attn",
+            "sequences of 197 tokens, which are no multiple of 128",
+            (197, 128),
+        ),
+        (
+            PROMPTS_OF_200,
+            &beyond,
+            "attn",
+            "sequences of 200 tokens, which are no multiple of 128",
+            (200, 128),
+        ),
+        (&images(32769, 16), &beyond[..1], "a", "65538 rows of tiles", (65538, 65536)),
+        (&images(32769, 16), &beyond[2..], "a", "65538 rows of tiles", (65538, 65536)),
+        (SPLIT, &[Serial, Library, Streams, Programmatic], "down", "split 2 ways", (2, 1)),
+    ];
+    for (source, executors, stage, reason, numbers) in cases {
+        for executor in *executors {
+            let obstacle =
+                met(source, "h200", *executor).unwrap_or_else(|| panic!("{executor:?} runs {source}"));
+            // Images are one stage, whatever its name.
+            let named = obstacle.stage.as_deref();
+            assert!(named == Some(*stage) || named == Some("c"), "{executor:?}: {obstacle}");
+            assert!(obstacle.reason.contains(reason), "{executor:?}: {obstacle}");
+            assert_eq!(obstacle.numbers, Some(*numbers), "{executor:?}: {obstacle}");
+        }
+    }
+    let says = |source: &str, device, executor, parts: &[&str]| {
+        let text = met(source, device, executor).expect("an obstacle").to_string();
+        assert!(parts.iter().all(|part| text.contains(part)), "{executor:?}: {text}");
+    };
+    says(WIDE_GATE, "h200", Serial, &["stage `attn`", "only decode kernels run"]);
+    says(WIDE_GATE, "h200", Programmatic, &["stage `n`", "no kernel of its own on h200"]);
+    says(WIDE_GATE, "h200", Copilot, &["stage `n`", "products alone"]);
+    says(CONV_THEN_GEMM, "h200", Fused, &["stage `b`", "beside the stages before it"]);
+    says(&images(2, 16), "h200", Library, &["stage `c`", "no stage is a product"]);
+    says(&images(2, 16), "a100", Fused, &["a100 (sm_80)"]);
+    says(&images(2, 16), "a100", Programmatic, &["sm_90", "a100"]);
+    says(&images(2, 224), "a100", Streams, &["stage `c`", "no window fits"]);
+    for executor in [Serial, Library] {
+        assert_eq!(met(CONV_THEN_GEMM, "h200", executor), None, "a chain kernel a stage");
+    }
+    let small = Profile { sms: 63, ..profile("a100").clone() };
+    let crowded = choose::obstacle(&resolved(&chain(64)), &small, Streams).expect("63 gates");
+    assert_eq!(crowded.numbers, Some((63, 62)), "{crowded}");
+    assert_eq!(choose::obstacle(&resolved(&chain(63)), &small, Streams), None);
+}
+
+#[test]
+fn the_note_names_every_executor_and_who_came_furthest_first() {
+    let (executor, note) =
+        choose::fallback(&resolved(WIDE_GATE), profile("h200")).expect("no executor runs it");
+    assert_eq!(executor, Executor::Cpu);
+    let places: Vec<usize> = [
+        "cannot run on h200: fused: stage `gate`",
+        "serial, library: stage `attn`",
+        "streams, programmatic: stage `n`",
+    ]
+    .iter()
+    .map(|part| note.find(part).unwrap_or_else(|| panic!("{part}: {note}")))
+    .collect();
+    assert!(places.is_sorted(), "{note}");
+    let (executor, note) = choose::fallback(&resolved(SPLIT), profile("h200")).expect("no kernel splits");
+    assert!(executor == Executor::Programmatic && note.contains("`down` is split 2 ways"), "{note}");
+    assert_eq!(choose::fallback(&resolved(CONV_THEN_GEMM), profile("h200")), None);
+}
+
+/// An executor has a choice that is proved where it has no obstacle, and none where it has one.
+#[test]
+fn whatever_has_no_obstacle_is_chosen_and_proved() {
+    let shipped = [
+        include_str!("../../../policies/gpt3_mlp.ron"),
+        include_str!("../../../policies/llama65_layer.ron"),
+        include_str!("../../../policies/llama65_prompt_layer.ron"),
+        include_str!("../../../policies/resnet_layer.ron"),
+        include_str!("../../../policies/vgg19_body.ron"),
+        include_str!("../../../policies/chain3.ron"),
+    ];
+    let more = [
+        images(32768, 16),
+        images(32769, 16),
+        images(70_000, 7),
+        images(2, 224),
+        chain(64),
+        convolution("1,20,20,8", "3,3,8,8", "1,2,2,8", "stride: (9,9)"),
+    ];
+    let cases = [WIDE_GATE, PROMPTS_OF_197, PROMPTS_OF_200, CONV_THEN_GEMM];
+    let all = shipped.into_iter().chain(cases).chain(more.iter().map(String::as_str));
+    let mut refused = 0;
+    for source in all {
+        let spec = resolved(source);
+        for device in ["h200", "a100"] {
+            let choices = Choices::new(&spec, profile(device));
+            for executor in Executor::ALL {
+                let obstacle = choose::obstacle(&spec, profile(device), executor);
+                match choices.candidate(executor) {
+                    Ok(candidate) => {
+                        assert_eq!(obstacle, None, "{} {device} {executor:?}", spec.name);
+                        let refutations = judge(candidate).refutations;
+                        assert_eq!(refutations, [], "{} {device} {executor:?}", spec.name);
+                    }
+                    Err(diagnostic) => {
+                        let obstacle =
+                            obstacle.unwrap_or_else(|| panic!("{device} {executor:?}: {diagnostic}"));
+                        assert!(diagnostic.message.contains(&obstacle.reason), "{diagnostic} {obstacle}");
+                        refused += 1;
+                    }
+                }
+            }
+            let best = choices.best();
+            assert_eq!(best.is_err(), choose::fallback(&spec, profile(device)).is_some(), "{}", spec.name);
+            assert!(
+                best.is_ok_and(|(_, report)| report.proved())
+                    || choose::fallback(&spec, profile(device)).is_some()
+            );
+        }
+    }
+    assert!(refused > 60, "{refused}");
+}
+
+/// Another tile stands in where the fastest has more rows of tiles than 16 bits count.
+#[test]
+fn images_that_one_tile_cannot_count_have_another() {
+    let spec = resolved(&images(70_000, 7));
+    let candidate = choose::candidate(&spec, profile("h200"), Executor::Fused).expect("a larger tile");
+    let rows = candidate.graph.stages[0].grid.0;
+    assert!(rows <= 65536, "{rows} rows of tiles of {:?}", candidate.graph.stages[0].mma_tile);
+}
+
+/// A tensor whose memory is taken while others may still read it: only kernels one after the other are right.
+#[test]
+fn what_is_refuted_is_not_the_best_where_another_is_proved() {
+    let spec = resolved(
+        r#"Pipeline(name: "reuse", dims: { "M": 4096 }, alias: { "W": "Y" }, stages: [
+            Gemm(name: "one", a: "X(M,1024)", b: "A(1024,1024)", out: "Y(M,1024)"),
+            Gemm(name: "two", a: "Y(M,1024)", b: "B(1024,1024)", out: "Z(M,1024)"),
+            Gemm(name: "three", a: "X(M,1024)", b: "C(1024,1024)", out: "W(M,1024)"),
+        ])"#,
+    );
+    let choices = Choices::new(&spec, profile("h200"));
+    let refuted = |executor| {
+        let candidate = choices.candidate(executor).as_ref().expect("a choice");
+        !judge(candidate).proved()
+    };
+    assert!(refuted(Executor::Fused), "nothing orders `three` behind `two`");
+    assert!(!refuted(Executor::Serial));
+    let (best, report) = choices.best().expect("a choice");
+    assert!(report.proved(), "{:?}: {:?}", best.launch.executor(), report.refutations);
+}
+
+/// Rows of stages that share no token may be of decode kernels apart.
+#[test]
+fn a_decode_kernel_has_one_width() {
+    let spec = resolved(
+        r#"Pipeline(name: "apart", dims: {}, stages: [
+            Gemm(name: "few", a: "X(8,512)", b: "A(512,512)", out: "Y(8,512)"),
+            Gemm(name: "more", a: "U(40,512)", b: "B(512,512)", out: "V(40,512)"),
+        ])"#,
+    );
+    let refused = choose::decode(&spec, profile("h200")).expect_err("two widths").message;
+    assert!(refused.contains("stage `more` has 40 rows and the first stage 8"), "{refused}");
+}
+
+/// Each search is made once, whoever asks for it: kernels one after the other, and kernels that overlap.
+#[test]
+fn choices_simulate_what_executors_have_in_common_once() {
+    let source = include_str!("../../../policies/gpt3_mlp.ron");
+    let spec =
+        spec::parse(source, "shipped").and_then(|s| s.resolve(&[("M".into(), 262_144)])).expect("sound");
+    let choices = Choices::new(&spec, profile("h200"));
+    let simulated = |executor| {
+        choices.candidate(executor).as_ref().expect("a choice");
+        choices.simulated()
+    };
+    let serial = simulated(Executor::Serial);
+    assert!(serial > 0 && serial == simulated(Executor::Library), "`library` has the tiles of `serial`");
+    let overlapped = simulated(Executor::Streams);
+    assert!(overlapped > serial && overlapped == simulated(Executor::Programmatic));
+    choices.best().expect("a choice");
+    assert_eq!(overlapped, choices.simulated(), "nothing is left to search");
+    // Every order and policy of every combination of tiles would be some 20 million tiles.
+    assert!(overlapped < 6_000_000, "{overlapped} tiles");
+}
