@@ -1,4 +1,19 @@
 //! What keeps an executor from running a pipeline.
+//!
+//! ```
+//! use cusync_gen::check::Executor;
+//! use cusync_gen::device::Profile;
+//! use cusync_gen::{choose, spec};
+//!
+//! let source = r#"Pipeline(name: "p", dims: {}, stages: [
+//!     Conv2d(name: "c", input: "X(1,20,20,8)", filter: "F(3,3,8,8)", out: "Y(1,2,2,8)", stride: (9,9)),
+//! ])"#;
+//! let resolved = spec::parse(source, "p").and_then(|s| s.resolve(&[])).expect("valid");
+//! let h200 = Profile::named("h200").expect("it ships");
+//! assert!(choose::obstacle(&resolved, h200, Executor::Cpu).is_none());
+//! let fused = choose::obstacle(&resolved, h200, Executor::Fused).expect("no window moves so far");
+//! assert_eq!(fused.stage.as_deref(), Some("c"));
+//! ```
 
 use std::fmt;
 
