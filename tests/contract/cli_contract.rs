@@ -101,7 +101,6 @@ fn no_command_offers_a_gpu_what_no_kernel_runs() {
     let spec = file.as_str();
     for command in [
         &["simulate", spec][..],
-        &["simulate", spec, "--executor", "cpu"],
         &["tune", spec],
         &["trace", spec, "--simulate"],
         &["check", spec, "--executor", "programmatic"],

@@ -124,7 +124,7 @@ fn packed_crates_build_run_and_install_outside_the_workspace() {
     let small =
         ["run", "llama65_mlp", "--dim", "M=8", "--dim", "H=1024", "--dim", "I=512", "--executor", "cpu"];
     let first = run(installed().args(small));
-    assert!(first.contains("right: max relative error"), "{first}");
+    assert!(first.contains("right: off by at most"), "{first}");
     // What is missing comes with the command that a user of the crate has.
     let doctor = installed().arg("doctor").output().expect("it was installed");
     let text = String::from_utf8_lossy(&doctor.stdout);

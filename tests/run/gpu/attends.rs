@@ -435,14 +435,13 @@ fn a_page_that_two_sequences_append_to_is_named() {
     let sound = pages(&plan, 3).expect("a table").to_vec();
     let mut table = sound.clone();
     // Sequence 1 appends to its first page, which sequence 3 has read.
-    table[3 * table.len() / 5 + 1] = table[table.len() / 5];
+    let (each, page) = (table.len() / 5, table[table.len() / 5]);
+    table[3 * each + 1] = page;
     let buffer = DeviceBuffer::from_slice(&gpu.device, &table, "pages").expect("memory");
     let buffer = std::sync::Arc::new(buffer);
     pipeline.bind_integers("P", buffer.clone()).expect("a table");
     match pipeline.run(Executor::Fused) {
-        Err(Error::SharedPage { sequence: 1, other: 3, page, .. }) => {
-            assert_eq!(page, table[table.len() / 5])
-        }
+        Err(Error::SharedPage { sequence: 1, other: 3, page: named, .. }) => assert_eq!(named, page),
         other => panic!("{other:?}"),
     }
     assert!(matches!(pipeline.capture(Executor::Fused, &[0]), Err(Error::SharedPage { .. })));
