@@ -10,6 +10,7 @@ mod first_hour;
 mod gpu_absent;
 mod kernel_build;
 mod kernels_compiled;
+mod obstacles;
 mod packages;
 mod prebuilt;
 mod timelines;
