@@ -1,4 +1,19 @@
 //! What keeps an executor from running a pipeline.
+//!
+//! ```
+//! use cusync_gen::check::Executor;
+//! use cusync_gen::{choose, device::Profile, spec};
+//!
+//! let text = r#"Pipeline(name: "thin", dims: {}, stages: [
+//!     Conv2d(name: "c", input: "X(1,20,20,8)", filter: "F(3,3,8,8)", out: "Y(1,2,2,8)", stride: (9,9)),
+//! ])"#;
+//! let resolved = spec::parse(text, "thin.ron")?.resolve(&[])?;
+//! let h200 = Profile::named("h200").expect("it ships");
+//! let obstacle = choose::obstacle(&resolved, h200, Executor::Fused).expect("no kernel loads it");
+//! assert_eq!((obstacle.stage.as_deref(), obstacle.numbers), (Some("c"), Some((9, 8))));
+//! assert_eq!(choose::obstacle(&resolved, h200, Executor::Cpu), None);
+//! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
+//! ```
 
 use std::fmt;
 

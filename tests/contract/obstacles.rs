@@ -123,6 +123,20 @@ fn an_executor_that_is_asked_for_is_refused_with_the_obstacles_of_all() {
     }
 }
 
+/// Where some executors run a pipeline, `explain` says of the others why they do not.
+#[test]
+fn an_explanation_says_who_cannot_run_it() {
+    let explained = cusync(&["explain", "resnet_layer"]);
+    let text = String::from_utf8_lossy(&explained.stdout);
+    for says in [
+        "streams cannot run it: stage `first` is Conv2d, which has no kernel of its own on h200",
+        "library cannot run it: stage `first`",
+    ] {
+        assert!(text.contains(says), "{text}");
+    }
+    assert!(!text.contains("fused cannot") && !text.contains("copilot"), "{text}");
+}
+
 /// Convolutions and products have kernels apart, so only launches one after the other are left.
 #[test]
 fn a_predicted_timeline_is_of_what_can_run() {
