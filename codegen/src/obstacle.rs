@@ -22,7 +22,7 @@ use crate::executor::Executor;
 use crate::graph::Resolved;
 
 /// The first thing that keeps an executor from running a pipeline on a device. As text it is one sentence without a full stop:
-/// ``stage `gate` gives a worker 258 rows of weights, and there is room for 256``.
+/// ``stage `gate` gives a worker 258 rows of weights; it has room for 256``.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// Name of the stage; `None` where it is the whole pipeline, the device, or a statement of the spec.
