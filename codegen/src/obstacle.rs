@@ -2,17 +2,17 @@
 //!
 //! ```
 //! use cusync_gen::check::Executor;
-//! use cusync_gen::device::Profile;
-//! use cusync_gen::{choose, spec};
+//! use cusync_gen::{choose, device::Profile, spec};
 //!
-//! let source = r#"Pipeline(name: "p", dims: {}, stages: [
+//! let text = r#"Pipeline(name: "thin", dims: {}, stages: [
 //!     Conv2d(name: "c", input: "X(1,20,20,8)", filter: "F(3,3,8,8)", out: "Y(1,2,2,8)", stride: (9,9)),
 //! ])"#;
-//! let resolved = spec::parse(source, "p").and_then(|s| s.resolve(&[])).expect("valid");
+//! let resolved = spec::parse(text, "thin.ron")?.resolve(&[])?;
 //! let h200 = Profile::named("h200").expect("it ships");
-//! assert!(choose::obstacle(&resolved, h200, Executor::Cpu).is_none());
-//! let fused = choose::obstacle(&resolved, h200, Executor::Fused).expect("no window moves so far");
-//! assert_eq!(fused.stage.as_deref(), Some("c"));
+//! let obstacle = choose::obstacle(&resolved, h200, Executor::Fused).expect("no kernel loads it");
+//! assert_eq!((obstacle.stage.as_deref(), obstacle.numbers), (Some("c"), Some((9, 8))));
+//! assert_eq!(choose::obstacle(&resolved, h200, Executor::Cpu), None);
+//! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
 //! ```
 
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::executor::Executor;
 use crate::graph::Resolved;
 
 /// The first thing that keeps an executor from running a pipeline on a device. As text it is one sentence without a full stop:
-/// ``stage `gate` gives a worker 258 rows of weights, and there is room for 256``.
+/// ``stage `gate` gives a worker 258 rows of weights; it has room for 256``.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// Name of the stage; `None` where it is the whole pipeline, the device, or a statement of the spec.

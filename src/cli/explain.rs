@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cusync::runtime::executor_name;
-use cusync_gen::check::Plan;
+use cusync_gen::check::{Executor, Plan};
 use cusync_gen::emit::StageView;
 use cusync_gen::graph::Partition;
 use cusync_gen::schedule::decode::{COLUMN_TILE, slots_of};
@@ -125,7 +125,14 @@ impl Answer for ExplainReport {
 
     fn page(&self, page: &mut Page) {
         page.line(format!("{} for {} on {}", title(&self.pipeline, &self.dims), self.executor, self.device));
-        self.note.iter().for_each(|note| page.line(note));
+        match &self.note {
+            Some(note) => page.line(note),
+            // Sessions run jobs, and are asked for.
+            None => {
+                let others = self.obstacles.iter().filter(|o| o.executor != Executor::Copilot.name());
+                others.for_each(|o| page.line(format!("{} cannot run it: {}", o.executor, o.sentence())));
+            }
+        }
         page.line(format!("start guarantee: {}", self.start));
         page.table(
             ["stage", "M x N x K", "tile", "tiles", "waves", "order"],

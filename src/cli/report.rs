@@ -30,6 +30,13 @@ pub(crate) struct ObstacleReport {
     pub(crate) help: Option<String>,
 }
 
+impl ObstacleReport {
+    /// Stage and reason.
+    pub(crate) fn sentence(&self) -> String {
+        self.stage.iter().map(|stage| format!("stage `{stage}` ")).collect::<String>() + &self.reason
+    }
+}
+
 /// What keeps executors from running a pipeline on a device.
 pub(crate) fn obstacles(resolved: &Resolved, device: &Profile) -> Vec<ObstacleReport> {
     let report = |(executor, o): (Executor, Obstacle)| ObstacleReport {

@@ -98,10 +98,10 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
         return Ok(Box::new(against(file, plan, record)?));
     }
     let target = &TargetArgs { file: file.unwrap_or_default(), plan }.resolve()?;
+    let resolved = resolve_runnable(target)?;
     if target.executor == Some(Executor::Cpu) {
         return Err(trace::unpredicted());
     }
-    let resolved = resolve_runnable(target)?;
     let proofs = proofs(target, &resolved)?;
     if let Some(file) = &output {
         trace::write(&trace::timeline(&proofs)?, file)?;

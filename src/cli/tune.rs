@@ -231,10 +231,15 @@ fn tune_spec(
         store.update(keep)?;
         kept = Some(shown(store));
     }
+    if found.tried.is_empty() {
+        // What is measured is proved before; here nothing is offered before the first that is.
+        let refuted = proposals.iter().take_while(|p| check(p.candidate.clone()).is_err()).count();
+        proposals.drain(..refuted);
+    }
     let mut candidates: Vec<CandidateReport> = found.tried.iter().map(measured).collect();
     let unmeasured = |p: &&Proposal| !found.tried.iter().any(|t| t.config == p.config);
     candidates.extend(proposals.iter().filter(unmeasured).map(predicted));
-    let best = found.tried.first().map(measured).or_else(|| proved(&proposals));
+    let best = found.tried.first().map(measured).or_else(|| proposals.first().map(predicted));
     let chosen = best.ok_or_else(|| {
         Fault::refuted("refuted", "no configuration is proved")
             .help("`cusync check` shows the counterexample")
@@ -298,11 +303,6 @@ fn predicted(p: &Proposal) -> CandidateReport {
         p10_us: None,
         p90_us: None,
     }
-}
-
-/// The best of the proposals that has a proof.
-fn proved(proposals: &[Proposal]) -> Option<CandidateReport> {
-    proposals.iter().find(|p| check(p.candidate.clone()).is_ok()).map(predicted)
 }
 
 impl Answer for TuneReport {

@@ -109,7 +109,7 @@ fn no_command_offers_a_gpu_what_no_kernel_runs() {
         let output = cusync(command);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
-        let says = [stage, "kernel", "help"];
+        let says = [stage, "has no kernel of its own on", "help"];
         assert!(says.iter().all(|part| text.contains(part)), "{command:?}: {text}");
     }
     for command in ["check", "explain"] {
@@ -117,12 +117,7 @@ fn no_command_offers_a_gpu_what_no_kernel_runs() {
         let value = json(&output);
         assert_eq!((output.status.code(), value["executor"].as_str()), (Some(0), Some("cpu")), "{value}");
         let note = value["note"].as_str().expect("why not the GPU");
-        assert!(
-            note.contains(stage)
-                && note.contains("cannot run on h200: ")
-                && note.contains("heads of 32 columns"),
-            "{note}"
-        );
+        assert!(note.contains(stage) && note.contains("has heads of 32 columns"), "{note}");
         assert!(value["predicted"].is_null(), "{value}");
     }
 }
@@ -136,7 +131,7 @@ fn convolutions_go_to_the_fused_executor_on_hopper_and_have_kernels_of_their_own
         let output = cusync(command);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
-        let says = ["is Conv2d, which has no kernel of its own on h200", "fused executor runs it", "help"];
+        let says = ["is Conv2d, which has no kernel of its own on h200", "fused executor runs it"];
         assert!(says.iter().all(|part| text.contains(part)), "{command:?}: {text}");
     }
     let value = json(&cusync(&["check", "resnet_layer", "--json"]));

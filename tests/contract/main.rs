@@ -12,6 +12,7 @@ mod gpu_absent;
 mod json_errors;
 mod kernel_build;
 mod kernels_compiled;
+mod obstacles;
 mod packages;
 mod prebuilt;
 mod timelines;

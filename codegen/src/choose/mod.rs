@@ -43,7 +43,7 @@ use crate::diagnostic::Diagnostic;
 use crate::graph::{Resolved, StageId};
 use crate::obstacle::Obstacle;
 use crate::sync::{Order, Policy, WaitAt};
-use search::Found;
+use search::{Found, Overlapped};
 
 /// Chooses and proves.
 ///
@@ -154,7 +154,7 @@ impl Choices {
             }
             Some(how) => how,
         };
-        let found = search::search(resolved, how, |how| self.tiled(how)).map_err(refused)?;
+        let found = search::search(resolved, device, how, |how| self.tiled(how)).map_err(refused)?;
         let mut best = found.best;
         // Where no kernel exists, or one that only its owner knows, nothing has a time on the device.
         if !resolved.own_kernels(device) || resolved.own_kernel().is_some() {
@@ -254,16 +254,23 @@ fn explain(resolved: &Resolved, c: &Candidate, alternatives: &search::Alternativ
             alternatives: Vec::new(),
         });
     }
-    if let (Some(overlapped), Some(predicted)) = (alternatives.overlapped_us, c.predicted) {
+    if let (Some(overlapped), Some(predicted)) = (alternatives.overlapped, c.predicted) {
+        let gain = |us: f64| (predicted.serial_us / us - 1.0) * 100.0;
+        let (gain, alternatives) = match overlapped {
+            Overlapped::Us(us) => {
+                let name = "overlapped by tile semaphores".to_owned();
+                (format!("is predicted to gain {:.1} %", gain(us)), vec![(name, us)])
+            }
+            Overlapped::AtLeastUs(us) => (format!("can gain {:.1} % at most", gain(us)), Vec::new()),
+        };
         choices.push(Choice {
             subject: "coupling".into(),
             decision: "kernel boundaries, no overlap".into(),
             stated: false,
             reason: format!(
-                "overlap is predicted to gain {:.1} %, too little to be sure of; state a policy to overlap all the same",
-                (predicted.serial_us / overlapped - 1.0) * 100.0
+                "overlap {gain}, too little to be sure of; state a policy to overlap all the same"
             ),
-            alternatives: vec![("overlapped by tile semaphores".into(), overlapped)],
+            alternatives,
         });
     } else if c.launch.guarantees_starts() && !c.graph.dependences.is_empty() {
         let mut without = c.clone();

@@ -115,7 +115,10 @@ pub(super) fn unplanned(resolved: &Resolved, device: &Profile, executor: Executo
 /// Devices without chain and decode kernels.
 pub(super) fn without_lists(device: &Profile) -> Option<Obstacle> {
     let text = || {
-        format!("there are no kernels for all stages on {} (sm_{}), only on sm_90", device.name, device.arch)
+        format!(
+            "there are no kernels for {} (sm_{}) that run all stages, only for sm_90",
+            device.name, device.arch
+        )
     };
     (device.arch != 90).then(|| Obstacle::new(text()).numbers(device.arch, 90u32))
 }

@@ -7,7 +7,7 @@ use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Graph, OperandKind, Resolved, StageId};
 use crate::obstacle::Obstacle;
-use crate::simulate::{TileCost, Waiting, ctas_per_sm, least_us, predict, simulate_kernels};
+use crate::simulate::{TileCost, Waiting, ctas_per_sm, least_us, predict, simulated_us};
 use crate::sync::{Order, Policy, WaitAt};
 
 /// Tiles kept for each stage after judging it alone.
@@ -25,9 +25,18 @@ pub(super) struct Alternatives {
     /// Orders of the first stage.
     pub(super) orders: Vec<(String, f64)>,
     /// The best overlapped chain, where kernel boundaries were chosen instead.
-    pub(super) overlapped_us: Option<f64>,
+    pub(super) overlapped: Option<Overlapped>,
     /// Policies.
     pub(super) policies: Vec<(String, f64)>,
+}
+
+/// The time of an overlapped chain, microseconds.
+#[derive(Clone, Copy)]
+pub(super) enum Overlapped {
+    /// As it was simulated.
+    Us(f64),
+    /// What none goes below, which is too long already.
+    AtLeastUs(f64),
 }
 
 #[derive(Clone)]
@@ -49,9 +58,21 @@ const WORTH_OVERLAP_OF_ONE_WAVE: f64 = 1.10;
 /// nothing. `tiled` is what [`search_tiles`] finds: of all that start kernels one after the other the same, and of all that overlap them.
 pub(super) fn search<'f>(
     resolved: &Resolved,
+    device: &Profile,
     how: How,
     tiled: impl Fn(How) -> &'f Result<Found, Obstacle>,
 ) -> Result<Found, Obstacle> {
+    let stated = resolved.edges.iter().any(|e| e.policy.is_some() || e.wait_at.is_some());
+    if matches!(how, How::Streams(_) | How::Programmatic) && !stated {
+        // Of many waves boundaries cost so little that no run has to be simulated.
+        let serial = tiled(How::Serial).clone()?;
+        let least_us = least_overlapped_us(resolved, device)?;
+        let worth = |p: Prediction| p.serial_us >= least_us * WORTH_OVERLAP;
+        if !serial.best.graph.dependences.is_empty() && serial.best.predicted.is_some_and(|p| !worth(p)) {
+            let overlapped = Some(Overlapped::AtLeastUs(least_us));
+            return Ok(Found { alternatives: Alternatives { overlapped, ..serial.alternatives }, ..serial });
+        }
+    }
     let mut found = match how {
         How::Host | How::Serial | How::Programmatic => tiled(how).clone()?,
         // The model makes no difference between them.
@@ -63,13 +84,11 @@ pub(super) fn search<'f>(
         }
     };
     let overlaps = found.best.launch.on_gpu() && how.overlaps();
-    let stated = resolved.edges.iter().any(|e| e.policy.is_some() || e.wait_at.is_some());
     if !overlaps || found.best.graph.dependences.is_empty() {
         return Ok(found);
     }
     let best = tiled(How::Serial).clone()?.best;
     let (Some(with), Some(without)) = (found.best.predicted, best.predicted) else { return Ok(found) };
-    let device = &best.device;
     // Whatever overlaps is compared with the best serial chain, not with its own stages one after the other.
     found.best.predicted = Some(Prediction { serial_us: without.serial_us, ..with });
     if stated {
@@ -82,8 +101,30 @@ pub(super) fn search<'f>(
         return Ok(found);
     }
     let mut alternatives = found.alternatives.clone();
-    alternatives.overlapped_us = Some(with.synchronised_us);
+    alternatives.overlapped = Some(Overlapped::Us(with.synchronised_us));
     Ok(Found { best, alternatives, ..found })
+}
+
+/// What no overlapped chain goes below, microseconds, whatever its tiles, orders and policies.
+fn least_overlapped_us(resolved: &Resolved, device: &Profile) -> Result<f64, Obstacle> {
+    let Tilings { graphs, .. } = Tilings::of(resolved, device, How::Programmatic)?;
+    let of_graph = |graph: Graph| {
+        let mut c = launched(graph, device, How::Programmatic);
+        GROUPS.map(|rows| {
+            set_orders(resolved, &mut c, rows);
+            least_us(&c)
+        })
+    };
+    Ok(graphs.into_iter().flat_map(of_graph).fold(f64::INFINITY, f64::min))
+}
+
+/// A kernel a stage, as many CTAs to an SM as fit.
+fn launched(graph: Graph, device: &Profile, how: How) -> Candidate {
+    let mut c = Candidate::new(graph, device.clone(), how);
+    for kernel in c.launch.kernels_mut() {
+        kernel.ctas_per_sm = ctas_per_sm(device, &c.graph.stages[kernel.stage.0]);
+    }
+    c
 }
 
 /// The same kernels, started in another way.
@@ -98,10 +139,7 @@ pub(super) fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> R
     let mut best: Option<(f64, Candidate, Alternatives)> = None;
     let mut simulated = 0;
     for graph in graphs {
-        let mut c = Candidate::new(graph, device.clone(), how);
-        for kernel in c.launch.kernels_mut() {
-            kernel.ctas_per_sm = ctas_per_sm(device, &c.graph.stages[kernel.stage.0]);
-        }
+        let mut c = launched(graph, device, how);
         let mut others = Alternatives::default();
         let bar = best.as_ref().map_or(f64::INFINITY, |(best_us, ..)| best_us * WORTH);
         let us = settle(resolved, &mut c, bar, &mut others, &mut simulated);
@@ -257,7 +295,7 @@ fn settle(
             if !shown && best.as_ref().is_some_and(|(best_us, _)| least_us >= best_us * WORTH) {
                 continue;
             }
-            let us = simulate_kernels(&trial, waiting.get(number)).total_us;
+            let us = simulated_us(&trial, waiting.get(number));
             *simulated += trial.graph.stages.iter().map(|stage| u64::from(stage.tiles())).sum::<u64>();
             if rows == 1 {
                 alternatives.policies.push((policy.to_string(), us));

@@ -91,9 +91,14 @@ impl TileCost {
         loop_us * share * (1.0 + spread) + self.fixed_us
     }
 
-    /// What no such tile goes below.
+    /// What no such tile goes below before the last wave.
     pub(super) fn least_us(&self, share: f64) -> f64 {
-        self.loop_us.min(self.last_us) * share * (1.0 - SPREAD) + self.fixed_us
+        self.loop_us * share * (1.0 - SPREAD) + self.fixed_us
+    }
+
+    /// What a tile of the last wave takes less, at most.
+    pub(super) fn gained_us(&self) -> f64 {
+        (self.loop_us - self.last_us).max(0.0)
     }
 }
 

@@ -124,10 +124,10 @@ pub fn simulate(candidate: &Candidate) -> Timeline {
 /// Runs the stages of a candidate kernel after kernel, with the tiles and orders that it has.
 pub fn simulate_serial(candidate: &Candidate) -> Timeline {
     match &candidate.launch {
-        Launch::Stages { stages, .. } => kernels(candidate, stages, None, &mut |_| {}),
+        Launch::Stages { stages, .. } => kernels(candidate, stages, (None, true), &mut |_| {}),
         Launch::Lists(_) | Launch::Shares(_) => {
             let launch = Launch::stages(&candidate.graph, How::Serial);
-            kernels(candidate, launch.kernels(), None, &mut |_| {})
+            kernels(candidate, launch.kernels(), (None, true), &mut |_| {})
         }
     }
 }
@@ -139,19 +139,19 @@ pub fn observe(candidate: &Candidate, blocked: &mut impl FnMut(Blocked)) -> Time
         Launch::Lists(schedule) => fused::chain(&candidate.graph, &candidate.device, schedule),
         Launch::Shares(decode) => fused::decode(candidate, decode),
         Launch::Stages { how, stages } if how.overlaps() => {
-            kernels(candidate, stages, Some(&Waiting::of(candidate)), blocked)
+            kernels(candidate, stages, (Some(&Waiting::of(candidate)), true), blocked)
         }
         Launch::Stages { how, stages } => {
-            let serial = kernels(candidate, stages, None, blocked);
+            let serial = kernels(candidate, stages, (None, true), blocked);
             if *how == How::Library { library::chain(candidate, serial) } else { serial }
         }
     }
 }
 
-/// What [`simulate`] says of kernels that are launched one by one, with waits that were found before, as they are the same
-/// for all orders.
-pub(crate) fn simulate_kernels(candidate: &Candidate, waiting: Option<&Waiting>) -> Timeline {
-    kernels(candidate, candidate.launch.kernels(), waiting, &mut |_| {})
+/// The length that [`simulate`] says of kernels that are launched one by one, microseconds, with waits that were found before, as they
+/// are the same for all orders.
+pub(crate) fn simulated_us(candidate: &Candidate, waiting: Option<&Waiting>) -> f64 {
+    kernels(candidate, candidate.launch.kernels(), (waiting, false), &mut |_| {}).total_us
 }
 
 /// What no run of these kernels goes below: the time that tiles take when none of them waits, spread evenly over all slots.
@@ -161,21 +161,25 @@ pub(crate) fn least_us(candidate: &Candidate) -> f64 {
     let per_sm = launched.iter().map(|kernel| kernel.ctas_per_sm).max().unwrap_or(1).max(1);
     let of = |StageLaunch { stage, order, .. }: &StageLaunch| {
         let stage = &graph.stages[stage.0];
-        let cost = TileCost::of(graph, stage, order, device, (per_sm, candidate.launch.has_semaphores()));
+        let coupled = candidate.launch.has_semaphores();
+        let cost = TileCost::of(graph, stage, order, device, (per_sm, coupled));
         let row = |m| {
             f64::from(stage.grid.1)
                 * cost.least_us(f64::from(stage.k_blocks_of(m)) / f64::from(stage.k_blocks.max(1)))
         };
-        (0..stage.grid.0).map(row).sum::<f64>()
+        // Tiles of a last wave may have the GPU to themselves, where the stage does not share it.
+        let last = if coupled { 0 } else { stage.tiles() % (device.sms * per_sm) };
+        (0..stage.grid.0).map(row).sum::<f64>() - f64::from(last) * cost.gained_us()
     };
     launched.iter().map(of).sum::<f64>() / f64::from(device.sms * per_sm)
 }
 
-/// Runs kernels one by one; without `waiting`, each after the whole of the one before.
+/// Runs kernels one by one; without `waiting`, each after the whole of the one before. Tiles are in the timeline where they are
+/// `recorded`.
 fn kernels(
     candidate: &Candidate,
     launched: &[StageLaunch],
-    waiting: Option<&Waiting>,
+    (waiting, recorded): (Option<&Waiting>, bool),
     blocked: &mut impl FnMut(Blocked),
 ) -> Timeline {
     let graph = &candidate.graph;
@@ -251,7 +255,9 @@ fn kernels(
             }
             let span = &mut timeline.stages[stage_id.0];
             *span = (span.0.min(start), span.1.max(end));
-            timeline.tiles.push(TileRun { stage: stage_id, tile, sm, start, wait, end });
+            if recorded {
+                timeline.tiles.push(TileRun { stage: stage_id, tile, sm, start, wait, end });
+            }
             end
         });
     }
