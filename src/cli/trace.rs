@@ -81,6 +81,7 @@ impl Answer for TraceReport {
 
 pub(crate) fn trace(args: TraceArgs, output: &Output) -> Result<TraceReport, Fault> {
     let target = args.target.resolve()?;
+    args.output.as_deref().map_or(Ok(()), files::ensure_writable)?;
     let report = match target.executor {
         _ if args.simulate => predict(&target)?,
         Some(Executor::Copilot) => session(&target, args.seed, output)?,

@@ -161,7 +161,7 @@ fn shown(store: &Store) -> String {
 fn merge(store: &Store, files: &[PathBuf]) -> Result<MergeReport, Fault> {
     // All are read before anything is changed.
     let read = |file: &PathBuf| {
-        if !file.is_file() {
+        if !file.exists() {
             let fault = Fault::input("not-found", format!("{}: no such file", file.display()));
             return Err(fault
                 .in_file(file.display().to_string())
@@ -196,6 +196,10 @@ fn tune_spec(
     // A cache that cannot be read is an error before any time on a GPU is spent.
     store.load()?;
     let gpu = gpu(target);
+    if gpu.is_ok() {
+        // Nor one that cannot be written.
+        store.update(|_| ())?;
+    }
     let profile = gpu.as_ref().map_or(&target.device, |(_, profile)| profile);
     progress.say("predicting");
     let proposals = tune::proposals(&resolved, profile, target.executor);
