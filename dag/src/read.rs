@@ -1,5 +1,7 @@
 //! A program out of a RON file.
 
+use std::collections::{HashMap, HashSet};
+
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::spec::ron_text::{RonText, Slice, suggest};
@@ -7,8 +9,8 @@ use ron::value::RawValue;
 use serde::Deserialize;
 
 use super::program::{
-    Access, AccessMode, Direction, Kernel, LaunchConfig, MAX_GRID_YZ, MAX_US, Node, NodeWork, Program,
-    ZoneId, is_duration,
+    Access, AccessMode, BufferId, Direction, Kernel, LaunchConfig, MAX_GRID_YZ, MAX_US, Node, NodeWork,
+    Program, ZoneId, is_duration,
 };
 use super::read_tiles::tiles as tiles_of;
 
@@ -100,13 +102,16 @@ pub fn parse(text: &str, overrides: &[(String, u64)], device: &Profile) -> Resul
     let ron = RonText::new(text);
     let raw: Dag = ron.whole("`Dag(name: ..., buffers: {...}, nodes: [...])`")?;
     let dims = dims(ron, raw.dims, overrides)?;
-    let mut reader =
-        Reader { ron, dims, device, program: Program::new(ron.word(raw.name, "a name in quotes")?.value) };
+    let program = Program::new(ron.word(raw.name, "a name in quotes")?.value);
+    // The program's own zone has its name.
+    let zones = HashMap::from([(program.name().to_owned(), ZoneId(0))]);
+    let mut reader = Reader { ron, dims, device, program, buffers: HashMap::new(), zones };
     reader.buffers(Some(raw.buffers), true)?;
     let temporary = reader.buffers(raw.temporary, false)?;
     for (name, raw) in ron.map(raw.zones, "a map from zones to priorities")? {
         let priority: Spanned<i32> = ron.value(raw, "a priority: a whole number")?;
-        reader.program.zone(name.value, priority.value);
+        let zone = reader.program.zone(name.value.clone(), priority.value);
+        reader.zones.entry(name.value).or_insert(zone);
     }
     let nodes = ron.list(Some(raw.nodes), "a list of nodes")?;
     if nodes.is_empty() {
@@ -172,6 +177,9 @@ struct Reader<'a> {
     dims: Vec<(String, i64)>,
     device: &'a Profile,
     program: Program,
+    /// By name, as zones are: a program may have hundreds of thousands.
+    buffers: HashMap<String, BufferId>,
+    zones: HashMap<String, ZoneId>,
 }
 
 impl<'a> Reader<'a> {
@@ -191,11 +199,11 @@ impl<'a> Reader<'a> {
         &mut self,
         raw: Option<&'a RawValue>,
         external: bool,
-    ) -> Result<Vec<Spanned<String>>, Diagnostic> {
+    ) -> Result<Vec<(Spanned<String>, BufferId)>, Diagnostic> {
         let mut stated = Vec::new();
         for (name, raw) in self.ron.map(raw, "a map from buffers to bytes")? {
             let bytes = self.number(raw, "the size of the buffer", 1, 1 << 46)?;
-            if self.program.buffers().iter().any(|b| b.name == name.value) {
+            if self.buffers.contains_key(&name.value) {
                 return Err(Diagnostic::new(
                     "duplicate-key",
                     format!("buffer `{}` is stated twice", name.value),
@@ -203,23 +211,30 @@ impl<'a> Reader<'a> {
                 .at(name.span, "stated again")
                 .help("keep it either in `buffers` or in `temporary`"));
             }
-            if external {
+            let buffer = if external {
                 self.program.buffer(name.value.clone(), bytes)
             } else {
                 self.program.temporary(name.value.clone(), bytes)
             };
-            stated.push(name);
+            self.buffers.insert(name.value.clone(), buffer);
+            stated.push((name, buffer));
         }
         Ok(stated)
     }
 
     /// A temporary buffer holds nothing until a node writes it.
-    fn written(&self, temporary: &[Spanned<String>]) -> Result<(), Diagnostic> {
-        let accesses = || self.program.nodes().iter().flat_map(|node| &node.accesses);
-        for Spanned { value: name, span } in temporary {
-            let own = |a: &&Access| self.program.buffers()[a.buffer.index()].name == *name;
-            let read = accesses().filter(own).any(|a| a.mode.reads());
-            if read && !accesses().filter(own).any(|a| a.mode.writes()) {
+    fn written(&self, temporary: &[(Spanned<String>, BufferId)]) -> Result<(), Diagnostic> {
+        let (mut read, mut written) = (HashSet::new(), HashSet::new());
+        for access in self.program.nodes().iter().flat_map(|node| &node.accesses) {
+            if access.mode.reads() {
+                read.insert(access.buffer);
+            }
+            if access.mode.writes() {
+                written.insert(access.buffer);
+            }
+        }
+        for (Spanned { value: name, span }, buffer) in temporary {
+            if read.contains(buffer) && !written.contains(buffer) {
                 return Err(Diagnostic::new("never-written", format!("`{name}` is read and never written"))
                     .at(*span, "temporary: it begins with nothing in it")
                     .help("state who writes it, or move it to `buffers` if it is filled outside"));
@@ -236,14 +251,14 @@ impl<'a> Reader<'a> {
     fn access(&self, raw: &'a RawValue, mode: AccessMode) -> Result<Access, Diagnostic> {
         let Slice { name, range } = self.ron.slice(raw, &self.dims)?;
         let buffers = self.program.buffers();
-        let Some(at) = buffers.iter().position(|b| b.name == name.value) else {
+        let Some(&buffer) = self.buffers.get(&name.value) else {
             let names: Vec<_> = buffers.iter().map(|b| b.name.as_str()).collect();
             let diagnostic =
                 Diagnostic::new("unknown-buffer", format!("there is no buffer `{}`", name.value))
                     .at(name.span, "not in `buffers` nor in `temporary`");
             return Err(suggest(diagnostic, &name.value, &names));
         };
-        let size = buffers[at].bytes;
+        let size = buffers[buffer.index()].bytes;
         let bytes = match range {
             None => 0..size,
             Some(Spanned { value: (first, end), span }) => {
@@ -259,7 +274,7 @@ impl<'a> Reader<'a> {
                 first as u64..end as u64
             }
         };
-        Ok(Access { buffer: super::program::BufferId::from(at), bytes, mode })
+        Ok(Access { buffer, bytes, mode })
     }
 
     fn us(&self, raw: Option<&'a RawValue>, estimate: f64) -> Result<f64, Diagnostic> {
@@ -270,11 +285,10 @@ impl<'a> Reader<'a> {
     fn zone(&self, raw: Option<&'a RawValue>) -> Result<ZoneId, Diagnostic> {
         let Some(raw) = raw else { return Ok(ZoneId(0)) };
         let name = self.ron.word(raw, "a zone's name in quotes")?;
-        let zones = self.program.zones();
-        match zones.iter().position(|z| z.name == name.value) {
-            Some(at) => Ok(ZoneId(at as u32)),
+        match self.zones.get(&name.value) {
+            Some(&zone) => Ok(zone),
             None => {
-                let names: Vec<_> = zones.iter().map(|z| z.name.as_str()).collect();
+                let names: Vec<_> = self.program.zones().iter().map(|z| z.name.as_str()).collect();
                 let diagnostic =
                     Diagnostic::new("unknown-zone", format!("there is no zone `{}`", name.value))
                         .at(name.span, "not in `zones`");

@@ -1,5 +1,7 @@
 //! What each CTA of a kernel touches, out of a RON file.
 
+use std::collections::BTreeMap;
+
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::spec::ron_text::{RonText, suggest};
 use ron::value::RawValue;
@@ -46,18 +48,19 @@ pub(super) fn tiles(
 ) -> Result<Tiles, Diagnostic> {
     let stated: Spanned<RawTiles> = ron.value(raw, "`Tiles(bytes: {...})`")?;
     let mut bytes = vec![TileBytes::All; accesses.len()];
+    // The accesses of each buffer, in order.
+    let mut named: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (i, access) in accesses.iter().enumerate() {
+        named.entry(&program.buffers()[access.buffer.index()].name).or_default().push(i);
+    }
     for (name, raw) in ron.map(stated.value.bytes, "a map from buffers to what a CTA touches of them")? {
-        let of = |a: &Access| program.buffers()[a.buffer.index()].name == name.value;
-        let known: Vec<_> =
-            accesses.iter().map(|a| program.buffers()[a.buffer.index()].name.as_str()).collect();
-        if !accesses.iter().any(of) {
+        let Some(places) = named.get(name.value.as_str()) else {
             let message = format!("the kernel does not access `{}`", name.value.escape_debug());
             let fault = Diagnostic::new("unknown-buffer", message).at(name.span, "not among its buffers");
-            return Err(suggest(fault, &name.value, &known));
-        }
+            return Err(suggest(fault, &name.value, &named.keys().copied().collect::<Vec<_>>()));
+        };
         let tile = one(ron, raw, dims, launch.ctas())?;
-        let places = accesses.iter().zip(&mut bytes).filter(|(access, _)| of(access));
-        places.for_each(|(_, place)| *place = tile);
+        places.iter().for_each(|&place| bytes[place] = tile);
     }
     let spread_us = match stated.value.spread_us {
         Some(raw) => duration(ron, raw, "spread")?,

@@ -44,7 +44,7 @@ pub use layers::{
     BATCHES, LayerArgs, LayerPoint, Progress, SIZES, attentions, bench_layers, convolutions, mlps,
 };
 pub use peer::{PeerChain, PeerGemm};
-pub use pytorch::add_pytorch;
+pub use pytorch::{PytorchTimes, add_pytorch};
 pub use record::{LayerReport, Record, Role, ScheduleRecord, Size, size_text};
 pub use sweep::{SweepRecord, SweepReport, bench_sweep};
 pub use table::rows;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::record::{LayerReport, Record, Role, Size};
-use super::{Error, Regime, Result, Summary};
+use super::{Regime, Summary};
 
 /// Name of the variant, and what the names begin with where there are several.
 pub(super) const VARIANT: &str = "pytorch graph";
@@ -47,14 +47,22 @@ impl Entry {
     }
 }
 
+/// What a script of benches wrote.
+pub struct PytorchTimes(File);
+
+impl PytorchTimes {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The text is not what the scripts write.
+    pub fn parse(text: &str) -> std::result::Result<PytorchTimes, serde_json::Error> {
+        serde_json::from_str(text).map(PytorchTimes)
+    }
+}
+
 /// Adds a record to every size and regime that both measured: the faster of PyTorch's weight layouts, and of its kinds of attention
 /// eager and compiled.
-///
-/// # Errors
-/// The text is not what the script writes.
-pub fn add_pytorch(report: &mut LayerReport, text: &str) -> Result<()> {
-    let file: File = serde_json::from_str(text)
-        .map_err(|e| Error::Argument(format!("not a file of a script of benches: {e}")))?;
+pub fn add_pytorch(report: &mut LayerReport, PytorchTimes(file): PytorchTimes) {
     let mut added: Vec<Record> = Vec::new();
     let ours = |r: &&Record| !r.variant.starts_with(VARIANTS);
     for entry in &file.records {
@@ -83,7 +91,6 @@ pub fn add_pytorch(report: &mut LayerReport, text: &str) -> Result<()> {
     report.records.retain(|r| !added.iter().any(|a| a.variant == r.variant && a.beside(r)));
     report.records.extend(added);
     report.skipped.extend(file.skipped.into_iter().map(|s| format!("pytorch: {s}")));
-    Ok(())
 }
 
 #[cfg(test)]
@@ -100,15 +107,19 @@ mod tests {
           "median_us": 95.0, "p10_us": 85.0, "p90_us": 97.0, "samples": 15, "rel_l2_err": 4e-4 }
     ], "skipped": ["x"] }"#;
 
+    fn times(text: &str) -> PytorchTimes {
+        PytorchTimes::parse(text).expect("the script's form")
+    }
+
     #[test]
     fn the_faster_layout_joins_the_sizes_that_were_measured() {
         let mut all = report(vec![
             record("gpt3_mlp", 8, Regime::Rested, "fused graph", Role::Fused, 70.0),
             record("gpt3_mlp", 8, Regime::Sustained, "fused graph", Role::Fused, 70.0),
         ]);
-        add_pytorch(&mut all, TEXT).expect("the script's form");
+        add_pytorch(&mut all, times(TEXT));
         // Reading the same file again changes nothing.
-        add_pytorch(&mut all, TEXT).expect("the script's form");
+        add_pytorch(&mut all, times(TEXT));
         let peers: Vec<_> = all.records.iter().filter(|r| r.variant == VARIANT).collect();
         assert_eq!(peers.len(), 1, "one size in one regime was measured by both");
         assert_eq!(
@@ -117,9 +128,9 @@ mod tests {
         );
         // Another file's sizes come beside these.
         all.records.push(record("llama65_mlp", 8, Regime::Rested, "fused graph", Role::Fused, 40.0));
-        add_pytorch(&mut all, &TEXT.replace("gpt3_mlp", "llama65_mlp")).expect("the script's form");
+        add_pytorch(&mut all, times(&TEXT.replace("gpt3_mlp", "llama65_mlp")));
         assert_eq!(all.records.iter().filter(|r| r.variant == VARIANT).count(), 2);
-        assert!(add_pytorch(&mut all, "[]").is_err());
+        assert!(PytorchTimes::parse("[]").is_err());
         // Eager and compiled are two variants, each at its best.
         let layer = |way: &str, us: f64| {
             format!(
@@ -128,7 +139,7 @@ mod tests {
             )
         };
         let records = [layer("eager, cudnn", 80.0), layer("eager, flash", 82.0), layer("compiled", 79.0)];
-        add_pytorch(&mut all, &format!(r#"{{ "records": [{}] }}"#, records.join(","))).expect("its form");
+        add_pytorch(&mut all, times(&format!(r#"{{ "records": [{}] }}"#, records.join(","))));
         let of = |name: &str| {
             all.records.iter().find(|r| r.variant == name).map(|r| (r.tiles.clone(), r.time.median_us))
         };

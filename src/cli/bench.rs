@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 use cusync::bench::copilot::{CopilotArgs, CopilotReport, bench_copilot};
 use cusync::bench::dag::{DagArgs, DagReport, bench_dag, tables};
 use cusync::bench::{
-    self, Ceilings, Digest, LayerArgs, LayerReport, Record, Regime, SemaphoreCost, Size, SweepReport,
-    add_pytorch, attentions, bench_layers, bench_semaphores, bench_sweep, convolutions, mlps, size_text,
-    source_of,
+    self, Ceilings, Digest, LayerArgs, LayerReport, PytorchTimes, Record, Regime, SemaphoreCost, Size,
+    SweepReport, add_pytorch, attentions, bench_layers, bench_semaphores, bench_sweep, convolutions, mlps,
+    size_text, source_of,
 };
 use cusync::runtime::SHIPPED;
 use cusync_gen::choose::against::{Measured, Measurements};
@@ -285,6 +285,8 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
         )
         .help("leave --from out"));
     }
+    // Before anything is measured.
+    args.save.as_deref().map_or(Ok(()), files::ensure_writable)?;
     match args.suite {
         SuiteArg::Sync => {
             progress.say("measuring semaphores");
@@ -328,6 +330,12 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
 }
 
 fn layers(args: &BenchArgs, progress: &Progress) -> Result<LayerReport, Fault> {
+    let read = |file: &PathBuf| {
+        let times = PytorchTimes::parse(&files::read(file)?);
+        let bad = |e: &serde_json::Error| format!("not a file of a script of benches: {e}");
+        times.map_err(|e| bad_record(file, &bad(&e)).in_json(&e))
+    };
+    let pytorch = args.pytorch.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let mut report = if args.from.is_empty() {
         let mut unsaved = None;
         let what = LayerArgs { tuned: args.cache.load()?, ..args.layers()? };
@@ -343,10 +351,7 @@ fn layers(args: &BenchArgs, progress: &Progress) -> Result<LayerReport, Fault> {
     } else {
         earlier(&args.from)?
     };
-    for file in &args.pytorch {
-        let added = add_pytorch(&mut report, &files::read(file)?);
-        added.map_err(|e| bad_record(file, &e))?;
-    }
+    pytorch.into_iter().for_each(|times| add_pytorch(&mut report, times));
     save(args.save.as_deref(), &report)?;
     Ok(report)
 }

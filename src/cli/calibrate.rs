@@ -37,6 +37,7 @@ pub(crate) struct CalibrateReport {
 
 pub(crate) fn calibrate(args: &CalibrateArgs, output: &Output) -> Result<CalibrateReport, Fault> {
     let progress = Progress::start(output);
+    args.output.as_deref().map_or(Ok(()), files::ensure_writable)?;
     let help = "`cusync doctor` says what is missing; profiles that ship need no GPU";
     let base = Device::open(args.gpu).map_err(|e| Fault::from(e).help(help))?.profile();
     let measured =

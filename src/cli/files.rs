@@ -14,8 +14,9 @@ pub(crate) fn read(path: &Path) -> Result<String, Fault> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_string(&mut text));
     let unreadable = |why: &dyn std::fmt::Display| {
-        Fault::input("unreadable", format!("{} cannot be read: {why}", path.display()))
-            .in_file(path.display().to_string())
+        let name = path.display().to_string();
+        let fault = Fault::input("unreadable", format!("{name} cannot be read: {why}")).in_file(name);
+        fault.help("name a text file that is there")
     };
     read.map_err(|e| unreadable(&e))?;
     if text.len() as u64 > MOST {
@@ -24,9 +25,45 @@ pub(crate) fn read(path: &Path) -> Result<String, Fault> {
     Ok(text)
 }
 
-/// Writes a file.
+/// Writes a file. A link stays, and what it leads to is written. A pipe must have a reader: without one this would wait for ever.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
+    let _reader = open_pipe(path)?;
     std::fs::write(path, text).map_err(|e| unwritten(path, &e))
+}
+
+/// Refuses a file that cannot be written, before the work whose results it is for. Nothing is changed.
+pub(crate) fn ensure_writable(path: &Path) -> Result<(), Fault> {
+    match path.metadata() {
+        Ok(meta) if meta.is_file() || meta.is_dir() => File::options().append(true).open(path).map(drop),
+        // Whether a pipe has a reader is seen when it is written: who opens it and leaves ends its reader.
+        Ok(_) => return Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let made = File::options().write(true).create(true).truncate(false).open(path);
+            made.and_then(|_| std::fs::remove_file(path.canonicalize()?))
+        }
+        Err(e) => Err(e),
+    }
+    .map_err(|e| unwritten(path, &e))
+}
+
+/// A pipe that is opened without waiting, so that opening it again does not wait; nothing where the path is no pipe.
+#[cfg(unix)]
+fn open_pipe(path: &Path) -> Result<Option<File>, Fault> {
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+    if !path.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
+        return Ok(None);
+    }
+    let opened = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let opened = opened.map_err(|e| match e.raw_os_error() {
+        Some(libc::ENXIO) => unwritten(path, &std::io::Error::other("it is a pipe that nobody reads")),
+        _ => unwritten(path, &e),
+    })?;
+    Ok(Some(opened))
+}
+
+#[cfg(not(unix))]
+fn open_pipe(_: &Path) -> Result<Option<File>, Fault> {
+    Ok(None)
 }
 
 /// A file or folder that cannot be written.

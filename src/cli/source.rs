@@ -96,12 +96,16 @@ impl Source {
         } else {
             let path = Path::new(file);
             match path.metadata() {
-                Ok(meta) if !meta.is_file() => {
-                    let fault = Fault::input("unreadable", format!("{file} is not a file"));
+                Ok(meta) if meta.is_dir() => {
+                    let fault = Fault::input("unreadable", format!("{file} is a folder"));
                     return Err(fault.in_file(file).help("name a RON file"));
                 }
                 Ok(meta) if meta.len() > most as u64 => return Err(too_long(meta.len())),
-                Ok(_) => text = std::fs::read_to_string(path).map_err(unreadable)?,
+                // A pipe, such as `<(...)` of a shell, has no length beforehand, and perhaps no end.
+                Ok(_) => {
+                    let opened = std::fs::File::open(path).map_err(unreadable)?;
+                    opened.take(most as u64 + 1).read_to_string(&mut text).map_err(unreadable)?;
+                }
                 Err(_) => return Err(language.unknown(file)),
             }
             file

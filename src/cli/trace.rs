@@ -92,6 +92,7 @@ impl Answer for TraceAnswer {
 
 pub(crate) fn trace(args: TraceArgs, output: &Output) -> Result<TraceAnswer, Fault> {
     let target = args.target.resolve()?;
+    args.output.as_deref().map_or(Ok(()), files::ensure_writable)?;
     let answer = match target.executor {
         _ if args.simulate => predict(&target)?,
         Some(Executor::Copilot) => session(&target, args.seed, output)?,

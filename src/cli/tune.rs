@@ -163,7 +163,7 @@ fn shown(store: &Store) -> String {
 fn merge(store: &Store, files: &[PathBuf]) -> Result<MergeReport, Fault> {
     // All are read before anything is changed.
     let read = |file: &PathBuf| {
-        if !file.is_file() {
+        if !file.exists() {
             let fault = Fault::input("not-found", format!("{}: no such file", file.display()));
             return Err(fault
                 .in_file(file.display().to_string())
@@ -196,6 +196,10 @@ fn tune_spec(
     let (resolved, profile) = (resolve_runnable(target)?, &target.device);
     // A cache that cannot be read is an error before any time on a GPU is spent.
     store.load()?;
+    if gpu.is_ok() {
+        // Nor one that cannot be written.
+        store.update(|_| ())?;
+    }
     progress.say("predicting");
     let proposals = tune::proposals(&resolved, profile, target.executor);
     let mut proposals = proposals.map_err(|d| refused(target, &resolved, &d))?;

@@ -16,6 +16,9 @@ use super::error::{Error, Result};
 /// Most bytes of a cache.
 const MOST: u64 = 64 << 20;
 
+/// Links from one to the next, as far as Linux follows them.
+const MOST_LINKS: usize = 40;
+
 /// A cache in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
@@ -47,6 +50,10 @@ impl Store {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Version`], or the file cannot be read.
     pub fn load(&self) -> Result<Cache> {
+        // A pipe or a device has no contents that stay.
+        if fs::metadata(&self.path).is_ok_and(|meta| !meta.is_file()) {
+            return Err(self.fault(std::io::Error::other("it is no regular file")));
+        }
         let mut bytes = Vec::new();
         let text = match File::open(&self.path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes)) {
             Ok(_) if bytes.len() as u64 > MOST => {
@@ -67,13 +74,17 @@ impl Store {
     /// # Errors
     /// The errors of [`Store::load`], after which the file is as it was; or the file cannot be written.
     pub fn update<T>(&self, change: impl FnOnce(&mut Cache) -> T) -> Result<T> {
-        let folder = match self.path.parent() {
+        let target = self.target().map_err(|e| self.fault(e))?;
+        let folder = match target.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
         fs::create_dir_all(folder).map_err(|e| self.fault(e))?;
-        let mut beside = self.path.clone().into_os_string();
+        let mut beside = target.clone().into_os_string();
         beside.push(".lock");
+        if fs::metadata(&beside).is_ok_and(|meta| !meta.is_file()) {
+            return Err(self.fault(std::io::Error::other("the lock beside it is no regular file")));
+        }
         let lock = File::options().create(true).truncate(false).write(true).open(&beside);
         let lock = lock.map_err(|e| self.fault(e))?;
         // Held until `lock` is dropped, or the process ends.
@@ -83,21 +94,21 @@ impl Store {
         let result = change(&mut cache);
         if cache != before {
             let text = cache.text().map_err(|e| self.fault(e.into()))?;
-            self.replace(folder, &text).map_err(|e| self.fault(e))?;
+            replace(&target, folder, &text).map_err(|e| self.fault(e))?;
         }
         Ok(result)
     }
 
-    /// Whole or not at all.
-    fn replace(&self, folder: &Path, text: &str) -> std::io::Result<()> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".tuned-");
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let mut file = builder.tempfile_in(folder)?;
-        file.write_all(text.as_bytes())?;
-        file.as_file().sync_all()?;
-        file.persist(&self.path).map(drop).map_err(|e| e.error)
+    /// The file that the path leads to, whether it is there yet or not: links stay, and all who use one file share its lock.
+    fn target(&self) -> std::io::Result<PathBuf> {
+        let mut path = self.path.clone();
+        for _ in 0..MOST_LINKS {
+            match fs::read_link(&path) {
+                Ok(link) => path = path.parent().unwrap_or(Path::new("")).join(link),
+                Err(_) => return Ok(path),
+            }
+        }
+        Err(std::io::Error::other("too many symbolic links"))
     }
 
     fn fault(&self, why: std::io::Error) -> Error {
@@ -107,6 +118,18 @@ impl Store {
     fn corrupt(&self, why: String, place: Option<(usize, usize)>) -> Error {
         Error::Corrupt { path: self.path.clone(), why, place }
     }
+}
+
+/// Replaces a file, whole or not at all.
+fn replace(target: &Path, folder: &Path, text: &str) -> std::io::Result<()> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".tuned-");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file = builder.tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(target).map(drop).map_err(|e| e.error)
 }
 
 #[cfg(test)]
@@ -152,6 +175,29 @@ mod tests {
         }
         fs::write(store.path(), [0xff, 0xfe]).expect("writable");
         assert!(matches!(store.load(), Err(Error::Corrupt { .. })), "not text");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_stay_and_what_they_lead_to_is_written() {
+        use std::os::unix::fs::symlink;
+        let (folder, store) = store();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(store.path().parent().expect("a folder")).expect("writable");
+        // A link to a link to the file, the first relative and the file not there yet.
+        symlink("second", at("first")).expect("a link");
+        symlink(store.path(), at("second")).expect("a link");
+        let linked = Store::at(at("first"));
+        assert!(linked.update(|cache| cache.insert(entry(8, DAY, 41.0))).expect("writable"));
+        assert!(linked.update(|cache| cache.insert(entry(16, DAY, 41.0))).expect("writable"));
+        assert!(["first", "second"].iter().all(|link| at(link).is_symlink()));
+        assert!(!store.path().is_symlink());
+        assert_eq!(store.load().expect("well-formed").entries().count(), 2);
+        assert_eq!(linked.load().expect("well-formed"), store.load().expect("well-formed"));
+        assert!(at("deep/tuned.json.lock").exists() && !at("first.lock").exists(), "one lock for one file");
+        symlink("loop", at("loop")).expect("a link");
+        let endless = Store::at(at("loop")).update(|cache| cache.insert(entry(8, DAY, 41.0)));
+        assert!(matches!(endless, Err(Error::File { .. })), "{endless:?}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn text(path: &Path) -> String {
 }
 
 /// A cache with one answer.
-fn cache(path: &Path, m: u64, measured: &str, median_us: f64) {
+pub(super) fn cache(path: &Path, m: u64, measured: &str, median_us: f64) {
     let overrides = Overrides { dims: vec![("M".into(), m)], ..Overrides::default() };
     let source = shipped("llama65_mlp").expect("the spec ships");
     let resolved = resolve_text(source, "llama65_mlp", &overrides).expect("a shipped spec");

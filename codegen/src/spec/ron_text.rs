@@ -1,6 +1,8 @@
 //! The parts of the RON front end that other files than pipelines share: values with places, expressions over dims,
 //! "did you mean". The shapes of such files are their readers' own.
 
+use std::collections::HashMap;
+
 use ron::value::RawValue;
 use serde::Deserialize;
 
@@ -76,12 +78,13 @@ impl<'a> RonText<'a> {
         what: &str,
     ) -> Result<Vec<(Spanned<String>, &'a RawValue)>, Diagnostic> {
         let mut list: Vec<(Spanned<String>, &RawValue)> = Vec::new();
+        let mut stated: HashMap<String, Span> = HashMap::new();
         for (key, value) in self.source.map(raw, what)? {
             let key = name(&self.source.text(key, "a name in quotes")?)?;
-            if let Some((first, _)) = list.iter().find(|(other, _)| other.value == key.value) {
+            if let Some(first) = stated.insert(key.value.clone(), key.span) {
                 return Err(Diagnostic::new("duplicate-key", format!("`{}` is stated twice", key.value))
                     .at(key.span, "stated again")
-                    .also(first.span, "first here")
+                    .also(first, "first here")
                     .help("keep one of the two"));
             }
             list.push((key, value));

@@ -156,6 +156,32 @@ fn the_longest_durations_add_up_to_a_time() {
 }
 
 #[test]
+fn a_hundred_thousand_names_are_told_apart() {
+    let names: Vec<String> = (0..100_000).map(|i| format!("\"buffer_{i}\": 64")).collect();
+    let text = |more: &str, nodes: &str| {
+        let (external, temporary) = names.split_at(names.len() / 2);
+        let (external, temporary) = (external.join(", "), temporary.join(", "));
+        format!(
+            "Dag(name: \"d\", buffers: {{ {external}{more} }}, temporary: {{ {temporary} }}, nodes: [{nodes}])"
+        )
+    };
+    let copy = |from: &str, to: &str| format!("Kernel(name: \"k\", reads: \"{from}\", writes: \"{to}\")");
+    let good = text("", &copy("buffer_49999", "buffer_99999"));
+    let program = parse(&good, &[], &DEVICES[0]).expect("every name is its own");
+    let used: Vec<_> = program.nodes()[0].accesses.iter().map(|a| a.buffer.index()).collect();
+    assert_eq!((program.buffers().len(), used), (100_000, vec![49_999, 99_999]));
+    for (text, code) in [
+        (text(", \"buffer_7\": 8", &copy("buffer_0", "buffer_1")), "duplicate-key"),
+        (text(", \"buffer_99998\": 8", &copy("buffer_0", "buffer_1")), "duplicate-key"),
+        (text("", &copy("buffer_100000", "buffer_1")), "unknown-buffer"),
+        (text("", &copy("buffer_99999", "buffer_1")), "never-written"),
+    ] {
+        let fault = parse(&text, &[], &DEVICES[0]).expect_err(code);
+        assert_eq!((fault.code, fault.primary.is_some()), (code, true), "{fault}");
+    }
+}
+
+#[test]
 fn noise_in_a_file_is_refused_without_a_panic() {
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};

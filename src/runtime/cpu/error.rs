@@ -99,8 +99,8 @@ pub enum CpuError {
     },
     /// More memory than there is.
     #[error(
-        "{what} needs {need_mib} MiB of host memory, {free_mib} MiB are free\n  help: choose smaller dims, such as \
-         `--dim M=64`"
+        "{what} needs {need_mib} MiB of host memory, {free_mib} MiB are free; most of it is for {largest}\n  help: choose \
+         smaller dims for these"
     )]
     NoMemory {
         /// What asked.
@@ -109,6 +109,8 @@ pub enum CpuError {
         need_mib: u64,
         /// There.
         free_mib: u64,
+        /// The tensors that take most of it, with their sizes.
+        largest: String,
     },
     /// A worker panicked: a fault of a custom kernel or of this crate.
     #[error("a worker panicked: {0}")]

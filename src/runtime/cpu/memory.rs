@@ -7,9 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU16, Ordering};
 
-use cusync_gen::graph::{Element, Graph, TensorId};
+use cusync_gen::graph::{Element, Graph, Tensor, TensorId};
 
-use super::ensure_memory;
 use super::error::CpuError;
 use crate::element::Bits;
 use crate::inputs::{Inputs, cached};
@@ -31,7 +30,7 @@ impl Inputs {
     /// # Errors
     /// [`CpuError::NoMemory`], and [`CpuError::TooFewPages`] where sequences would have to share pages that they append to.
     pub fn checked_random(graph: &Graph, seed: u64) -> Result<Self, CpuError> {
-        ensure_memory(&format!("pipeline `{}`", graph.name), graph)?;
+        ensure_memory(graph)?;
         match cached::too_few_pages(graph) {
             Some(why) => Err(CpuError::TooFewPages(why)),
             None => Ok(Inputs::random(graph, seed)),
@@ -199,10 +198,39 @@ impl Memory {
     }
 }
 
-/// Bytes that a pipeline's tensors take.
-pub(super) fn bytes(graph: &Graph) -> u64 {
-    let own = graph.tensors.iter().filter(|t| t.alias.is_none());
+/// Bytes that tensors take, those in the memory of others left out.
+pub fn tensor_bytes(tensors: &[Tensor]) -> u64 {
+    let own = tensors.iter().filter(|t| t.alias.is_none());
     own.map(|t| t.bytes()).fold(0, u64::saturating_add)
+}
+
+/// The tensors that take most of the memory, for a message: at most three, none smaller than a tenth of all.
+fn largest(tensors: &[Tensor]) -> String {
+    let tenth = tensor_bytes(tensors) / 10;
+    let mut large: Vec<&Tensor> =
+        tensors.iter().filter(|t| t.alias.is_none() && t.bytes() >= tenth).collect();
+    large.sort_by_key(|t| std::cmp::Reverse(t.bytes()));
+    let shown = large.iter().take(3);
+    shown
+        .map(|t| format!("`{}` ({} x {}, {} MiB)", t.name, t.rows, t.cols, t.bytes() / MIB))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Refuses a pipeline that the machine cannot hold.
+pub(super) fn ensure_memory(graph: &Graph) -> Result<(), CpuError> {
+    let need = tensor_bytes(&graph.tensors);
+    match available() {
+        Some(free) if need > free => Err(CpuError::NoMemory {
+            what: format!("pipeline `{}`", graph.name),
+            need_mib: need / MIB,
+            free_mib: free / MIB,
+            largest: largest(&graph.tensors),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Bytes that the machine can still give, where the system says so.

@@ -46,6 +46,7 @@ use cusync_gen::schedule::{POST_WEIGHT, Part};
 
 pub use custom::{CustomKernel, Region};
 pub use error::CpuError;
+pub use memory::tensor_bytes;
 
 use self::memory::Memory;
 use self::semaphore::Semaphores;
@@ -160,7 +161,7 @@ impl CpuPipeline {
     /// The machine has too little memory, or an input has no values.
     pub fn new(plan: &Plan, inputs: &Inputs, options: CpuOptions) -> Result<Self, CpuError> {
         let graph = plan.graph().clone();
-        ensure_memory(&format!("pipeline `{}`", graph.name), &graph)?;
+        memory::ensure_memory(&graph)?;
         let mut incoming: Vec<Vec<Incoming>> = graph.stages.iter().map(|_| Vec::new()).collect();
         let mut outgoing = vec![Vec::new(); graph.stages.len()];
         for (id, edge) in plan.edges().iter().enumerate() {
@@ -385,18 +386,6 @@ impl CpuPipeline {
     /// Runs so far.
     pub fn epoch(&self) -> u32 {
         self.epoch
-    }
-}
-
-/// Refuses a pipeline that the machine cannot hold.
-pub(super) fn ensure_memory(what: &str, graph: &Graph) -> Result<(), CpuError> {
-    const MIB: u64 = 1 << 20;
-    let need = memory::bytes(graph);
-    match memory::available() {
-        Some(free) if need > free => {
-            Err(CpuError::NoMemory { what: what.into(), need_mib: need / MIB, free_mib: free / MIB })
-        }
-        _ => Ok(()),
     }
 }
 
