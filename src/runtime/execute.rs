@@ -86,7 +86,12 @@ impl Pipeline {
     pub fn run_on(&mut self, executor: Executor, stream: &Stream) -> Result<()> {
         self.ready(executor)?;
         // Whether a stream captures is the driver's to tell, which takes time.
-        if side_by_side(&self.plan, executor) && !stream.is_capturing()? {
+        let graph = side_by_side(&self.plan, executor);
+        if (graph || self.checks_pages()) && !stream.is_capturing()? {
+            if self.checks_pages() {
+                stream.synchronize()?;
+                self.pages_are_own(0)?;
+            }
             self.make_graph(executor, 0)?;
         }
         self.in_turn(stream, || self.queue_run(executor, 0, stream)).map_err(|e| self.poison(e))
@@ -216,11 +221,15 @@ impl Pipeline {
         Ok(all)
     }
 
+    fn checks_pages(&self) -> bool {
+        let paged = |stage: &Stage| stage.operand(OperandKind::Pages).is_some();
+        self.options.check_pages && self.plan.graph().stages.iter().any(paged)
+    }
+
     /// Refuses runs of a set that would append to a page which is another sequence's, too. Waits for all that is queued and reads the
     /// tables back, so it is done where [`super::Options::check_pages`] asks for it.
     fn pages_are_own(&self, set: usize) -> Result<()> {
-        let paged = |stage: &Stage| stage.operand(OperandKind::Pages).is_some();
-        if !self.options.check_pages || !self.plan.graph().stages.iter().any(paged) {
+        if !self.checks_pages() {
             return Ok(());
         }
         match self.judge_sequences(set, |sequences| sequences.shared())?.into_iter().next() {

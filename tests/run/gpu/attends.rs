@@ -8,7 +8,7 @@ use crate::common::{Gpu, assert_right, assert_runs_right, pipeline, plan_of, qui
 use crate::fused::{expected, hopper};
 use crate::fused_runs::bits;
 use cusync::bench::source_of;
-use cusync::device::DeviceBuffer;
+use cusync::device::{DeviceBuffer, Stream};
 use cusync::inputs::Inputs;
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{Error, Options, Overlap, Overrides, Pipeline, shipped};
@@ -478,6 +478,8 @@ fn a_page_that_two_sequences_append_to_is_named() {
         other => panic!("{other:?}"),
     }
     assert!(matches!(pipeline.capture(Executor::Fused, &[0]), Err(Error::SharedPage { .. })));
+    let stream = Stream::new(&gpu.device).expect("a stream");
+    assert!(matches!(pipeline.run_on(Executor::Fused, &stream), Err(Error::SharedPage { .. })));
     buffer.upload(&sound).expect("copied");
     made(&mut pipeline);
 }
