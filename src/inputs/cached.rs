@@ -15,25 +15,26 @@ const BASE: f64 = 10000.0;
 
 /// The values of a tensor whose random bits would mean nothing; `None` for all others.
 pub(crate) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Values> {
-    let (stage, kind) = graph.stages.iter().find_map(|stage| {
-        let operand = stage.operands.iter().find(|o| o.tensor == tensor)?;
-        Some((stage, operand.kind))
-    })?;
+    let readers = || {
+        graph.stages.iter().filter_map(|stage| {
+            let operand = stage.operands.iter().find(|o| o.tensor == tensor)?;
+            Some((stage, operand.kind))
+        })
+    };
+    let (_, kind) = readers().next()?;
     let shape = &graph.tensors[tensor.0];
     let stream = seed ^ (tensor.0 as u64) << 48;
     match kind {
         OperandKind::Lengths => {
-            let cache = stage.op.cache()?;
-            // Of a pool that is smaller than all tables, each sequence has as many pages.
-            let capacity =
-                cache.pages.map_or(cache.capacity, |_| own_pages(stage) * PAGE).min(cache.capacity);
+            let room = readers().filter_map(|(stage, _)| room(stage)).min()?.max(1);
             let mut rng = SmallRng::seed_from_u64(stream);
-            let length = |_| rng.random_range(0..capacity) as i32;
+            let length = |_| rng.random_range(0..room) as i32;
             Some(Values::Integers(Arc::new((0..shape.cols).map(length).collect())))
         }
         OperandKind::Pages => {
-            let pages = dealt(stage.op.cache()?.pages?, own_pages(stage), shape, stream);
-            Some(Values::Integers(Arc::new(pages)))
+            let each = readers().map(|(stage, _)| own_pages(stage)).min()?;
+            let pool = readers().filter_map(|(stage, _)| stage.op.cache()?.pages).min()?;
+            Some(Values::Integers(Arc::new(dealt(pool, each, shape, stream))))
         }
         OperandKind::Rotary => {
             let table = turns(shape.rows as usize, shape.cols as usize);
@@ -54,6 +55,14 @@ pub(crate) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Value
         | OperandKind::CachedValues
         | OperandKind::Custom(_) => None,
     }
+}
+
+/// Tokens of a sequence that a stage's cache has room for: of a pool that is smaller than all tables, each sequence has as many
+/// pages.
+pub(crate) fn room(stage: &Stage) -> Option<u32> {
+    let cache = stage.op.cache()?;
+    let own = cache.pages.map(|_| own_pages(stage) * PAGE);
+    Some(own.map_or(cache.capacity, |own| own.min(cache.capacity)))
 }
 
 /// Pages that each sequence of a stage with a paged cache has to itself.
@@ -87,16 +96,16 @@ pub(crate) fn too_few_pages(graph: &Graph) -> Option<String> {
     })
 }
 
-/// A table of pages of a pool in random order: `each` page of a sequence's row is nobody else's, and behind them its first is named again.
+/// A table of pages of a pool in random order: `each` pages of a sequence's row are nobody else's, and those behind them lie outside
+/// the pool, so that whoever needs them is found.
 fn dealt(pool: u32, each: u32, table: &Tensor, seed: u64) -> Vec<i32> {
     let mut order: Vec<i32> = (0..pool as i32).collect();
     order.shuffle(&mut SmallRng::seed_from_u64(seed));
-    let row = |pages: &[i32]| {
-        let first = pages.first().copied().unwrap_or(0);
-        let pages = pages.iter().copied().chain(std::iter::repeat(first));
-        pages.take(table.cols as usize).collect::<Vec<_>>()
-    };
-    (0..table.rows).flat_map(|sequence| row(&order[(sequence * each) as usize..][..each as usize])).collect()
+    let page = |sequence: u32, at: u32| if at < each { order[(sequence * each + at) as usize] } else { -1 };
+    (0..table.rows)
+        .flat_map(|sequence| (0..table.cols).map(move |at| (sequence, at)))
+        .map(|(s, at)| page(s, at))
+        .collect()
 }
 
 /// A row a position: cosines, then sines.
@@ -125,7 +134,7 @@ mod tests {
         };
         let graph = |pool| {
             let resolved = cusync_gen::spec::parse(&source(pool), "test").and_then(|s| s.resolve(&[]));
-            resolved.and_then(|r| r.graph(&[(64, 64, 64)])).expect("valid")
+            resolved.and_then(|r| r.graph(&[(1, 64, 192)])).expect("valid")
         };
         for pool in [4, 9, 12, 40] {
             let graph = graph(pool);
@@ -144,7 +153,34 @@ mod tests {
                 (vec![], None, None)
             );
         }
-        let why = too_few_pages(&graph(3)).expect("four sequences");
+        // Lengths and a table that two stages read suit the smaller of their pools.
+        let two = r#"Pipeline(name: "two", dims: {}, stages: [
+            Attention(name: "a", qkv: "Q1(4,192)", heads: 1, pages: "P(4,3)", out: "A1(4,64)",
+                cache: Cache(keys: "K1(40,1,64,64)", values: "V1(40,1,64,64)", lengths: "n(4)")),
+            Attention(name: "b", qkv: "Q2(4,192)", heads: 1, pages: "P(4,3)", out: "A2(4,64)",
+                cache: Cache(keys: "K2(5,1,64,64)", values: "V2(5,1,64,64)", lengths: "n(4)"))])"#;
+        let resolved = cusync_gen::spec::parse(two, "test").and_then(|s| s.resolve(&[]));
+        let two = resolved.and_then(|r| r.graph(&[(1, 64, 192); 2])).expect("valid");
+        for seed in 0..20 {
+            let integers = |name: &str| {
+                let at = two.tensors.iter().position(|t| t.name == name).expect("it is there");
+                let Some(Values::Integers(values)) = values(&two, TensorId(at), seed) else {
+                    panic!("integers")
+                };
+                values
+            };
+            let (lengths, pages) = (integers("n"), integers("P"));
+            for stage in &two.stages {
+                let sequences = Sequences::new(stage, Some(&lengths), Some(&pages)).expect("it has a cache");
+                assert_eq!((sequences.left_out(), sequences.shared()), (vec![], None), "{}", stage.name);
+            }
+        }
+        // Nobody gets a page where not everybody can have one.
+        let few = graph(3);
+        let at = few.tensors.iter().position(|t| t.name == "P").expect("it is there");
+        let Some(Values::Integers(pages)) = values(&few, TensorId(at), 1) else { panic!("integers") };
+        assert_eq!(**pages, [-1; 12]);
+        let why = too_few_pages(&few).expect("four sequences");
         assert!(why.contains("the pool has 3") && why.contains("4 pages or more"), "{why}");
         let table = turns(3, 8);
         assert_eq!(&table[..8], [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]);

@@ -77,11 +77,21 @@ impl<'a> Sequences<'a> {
     }
 }
 
-/// The first sequence that is left out, and what is wrong with it and with the others.
-pub(crate) fn named(faults: &[Fault]) -> Option<(usize, String)> {
-    let ((first, fault), others) = faults.split_first()?;
-    let others = others.iter().map(|(sequence, fault)| format!("; sequence {sequence}: {fault}"));
-    Some((*first, fault.clone() + &others.collect::<String>()))
+/// What is wrong with all sequences that a run leaves out: the first stage that does, the first sequence, and in words what is
+/// wrong with it and with the others. What holds for several stages is said of the first.
+pub(crate) fn named(stages: &[(String, Vec<Fault>)]) -> Option<(String, usize, String)> {
+    let all = stages.iter().flat_map(|(stage, faults)| faults.iter().map(move |fault| (stage, fault)));
+    let (stage, (sequence, fault)) = all.clone().next()?;
+    let mut said = vec![(sequence, fault)];
+    let mut words = fault.clone();
+    for (of, (sequence, fault)) in all {
+        if !said.contains(&(sequence, fault)) {
+            said.push((sequence, fault));
+            let place = if of == stage { String::new() } else { format!("stage {of}, ") };
+            words += &format!("; {place}sequence {sequence}: {fault}");
+        }
+    }
+    Some((stage.clone(), *sequence, words))
 }
 
 #[cfg(test)]
@@ -92,7 +102,7 @@ mod tests {
 
     fn stage(source: &str) -> Stage {
         let resolved = spec::parse(source, "test").and_then(|s| s.resolve(&[])).expect("valid");
-        resolved.graph(&[(64, 64, 64)]).expect("it has a graph").stages[0].clone()
+        resolved.graph(&[(1, 64, 128)]).expect("it has a graph").stages[0].clone()
     }
 
     fn paged() -> Stage {
@@ -109,13 +119,23 @@ mod tests {
             Sequences::new(&stage, Some(&[-1, 128, 63, 64]), Some(&pages)).expect("it has a cache");
         let faults = sequences.left_out();
         assert_eq!(faults.iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [0, 1, 3]);
-        let (first, text) = named(&faults).expect("there are some");
+        let stages =
+            [("a".to_owned(), faults.clone()), ("b".to_owned(), vec![faults[2].clone(), (2, "x".into())])];
+        let (stage, first, text) = named(&stages).expect("there are some");
         assert!(
-            first == 0 && text.contains("length is -1") && text.contains("sequence 1: its length is 128"),
+            stage == "a"
+                && first == 0
+                && text.contains("length is -1")
+                && text.contains("sequence 1: its length is 128"),
             "{text}"
         );
         assert!(text.contains("sequence 3: its page 0 is number 9 of a pool of 9"), "{text}");
-        assert_eq!(named(&[]), None);
+        // What another stage says again is said once.
+        assert!(
+            text.ends_with("; stage b, sequence 2: x") && text.matches("sequence 3").count() == 1,
+            "{text}"
+        );
+        assert_eq!((named(&[]), named(&[("a".into(), vec![])])), (None, None));
     }
 
     #[test]

@@ -74,6 +74,18 @@ impl Reads<'_> {
         let tokens = if fits { length as usize } else { return None };
         (0..=tokens).map(|at| self.row(&shape.heads, &shape.cache, sequence, head, at)).collect()
     }
+
+    /// Of each sequence of a prompt, whether all pages that it fills lie in the pool.
+    fn with_room(&self, shape: &Attention) -> Vec<bool> {
+        let tokens = shape.tokens as usize;
+        let fits = |sequence| {
+            let fits = |cache: Cache| {
+                (0..tokens).all(|at| self.row(&shape.heads, &cache, sequence, 0, at).is_some())
+            };
+            shape.cache.is_none_or(fits)
+        };
+        (0..self.qkv.rows / tokens).map(fits).collect()
+    }
 }
 
 /// The roundings inside an attention.
@@ -153,9 +165,11 @@ pub(super) fn attend(shape: &Attention, reads: &Reads<'_>, element: Element) -> 
     let (rows, each) = (reads.qkv.rows, shape.tokens as usize);
     let roundings = Roundings::new(element, reads);
     let mut made = Expected::exact(Matrix { rows, cols: heads * dim, data: vec![0.0; rows * heads * dim] });
+    let with_room = reads.with_room(shape);
     // A head of a sequence after the other: its keys and values are rotated once.
     let mixed: Vec<_> = (0..rows / each * kv_heads)
         .into_par_iter()
+        .filter(|at| with_room[at / kv_heads])
         .map(|at| {
             let (first, kv) = (at / kv_heads * each, at % kv_heads);
             let token = |i: usize| {
@@ -249,8 +263,12 @@ pub(super) fn filled(
     let mut after = Appended::new(both, before);
     let Heads { query, kv, dim } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
+    let with_room = reads.with_room(shape);
     for (token, head) in (0..reads.qkv.rows).flat_map(|t| (0..kv_heads).map(move |h| (t, h))) {
         let (sequence, at) = (token / shape.tokens as usize, token % shape.tokens as usize);
+        if !with_room[sequence] {
+            continue;
+        }
         let Some(row) = reads.row(&shape.heads, &cache, sequence, head, at) else { continue };
         let key = reads.rotated_with_slack(token, heads + head, dim, at);
         after.put(row, key, reads.plain(token, heads + kv_heads + head, dim));

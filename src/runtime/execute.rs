@@ -37,7 +37,7 @@ use super::options::Overlap;
 use super::pipeline::{Kernels, Pipeline, Shared, StageKernels, Work};
 use crate::device::{GraphExec, LaunchAttributes, Stream};
 use crate::ffi;
-use crate::inputs::sequences::{Sequences, SharedPage, named};
+use crate::inputs::sequences::{Fault, Sequences, SharedPage, named};
 
 /// Runs captured into a CUDA graph. Holds a share of all the memory that it uses.
 #[derive(Debug)]
@@ -86,7 +86,12 @@ impl Pipeline {
     pub fn run_on(&mut self, executor: Executor, stream: &Stream) -> Result<()> {
         self.ready(executor)?;
         // Whether a stream captures is the driver's to tell, which takes time.
-        if side_by_side(&self.plan, executor) && !stream.is_capturing()? {
+        let graph = side_by_side(&self.plan, executor);
+        if (graph || self.checks_pages()) && !stream.is_capturing()? {
+            if self.checks_pages() {
+                stream.synchronize()?;
+                self.pages_are_own(0)?;
+            }
             self.make_graph(executor, 0)?;
         }
         self.in_turn(stream, || self.queue_run(executor, 0, stream)).map_err(|e| self.poison(e))
@@ -169,15 +174,16 @@ impl Pipeline {
         self.shared.report.clear();
         let (sequence, have, want) = (record.tile_m, record.have as i32, record.want);
         let sets = 0..self.sets.len();
-        let known = sets.filter_map(|set| self.judge_sequences(set, |s| Some(s.left_out())).ok().flatten());
-        let has = |faults: &Vec<_>| faults.iter().any(|(at, _)| *at == sequence as usize);
+        let known = sets.filter_map(|set| self.judge_sequences(set, |s| Some(s.left_out())).ok());
+        let has = |faults: &[Fault]| faults.iter().any(|(at, _)| *at == sequence as usize);
         let attends = |s: &&Stage| s.op.attend().is_some();
         let first =
             self.plan.graph().stages.iter().find(attends).map_or_else(String::new, |s| s.name.clone());
-        let named = known.filter(|(_, faults)| has(faults)).find_map(|(stage, faults)| {
-            let (sequence, fault) = named(&faults)?;
-            Some(Error::Cache { stage, sequence: sequence as u32, fault })
-        });
+        let mut known = known.filter(|stages| stages.iter().any(|(_, faults)| has(faults)));
+        let named = known
+            .next()
+            .and_then(|stages| named(&stages))
+            .map(|(stage, sequence, fault)| Error::Cache { stage, sequence: sequence as u32, fault });
         Some(named.unwrap_or_else(|| {
             let fault = match record.kind {
                 ffi::CUSYNC_REPORT_BAD_LENGTH => {
@@ -190,13 +196,13 @@ impl Pipeline {
         }))
     }
 
-    /// What `f` finds in the tables of lengths and pages of a set, of the first stage where it finds something. Waits for all that is
-    /// queued.
+    /// What `f` finds in the tables of lengths and pages of a set, stage by stage. Waits for all that is queued.
     fn judge_sequences<T>(
         &self,
         set: usize,
         f: impl Fn(&Sequences<'_>) -> Option<T>,
-    ) -> Result<Option<(String, T)>> {
+    ) -> Result<Vec<(String, T)>> {
+        let mut all = Vec::new();
         for stage in self.plan.graph().stages.iter().filter(|stage| stage.op.cache().is_some()) {
             self.main.synchronize()?;
             let integers = |kind| -> Result<Option<Vec<i32>>> {
@@ -209,20 +215,24 @@ impl Pipeline {
             let (lengths, pages) = (integers(OperandKind::Lengths)?, integers(OperandKind::Pages)?);
             let sequences = Sequences::new(stage, lengths.as_deref(), pages.as_deref());
             if let Some(found) = sequences.and_then(|sequences| f(&sequences)) {
-                return Ok(Some((stage.name.clone(), found)));
+                all.push((stage.name.clone(), found));
             }
         }
-        Ok(None)
+        Ok(all)
+    }
+
+    fn checks_pages(&self) -> bool {
+        let paged = |stage: &Stage| stage.operand(OperandKind::Pages).is_some();
+        self.options.check_pages && self.plan.graph().stages.iter().any(paged)
     }
 
     /// Refuses runs of a set that would append to a page which is another sequence's, too. Waits for all that is queued and reads the
     /// tables back, so it is done where [`super::Options::check_pages`] asks for it.
     fn pages_are_own(&self, set: usize) -> Result<()> {
-        let paged = |stage: &Stage| stage.operand(OperandKind::Pages).is_some();
-        if !self.options.check_pages || !self.plan.graph().stages.iter().any(paged) {
+        if !self.checks_pages() {
             return Ok(());
         }
-        match self.judge_sequences(set, |sequences| sequences.shared())? {
+        match self.judge_sequences(set, |sequences| sequences.shared())?.into_iter().next() {
             Some((stage, SharedPage { sequence, other, page })) => {
                 Err(Error::SharedPage { stage, sequence, other, page })
             }

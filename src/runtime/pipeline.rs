@@ -1,5 +1,6 @@
 //! A plan with memory: semaphores, outputs, bound inputs and kernels ready to launch.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cusync_gen::check::{How, Launch, Plan};
@@ -15,7 +16,7 @@ use super::options::{Options, Overlap};
 use super::outputs;
 use super::supported::{allocate_outputs, runnable, suits};
 use crate::device::{
-    CublasLt, Device, DeviceBuffer, Event, Kernel, KernelArgs, Notes, RepackedWeights, Report, Stream,
+    CublasLt, Device, DeviceBuffer, Event, Kernel, KernelArgs, Notes, Plain, RepackedWeights, Report, Stream,
     helpers,
 };
 use crate::ffi;
@@ -229,8 +230,8 @@ impl Pipeline {
     /// Another pipeline of the same plan that shares inputs, weights and their packed forms, and has results, semaphores and
     /// streams of its own: both may be queued, and their graphs replayed, side by side. Where the plan's proof needs all SMs for
     /// one run, as one kernel of all stages does, runs and replays of the two take turns on the GPU; runs that somebody else
-    /// captures ([`Pipeline::run_on`]) are then ordered by whoever launches that graph. A cache that runs append to is an input: bind
-    /// another one to the fork. Waits for the GPU.
+    /// captures ([`Pipeline::run_on`]) are then ordered by whoever launches that graph. Caches that runs append to are not shared: bind
+    /// others to the fork. Waits for the GPU.
     ///
     /// # Errors
     /// Memory is short.
@@ -240,7 +241,7 @@ impl Pipeline {
         fork.turn = self.turn.clone();
         let graph = self.plan.graph();
         let input = |(tensor, bound): (&cusync_gen::graph::Tensor, &Option<Tensor>)| {
-            bound.clone().filter(|_| tensor.producer.is_none())
+            bound.clone().filter(|_| tensor.producer.is_none() && !tensor.state)
         };
         let shared = |set: &Set| Set {
             bound: graph.tensors.iter().zip(&set.bound).map(input).collect(),
@@ -307,8 +308,8 @@ impl Pipeline {
     pub fn bind_in(&mut self, set: usize, name: &str, tensor: Tensor) -> Result<()> {
         let index = self.bindable(name, DataType::Element, tensor.len())?;
         let graph = self.plan.graph();
-        self.may_bind(set, name, Some(index), constant(graph, index), &tensor)?;
-        if graph.tensors[index].producer.is_some() {
+        self.may_bind(set, name, Some(index), constant(graph, index), &*tensor)?;
+        if graph.tensors[index].producer.is_some() || graph.tensors[index].state {
             tensor.written_by_runs();
         }
         // The old weights' packed forms go with them.
@@ -334,6 +335,7 @@ impl Pipeline {
     /// in stream order, counts for the next; one that is out of range is found then.
     pub fn bind_integers_in(&mut self, set: usize, name: &str, tensor: Integers) -> Result<()> {
         let index = self.bindable(name, DataType::Int32, tensor.len())?;
+        self.may_bind(set, name, Some(index), false, &*tensor)?;
         let slot = self.set_mut(set)?;
         slot.integers[index] = Some(tensor);
         slot.changed();
@@ -383,30 +385,31 @@ impl Pipeline {
     }
 
     /// Holds memory that is about to be bound against what was proved: see [`bound`].
-    fn may_bind(
+    fn may_bind<T: Plain>(
         &self,
         set: usize,
         name: &str,
         index: Option<usize>,
         constant: bool,
-        tensor: &Tensor,
+        tensor: &DeviceBuffer<T>,
     ) -> Result<()> {
         let tensors = &self.plan.graph().tensors;
-        let named = |list: &[Option<Tensor>]| -> Vec<bound::Known> {
-            let written = |i: usize| tensors[i].producer.is_some();
-            let some = list.iter().enumerate().filter(|(i, _)| Some(*i) != index);
-            some.filter_map(|(i, t)| Some((t.as_ref()?, i)))
-                .map(|(t, i)| bound::Known {
-                    name: tensors[i].name.clone(),
-                    bytes: t.addresses(),
-                    written: written(i),
-                })
-                .collect()
-        };
-        let mut known = named(&self.shared.outputs);
-        known.extend(named(self.sets.get(set).map_or(&[][..], |s| s.bound.as_slice())));
+        fn taken<T: Plain>(
+            list: &[Option<Arc<DeviceBuffer<T>>>],
+        ) -> impl Iterator<Item = (usize, Range<usize>)> {
+            list.iter().enumerate().filter_map(|(i, tensor)| Some((i, tensor.as_ref()?.addresses())))
+        }
+        let none = Set::default();
+        let bound = self.sets.get(set).unwrap_or(&none);
+        let all = taken(&self.shared.outputs).chain(taken(&bound.bound)).chain(taken(&bound.integers));
+        let known = all.filter(|(i, _)| Some(*i) != index).map(|(i, bytes)| bound::Known {
+            name: tensors[i].name.clone(),
+            bytes,
+            written: tensors[i].producer.is_some() || tensors[i].state,
+        });
         let new = bound::New { name, bytes: tensor.addresses(), constant, output: tensor.is_written() };
-        bound::conflict(&new, &known).map_or(Ok(()), |conflict| Err(Error::Bound(conflict)))
+        bound::conflict(&new, &known.collect::<Vec<_>>())
+            .map_or(Ok(()), |conflict| Err(Error::Bound(conflict)))
     }
 
     pub(super) fn set_mut(&mut self, set: usize) -> Result<&mut Set> {

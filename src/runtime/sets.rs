@@ -1,8 +1,9 @@
 //! Random inputs and weights, shared by several pipelines of one shape.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cusync_gen::graph::{Graph, OperandKind, TensorId};
+use cusync_gen::graph::{Graph, OperandKind, PAGE, TensorId};
 
 use super::desc::element_code;
 use super::error::{Error, Result};
@@ -74,14 +75,12 @@ impl InputSets {
     }
 
     /// Lets every sequence have as many tokens in its cache as times are predicted with, less the new one.
+    ///
+    /// # Errors
+    /// The pages of a cache are too few for so many tokens of every sequence; memory is short.
     pub fn fill_caches(&mut self, graph: &Graph, device: &Device) -> Result<()> {
-        for stage in &graph.stages {
-            let (Some(attend), Some(operand)) = (stage.op.attend(), stage.operand(OperandKind::Lengths))
-            else {
-                continue;
-            };
-            let name = &graph.tensors[operand.tensor.0].name;
-            let lengths = vec![attend.expected.max(1) as i32 - 1; stage.m as usize];
+        for (tensor, lengths) in expected_lengths(graph)? {
+            let name = &graph.tensors[tensor.0].name;
             self.put_integers(name, &Arc::new(DeviceBuffer::from_slice(device, &lengths, name)?));
         }
         Ok(())
@@ -128,6 +127,30 @@ impl InputSets {
     }
 }
 
+/// The tensors of lengths, and for every sequence the tokens that times are predicted with, less the new one: the fewest of all
+/// stages that read them.
+fn expected_lengths(graph: &Graph) -> Result<BTreeMap<TensorId, Vec<i32>>> {
+    let mut all = BTreeMap::<TensorId, Vec<i32>>::new();
+    for stage in &graph.stages {
+        let (Some(attend), Some(operand)) = (stage.op.attend(), stage.operand(OperandKind::Lengths)) else {
+            continue;
+        };
+        if let Some(pages) = attend.cache.pages.filter(|_| cached::room(stage) < Some(attend.expected)) {
+            let (tokens, sequences) = (attend.expected, stage.m);
+            let need = sequences * tokens.div_ceil(PAGE);
+            return Err(Error::Unsupported(format!(
+                "stage {}: {tokens} tokens of each of {sequences} sequences take {need} pages, and the pool has {pages}\n  help: \
+                 give the cache {need} pages or more, or state `expected`, the tokens that a sequence has",
+                stage.name
+            )));
+        }
+        let length = attend.expected.max(1) as i32 - 1;
+        let lengths = all.entry(operand.tensor).or_insert_with(|| vec![length; stage.m as usize]);
+        lengths.iter_mut().for_each(|known| *known = length.min(*known));
+    }
+    Ok(all)
+}
+
 fn pack(
     graph: &Graph,
     tensors: &[(String, Tensor)],
@@ -153,4 +176,28 @@ fn pack(
         packed.push((stage.name.clone(), Arc::new(both)));
     }
     Ok(packed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_are_filled_with_pages_of_ones_own_or_not_at_all() {
+        let lengths = |pool: u32, expected: &str| {
+            let source = format!(
+                r#"Pipeline(name: "p", dims: {{}}, stages: [
+                    Attention(name: "a", qkv: "QKV(4,192)", heads: 1, pages: "P(4,3)", {expected} out: "A(4,64)",
+                        cache: Cache(keys: "K({pool},1,64,64)", values: "V({pool},1,64,64)", lengths: "n(4)"))])"#
+            );
+            let resolved =
+                cusync_gen::spec::parse(&source, "test").and_then(|s| s.resolve(&[])).expect("valid");
+            let graph = resolved.graph(&[(1, 64, 192)]).expect("valid");
+            expected_lengths(&graph).map(|all| all.into_values().collect::<Vec<_>>())
+        };
+        assert_eq!(lengths(12, ""), Ok(vec![vec![191; 4]]));
+        assert_eq!(lengths(9, r#"expected: "128","#), Ok(vec![vec![127; 4]]));
+        let text = lengths(9, "").expect_err("9 pages of 12").to_string();
+        assert!(text.contains("take 12 pages, and the pool has 9"), "{text}");
+    }
 }

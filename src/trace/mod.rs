@@ -217,7 +217,7 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
             (device.sms(), device.name().to_owned(), noted)
         }
         None => {
-            let inputs = Inputs::random(graph, u64::from(seed));
+            let inputs = Inputs::checked_random(graph, u64::from(seed))?;
             let options = CpuOptions::default();
             let noted = match decodes {
                 true => of_jobs(Session::on_host(plan, &[inputs], options, Settings::default())?)?,

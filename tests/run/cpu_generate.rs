@@ -287,6 +287,85 @@ fn a_sequence_out_of_range_is_an_error_that_names_it_and_the_others_are_right() 
     assert_eq!(pipeline.set_integers("K", &[1]), Err(CpuError::Integers { name: "K".into(), want: 0 }));
 }
 
+/// Two attentions with tables of their own, one behind the other.
+fn two_stages() -> Plan {
+    let stage = |x: &str, i: u32| {
+        format!(
+            r#"Gemm(name: "qkv{i}", a: "{x}(3,128)", b: "W{i}(128,256)", out: "QKV{i}(3,256)"),
+            Attention(name: "attend{i}", qkv: "QKV{i}(3,256)", heads: 2, kv_heads: 1, pages: "P{i}(3,2)", out: "A{i}(3,128)",
+                cache: Cache(keys: "K{i}(9,1,64,64)", values: "V{i}(9,1,64,64)", lengths: "n(3)")),"#
+        )
+    };
+    plan(&format!(r#"Pipeline(name: "two", dims: {{}}, stages: [{}{}])"#, stage("X", 1), stage("A1", 2)))
+}
+
+#[test]
+fn every_stage_is_looked_at_for_sequences_without_room_and_for_shared_pages() {
+    let plan = two_stages();
+    let inputs = Inputs::random(plan.graph(), 2);
+    let run = |lengths: &[i32], tables: [&[i32]; 2]| {
+        let mut pipeline = pipeline(&plan, &inputs);
+        pipeline.set_integers("n", lengths).expect("a length a sequence");
+        for (name, table) in ["P1", "P2"].into_iter().zip(tables) {
+            pipeline.set_integers(name, table).expect("a table");
+        }
+        pipeline.run().map(|_| ())
+    };
+    let own = [0, 1, 2, 3, 4, 5];
+    assert_eq!(run(&[5, 64, 3], [&own, &own]), Ok(()), "stages have pools of their own");
+    // The length is said once, the page of the second stage too.
+    let text = run(&[5, -1, 3], [&own, &[9, 1, 2, 3, 4, 5]]).expect_err("two are left out").to_string();
+    let said = [
+        "stage `attend1`, sequence 1: its length is -1",
+        "; stage attend2, sequence 0: its page 0 is number 9",
+    ];
+    assert!(
+        said.iter().all(|words| text.contains(words)) && text.matches("length is -1").count() == 1,
+        "{text}"
+    );
+    // What the first stage leaves out does not hide what the second shares.
+    let shared = run(&[5, -1, 3], [&own, &[4, 1, 2, 3, 4, 5]]).expect_err("page 4 is shared");
+    let found = CpuError::SharedPage { stage: "attend2".into(), sequence: 0, other: 2, page: 4 };
+    assert_eq!(shared, found);
+}
+
+/// A prompt that fills pages: a sequence with a page outside the pool is left out as one of a batch of tokens is.
+#[test]
+fn a_prompt_with_a_page_outside_the_pool_appends_nothing_and_is_zero() {
+    let plan = plan(
+        r#"Pipeline(name: "prompt", dims: {}, stages: [
+            Attention(name: "attend", qkv: "QKV(300,256)", heads: 2, kv_heads: 1, sequences: 3, pages: "P(3,2)", out: "A(300,128)",
+                cache: Cache(keys: "K(9,1,64,64)", values: "V(9,1,64,64)")),
+        ])"#,
+    );
+    let inputs = Inputs::random(plan.graph(), 2);
+    let mut pipeline = pipeline(&plan, &inputs);
+    pipeline.set_integers("P", &[0, 1, 2, 9, 4, 5]).expect("a table");
+    let before = ["K", "V"].map(|name| pipeline.tensor(name).expect("a cache"));
+    let text = pipeline.run().expect_err("page 9 of 9").to_string();
+    assert!(text.contains("sequence 1: its page 1 is number 9 of a pool of 9"), "{text}");
+    let made = pipeline.tensor("A").expect("an output");
+    for (sequence, rows) in made.chunks(100 * 128).enumerate() {
+        assert_eq!(rows.iter().all(|x| *x == 0.0), sequence == 1, "sequence {sequence}");
+    }
+    // The reference leaves it out, too.
+    let mut wrong = inputs.clone();
+    assert!(wrong.set_integers(id(plan.graph(), "P"), vec![0, 1, 2, 9, 4, 5]));
+    assert_right("left out", plan.graph(), &wrong, &pipeline);
+    let page = 64 * 64;
+    for (name, before) in ["K", "V"].into_iter().zip(before) {
+        let after = pipeline.tensor(name).expect("a cache");
+        assert_eq!(after[2 * page..3 * page], before[2 * page..3 * page], "{name}: page 2 is sequence 1's");
+        assert!(after[4 * page..5 * page] != before[4 * page..5 * page], "{name}: page 4 is filled");
+    }
+    // Nobody may fill a page of another, or one twice.
+    for (table, sequence, other, page) in [([0, 1, 2, 3, 1, 5], 0, 2, 1), ([0, 1, 2, 2, 4, 5], 1, 1, 2)] {
+        pipeline.set_integers("P", &table).expect("a table");
+        let found = CpuError::SharedPage { stage: "attend".into(), sequence, other, page };
+        assert_eq!(pipeline.run().map(|_| ()), Err(found));
+    }
+}
+
 #[test]
 fn prompts_of_many_sequences_are_right_and_fill_a_cache() {
     for (heads, sequences, tokens, causal) in

@@ -24,8 +24,10 @@ pub enum Axiom {
     KernelBoundary,
     /// `griddepcontrol.wait` returns when the runs before have ended, and all that they stored is seen.
     GridDependency,
-    /// What is bound overlaps nothing that a stage writes, and nobody else writes it while a run reads it.
+    /// What is bound overlaps nothing that a stage writes, and nobody else writes to it, to an output or to a cache while a run uses it.
     Memory,
+    /// Runs of a pipeline, eager or replayed, follow each other: by stream order, or by events.
+    Runs,
     /// A page to which a run appends a token of one sequence is no other's; pages that are only read may be shared.
     Pages,
     /// Threads of the host go on, and its atomics order memory as the language says.
@@ -45,6 +47,7 @@ impl Axiom {
             Axiom::KernelBoundary => "kernel-boundary",
             Axiom::GridDependency => "grid-dependency",
             Axiom::Memory => "memory",
+            Axiom::Runs => "runs",
             Axiom::Pages => "pages",
             Axiom::Host => "host",
         }
@@ -71,7 +74,10 @@ impl Axiom {
             Axiom::GridDependency => {
                 "`griddepcontrol.wait` returns when the runs before have ended, and what they stored is seen"
             }
-            Axiom::Memory => "what is bound overlaps no output, and nobody writes it while a run reads it",
+            Axiom::Memory => {
+                "what is bound overlaps no output, and nobody else writes to bound memory or outputs while a run uses them"
+            }
+            Axiom::Runs => "runs of a pipeline, eager or replayed, follow each other",
             Axiom::Pages => "a page to which a run appends a token of one sequence is no other sequence's",
             Axiom::Host => "threads of the host go on, and atomics order memory as the language says",
         }
@@ -87,6 +93,7 @@ impl Axiom {
             Axiom::KernelBoundary => &[Cover, Progress, Reuse, Replay],
             Axiom::GridDependency => &[Reuse, Replay],
             Axiom::Memory => &[Cover, Reuse, Replay],
+            Axiom::Runs => &[Reuse, Replay, Visible],
             Axiom::Pages => &[Reuse, Replay],
             Axiom::Host => &[Progress, Visible],
         }
@@ -96,6 +103,9 @@ impl Axiom {
     pub fn of(graph: &Graph, launch: &Launch, arch: u32) -> Vec<Axiom> {
         let paged = |stage: &Stage| stage.op.cache().is_some_and(|cache| cache.pages.is_some());
         let mut all = Axiom::of_launch(launch, arch);
+        if launch.on_gpu() {
+            all.push(Axiom::Runs);
+        }
         if graph.stages.iter().any(paged) {
             all.push(Axiom::Pages);
         }

@@ -2,7 +2,9 @@
 //! growing cache is refuted for the right reason.
 
 use crate::changed::{each, mutated, only, posting};
-use cusync_gen::check::{CacheContract, Candidate, Event, Obligation, Report, check, judge};
+use cusync_gen::check::{
+    Axiom, CacheContract, Candidate, Event, How, Launch, Obligation, Report, check, judge,
+};
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{OperandKind, StageId, TensorId};
@@ -53,6 +55,20 @@ fn edge(c: &Candidate, stage: usize, kind: OperandKind) -> usize {
         d.consumer == StageId(stage) && c.graph.stages[stage].operands[d.operand].kind == kind
     };
     c.graph.dependences.iter().position(is).expect("it reads that")
+}
+
+#[test]
+fn what_a_cache_rests_on_is_a_premise() {
+    for (pages, premise) in [("", false), (r#"pages: "P(B,S/64)","#, true)] {
+        let mut c = planned(&source(5, (8, 2, 128), pages));
+        let of = |c: &Candidate| Axiom::of(&c.graph, &c.launch, 90);
+        assert!(of(&c).contains(&Axiom::Runs), "who orders the runs is not the proof's to know");
+        assert_eq!(of(&c).contains(&Axiom::Pages), premise, "{pages}");
+        // A run on the host has its pipeline to itself.
+        c.launch = Launch::stages(&c.graph, How::Host);
+        let axioms = of(&c);
+        assert_eq!((axioms.contains(&Axiom::Runs), axioms.contains(&Axiom::Pages)), (false, premise));
+    }
 }
 
 #[test]

@@ -84,7 +84,8 @@ pub(super) fn rotate<'a>(rows: &mut [f32], dim: usize, angles: impl Fn(usize) ->
 }
 
 impl CpuPipeline {
-    /// Computes and stores a tile; the first of the query heads that share keys and values appends its tokens' to the cache.
+    /// Computes and stores a tile; the first of the query heads that share keys and values appends its tokens' to the cache. A
+    /// sequence with a page outside the pool gets zeros and appends nothing.
     pub(super) fn attend(
         &self,
         place: &Place<'_>,
@@ -126,11 +127,18 @@ impl CpuPipeline {
                 if shape.causal { (at.row - begin + i + 1).saturating_sub(first) } else { count }
             });
         }
-        let out = softmax.map(Softmax::finish).unwrap_or_default();
+        let mut out = softmax.map(Softmax::finish).unwrap_or_default();
+        let cached = shape.cache.as_ref().map(|cache| {
+            let table = self.table(stage, cache, sequence);
+            Cached { heads: &shape.heads, cache, sequence, head: shared, table }
+        });
+        if cached.as_ref().is_some_and(|cached| !cached.has_room(tokens)) {
+            out.fill(0.0);
+            self.memory.store(stage.out, *at, &out);
+            return Ok(());
+        }
         self.memory.store(stage.out, *at, &out);
-        let Some(cache) = shape.cache.as_ref().filter(|_| head.is_multiple_of(group)) else { return Ok(()) };
-        let table = self.table(stage, cache, sequence);
-        let cached = Cached { heads: &shape.heads, cache, sequence, head: shared, table };
+        let Some(cached) = cached.filter(|_| head.is_multiple_of(group)) else { return Ok(()) };
         // Its steps have brought it past all of its own tokens.
         let new = [
             (OperandKind::CachedKeys, rotated(at.row - begin, at.rows, heads + shared)),
@@ -139,7 +147,6 @@ impl CpuPipeline {
         for (kind, values) in &new {
             let Some(id) = stage.operand(*kind).map(|o| o.tensor) else { continue };
             for (i, row) in values.chunks(dim).enumerate() {
-                // A page outside the pool takes nothing.
                 let Some(to) = cached.row(at.row - begin + i) else { continue };
                 self.memory.store(id, Box2 { row: to, col: 0, rows: 1, cols: dim }, row);
             }

@@ -24,6 +24,11 @@ impl Cached<'_> {
         let (sequence, head) = (self.sequence as u32, self.head as u32);
         Some(self.cache.row(self.heads, sequence, page, head, token as u32) as usize)
     }
+
+    /// Whether the pages of so many tokens lie in the pool.
+    pub(super) fn has_room(&self, tokens: usize) -> bool {
+        (0..tokens).step_by(PAGE as usize).all(|token| self.row(token).is_some())
+    }
 }
 
 impl CpuPipeline {

@@ -363,6 +363,7 @@ impl CpuPipeline {
     /// # Errors
     /// A run would append to a page that is another sequence's, too.
     fn left_out(&self) -> Result<Option<CpuError>, CpuError> {
+        let mut faults = Vec::new();
         for stage in &self.graph.stages {
             let integers = |kind| {
                 let tensor = stage.operand(kind)?.tensor;
@@ -376,11 +377,9 @@ impl CpuPipeline {
             if let Some(SharedPage { sequence, other, page }) = sequences.shared() {
                 return Err(CpuError::SharedPage { stage, sequence, other, page });
             }
-            if let Some((sequence, fault)) = named(&sequences.left_out()) {
-                return Ok(Some(CpuError::Cache { stage, sequence, fault }));
-            }
+            faults.push((stage, sequences.left_out()));
         }
-        Ok(None)
+        Ok(named(&faults).map(|(stage, sequence, fault)| CpuError::Cache { stage, sequence, fault }))
     }
 
     /// Runs so far.

@@ -8,7 +8,7 @@ use crate::common::{Gpu, assert_right, assert_runs_right, pipeline, plan_of, qui
 use crate::fused::{expected, hopper};
 use crate::fused_runs::bits;
 use cusync::bench::source_of;
-use cusync::device::DeviceBuffer;
+use cusync::device::{DeviceBuffer, Stream};
 use cusync::inputs::Inputs;
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{Error, Options, Overlap, Overrides, Pipeline, shipped};
@@ -425,6 +425,38 @@ fn a_sequence_without_room_is_named_and_the_others_are_right() {
     assert!(made(&mut pipeline) == sound, "the pipeline runs on and makes what it made");
 }
 
+/// The second of two attentions with tables of their own leaves a sequence out: it is the one that is named.
+#[test]
+fn a_stage_behind_another_is_named_for_its_own_pages() {
+    let Some(gpu) = hopper() else { return };
+    let stages: String = [("X", 1), ("A1", 2)].map(|(x, i)| format!(
+        r#"Gemm(name: "qkv{i}", a: "{x}(B,512)", b: "W{i}(512,1024)", out: "QKV{i}(B,1024)"),
+        Attention(name: "attend{i}", qkv: "QKV{i}(B,1024)", heads: 8, kv_heads: 4, pages: "P{i}(B,S/64)", out: "A{i}(B,512)",
+            cache: Cache(keys: "K{i}(30,4,64,64)", values: "V{i}(30,4,64,64)", lengths: "n(B)")),"#
+    )).concat();
+    let source = format!(r#"Pipeline(name: "two", dims: {{ "B": 5, "S": 256 }}, stages: [{stages}])"#);
+    let plan = plan(&gpu, &source, 5, Element::F16);
+    let (inputs, _) = expected(&gpu, &plan, 1, 3);
+    let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
+    let _lengths = lengths(&gpu, &mut pipeline, &[70, 10, 0, 200, 5]);
+    let table = plan.graph().tensors.iter().position(|t| t.name == "P2").expect("a table");
+    let mut wrong = Inputs::random(plan.graph(), 3).integers(TensorId(table)).expect("pages").to_vec();
+    // The first page of sequence 3, of four a sequence.
+    wrong[3 * 4] = 30;
+    let buffer = DeviceBuffer::from_slice(&gpu.device, &wrong, "pages").expect("memory");
+    pipeline.bind_integers("P2", Arc::new(buffer)).expect("a table");
+    pipeline.run(Executor::Fused).expect("it is queued");
+    match pipeline.synchronize() {
+        Err(Error::Cache { stage, sequence: 3, fault }) => {
+            assert!(
+                stage == "attend2" && fault.contains("page 0 is number 30 of a pool of 30"),
+                "{stage}: {fault}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_page_that_two_sequences_append_to_is_named() {
     let Some(gpu) = hopper() else { return };
@@ -435,16 +467,19 @@ fn a_page_that_two_sequences_append_to_is_named() {
     let sound = pages(&plan, 3).expect("a table").to_vec();
     let mut table = sound.clone();
     // Sequence 1 appends to its first page, which sequence 3 has read.
-    let (each, page) = (table.len() / 5, table[table.len() / 5]);
-    table[3 * each + 1] = page;
-    let buffer = DeviceBuffer::from_slice(&gpu.device, &table, "pages").expect("memory");
-    let buffer = std::sync::Arc::new(buffer);
+    let a_row = table.len() / 5;
+    table[3 * a_row + 1] = table[a_row];
+    let buffer = Arc::new(DeviceBuffer::from_slice(&gpu.device, &table, "pages").expect("memory"));
     pipeline.bind_integers("P", buffer.clone()).expect("a table");
     match pipeline.run(Executor::Fused) {
-        Err(Error::SharedPage { sequence: 1, other: 3, page: named, .. }) => assert_eq!(named, page),
+        Err(Error::SharedPage { sequence: 1, other: 3, page, .. }) => {
+            assert_eq!(page, table[a_row])
+        }
         other => panic!("{other:?}"),
     }
     assert!(matches!(pipeline.capture(Executor::Fused, &[0]), Err(Error::SharedPage { .. })));
+    let stream = Stream::new(&gpu.device).expect("a stream");
+    assert!(matches!(pipeline.run_on(Executor::Fused, &stream), Err(Error::SharedPage { .. })));
     buffer.upload(&sound).expect("copied");
     made(&mut pipeline);
 }

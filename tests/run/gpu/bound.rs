@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::common::{Gpu, gpu, plan};
+use crate::attends::PAGED;
+use crate::common::{Gpu, gpu, plan, plan_of};
+use crate::fused::hopper;
 use cusync::device::DeviceBuffer;
-use cusync::runtime::{Error, Overrides, Pipeline, Tensor};
+use cusync::runtime::{Error, InputSets, Overrides, Pipeline, Tensor};
 use cusync_gen::check::Executor;
 
 /// A pipeline whose tensors, A B -> C and C D -> E, are all of one size.
@@ -55,4 +57,44 @@ fn memory_that_the_proof_does_not_know_is_refused() {
     let mut other = two_gemms(&gpu);
     refused(&mut other, "B", &result, "another run writes");
     other.bind("A", result).expect("an activation is read behind the wait for the run before");
+}
+
+/// Lengths and page numbers are held against what is bound as other inputs are, and caches are what runs write.
+#[test]
+fn integers_and_caches_have_memory_of_their_own() {
+    let Some(gpu) = hopper() else { return };
+    let plan = plan_of(&gpu, PAGED, &Overrides::default(), Executor::Fused);
+    let mut one = Pipeline::new(&plan, &gpu.device).expect("memory");
+    let between = one.tensor(0, "QKV").expect("the pipeline's own");
+    // SAFETY: parts of live memory, whose owners outlive them.
+    #[allow(unsafe_code)]
+    let integers = |of: &Tensor| unsafe {
+        Arc::new(DeviceBuffer::<i32>::borrow(&gpu.device, of.pointer(), 5).expect("aligned"))
+    };
+    let told = |result: cusync::runtime::Result<()>, why: &str| match result {
+        Err(Error::Bound(told)) => assert!(told.contains(why), "{told}"),
+        other => panic!("it is bound: {other:?}"),
+    };
+    told(one.bind_integers("n", integers(&between)), "that a run writes: QKV is there");
+    let keys = plan.graph().tensors.iter().find(|t| t.name == "K").expect("a cache").elements() as usize;
+    let cache: Tensor = Arc::new(DeviceBuffer::zeroed(&gpu.device, keys, "a cache").expect("memory"));
+    one.bind("K", cache.clone()).expect("memory of its own");
+    told(one.bind_integers("n", integers(&cache)), "that a run writes: K is there");
+    told(one.bind("V", cache), "that a run writes: K is there");
+
+    // A fork appends to caches of its own.
+    let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 2).expect("inputs fit");
+    let mut first = Pipeline::new(&plan, &gpu.device).expect("memory");
+    inputs.bind(&mut first).expect("inputs");
+    let mut fork = first.fork().expect("memory");
+    match fork.run(Executor::Fused) {
+        Err(Error::Unbound { tensor, set: 0 }) => assert!(["K", "V"].contains(&&*tensor), "{tensor}"),
+        other => panic!("{other:?}"),
+    }
+    for name in ["K", "V"] {
+        let own = DeviceBuffer::zeroed(&gpu.device, keys, name).expect("memory");
+        fork.bind(name, Arc::new(own)).expect("memory of its own");
+    }
+    fork.run(Executor::Fused).expect("queued");
+    fork.synchronize().expect("all have room");
 }

@@ -12,7 +12,6 @@ use cusync::device::{Device, DeviceBuffer, Stream};
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{InputSets, Options, Overrides, Pipeline, percentile};
 use cusync_gen::check::Executor;
-use cusync_gen::graph::TensorId;
 
 use crate::common::{Gpu, assert_right, executors, gpu, pipeline, plan, quick};
 

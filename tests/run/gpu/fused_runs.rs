@@ -5,7 +5,6 @@ use crate::caches::Caches;
 use crate::common::{Gpu, assert_right, pipeline, plan_of};
 use crate::fused::{DYNAMIC, STATIC, WAYS, expected, fused, hopper, of_images};
 use crate::fused_decode::decode;
-use cusync::runtime::verify::Accuracy;
 use cusync::runtime::{InputSets, Options, Overlap, Overrides, Pipeline, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;

@@ -2,9 +2,9 @@
 //!
 //! Tile (b, h) of an attention reads rows below n[b] of its sequence and head, which runs before have appended, and appends row
 //! n[b], which it never reads. So within a run nothing of a cache is written and read, as long as one stage alone uses it; and from
-//! run to run a row is written once and read afterwards, as long as a run sees what the ones before have appended. Both rest on
-//! lengths that grow from run to run, and with pages on sequences that share none to which one of them appends: these are the
-//! caller's.
+//! run to run a row is written and then read, as long as a run sees what the ones before have appended. Lengths may be anything from
+//! run to run: one that leaves no room, or a page outside the pool, is found by the run, which leaves that sequence out. With pages
+//! it also rests on [`crate::check::Axiom::Pages`]: no sequence has a page to which another appends.
 
 use crate::check::{Candidate, Obligation, Refutation, Subject};
 use crate::graph::{StageId, Tensor, TensorId};

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use cusync_gen::check::{Candidate, Executor, Generated, TileProgram, certificate, judge, judge_program};
+use cusync_gen::check::{
+    Axiom, Candidate, Executor, Generated, TileProgram, certificate, judge, judge_program,
+};
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::spec;
@@ -85,6 +87,44 @@ fn the_second_checker_accepts_every_shipped_spec() {
         assert!(*proved && verdict.starts_with("accepted"), "{name}: {verdict}");
     }
     println!("{} certificates of {} specs accepted", verdicts.len(), specs.len());
+}
+
+/// A token of each of three sequences, and prompts, in pages or in rows of their own.
+fn cached(prompt: bool, paged: bool) -> String {
+    let (rows, stated, lengths) =
+        if prompt { (192, "sequences: 3,", "") } else { (3, "", r#", lengths: "n(3)""#) };
+    let (pages, cache) = if paged { (r#"pages: "P(3,2)","#, "9,1,64,64") } else { ("", "3,1,128,64") };
+    format!(
+        r#"Pipeline(name: "cached", dims: {{}}, stages: [
+            Attention(name: "attend", qkv: "QKV({rows},256)", heads: 2, kv_heads: 1, {stated} {pages} out: "A({rows},128)",
+                cache: Cache(keys: "K({cache})", values: "V({cache})"{lengths})),
+        ])"#
+    )
+}
+
+#[test]
+fn the_second_checker_agrees_on_what_caches_rest_on() {
+    let mut all = Certificates::default();
+    let mut premises = Vec::new();
+    for (prompt, paged) in [(false, false), (false, true), (true, false), (true, true)] {
+        let resolved = spec::parse(&cached(prompt, paged), "cached").and_then(|s| s.resolve(&[]));
+        let resolved = resolved.expect("a sound spec");
+        for executor in [Executor::Cpu, Executor::Fused] {
+            let device = Profile::named("h200").expect("shipped");
+            // No kernel fills pages.
+            let Ok(c) = choose::candidate(&resolved, device, executor) else { continue };
+            premises.push(Axiom::of(&c.graph, &c.launch, 90).contains(&Axiom::Pages));
+            let name = format!("prompt: {prompt}, pages: {paged}, {}", executor.name());
+            all.add(&c, &Generated::new(&c), judge(&c).proved(), name);
+        }
+    }
+    assert!(premises.len() > 5, "{premises:?}");
+    let Some(verdicts) = all.judged("cached.jsonl") else { return };
+    let given = format!("accepted, given that {}", Axiom::Pages.statement());
+    for (((proved, name), verdict), premise) in all.expected.iter().zip(&verdicts).zip(premises) {
+        let expected = if premise { given.as_str() } else { "accepted" };
+        assert!(*proved && verdict == expected, "{name}: {verdict}");
+    }
 }
 
 #[test]
