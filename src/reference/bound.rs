@@ -201,7 +201,8 @@ pub fn judge(name: &str, element: Element, found: &[f32], expected: &Expected) -
         }
         let apart = (x - y).abs();
         // NaN compares as false.
-        if !(apart <= bound) {
+        let within = apart <= bound;
+        if !within {
             beyond.get_or_insert_with(|| offender(Some(bound)));
         }
         let apart = if apart.is_finite() { apart } else { f64::INFINITY };

@@ -223,12 +223,14 @@ impl<'a> Stages<'a> {
     }
 }
 
+/// The tensors that a run has written or changed, by name.
+type Found<'a> = dyn Fn(&str) -> Option<Vec<f32>> + 'a;
+
 /// The inputs of a pipeline, and what an executor on the host has made of them.
 pub(super) struct Host<'a> {
     graph: &'a Graph,
     inputs: &'a Inputs,
-    /// The tensors that a run writes or changes, by name.
-    found: Option<&'a dyn Fn(&str) -> Option<Vec<f32>>>,
+    found: Option<&'a Found<'a>>,
 }
 
 impl<'a> Host<'a> {

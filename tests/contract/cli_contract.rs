@@ -238,7 +238,7 @@ fn a_fused_plan_tells_its_schedule() {
     assert!(few["schedule"].is_null());
     let refused = cusync(&["check", "llama65_mlp", "--executor", "fused", "--device", "a100"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("no kernels for all stages on a100"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no kernels for a100"));
 }
 
 #[test]
