@@ -99,7 +99,7 @@ fn every_command_falls_back_alike_with_the_same_note_and_obstacles() {
                     continue;
                 }
                 let error = json(&[command, &[&file, "--device", device]].concat(), 2);
-                let text = error["error"].as_str().expect("text");
+                let text = error["message"].as_str().expect("text");
                 assert!(
                     text.starts_with(note) && text.ends_with("nothing to predict"),
                     "{command:?}: {text}"
