@@ -8,7 +8,7 @@ pub(crate) type Fault = (usize, String);
 /// The sequences of a stage with a cache, as its tables of integers have them when a run begins.
 pub(crate) struct Sequences<'a> {
     cache: Cache,
-    /// Of each sequence; `None`: a prompt, which fills its cache from the first row on.
+    /// Cached tokens of each sequence; `None` for a prompt, which fills its cache from the first row on.
     lengths: Option<&'a [i32]>,
     pages: Option<&'a [i32]>,
     /// Tokens of a prompt.

@@ -92,7 +92,7 @@ impl Reads<'_> {
 struct Roundings {
     /// Relative, of a weight.
     weight: f64,
-    /// Of a weight below the least normal number.
+    /// Absolute, of a weight below the least normal number.
     underflow: f64,
     /// Relative, of an element of a query: of those that the stage rotates.
     query: f64,

@@ -53,7 +53,7 @@ impl Operands for View<'_> {
     }
 }
 
-/// What a stage makes of its operands. `exact`: they are those that it had, to the last bit.
+/// What a stage makes of its operands.
 fn expected(
     graph: &Graph,
     stage: &Stage,
@@ -122,7 +122,7 @@ pub(crate) struct Stages<'a> {
     graph: Graph,
     custom: HashMap<String, CustomReference<'a>>,
     chain: HashMap<TensorId, Matrix>,
-    /// Of the run before: the same operands need no second reference.
+    /// Results of the last comparison: the same operands need no second reference.
     made: Mutex<Vec<Option<Made>>>,
 }
 
