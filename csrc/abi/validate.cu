@@ -150,11 +150,11 @@ bool valid_outputs(cusync_stage const& s) {
   return s.m != 0 && s.m <= kMaxSize && s.n == h.query_heads * h.head_dim && s.out && aligned(s.out, 16);
 }
 
-/// Whole sequences, of so many tokens that no tile has queries of two.
-bool valid_prompt(cusync_stage const& s, cusync_kernel_id const& id) {
+/// Whole sequences, of so many tokens that no tile has queries of two; the kernel of a launch of its own cuts them itself.
+bool valid_prompt(cusync_stage const& s, cusync_kernel_id const& id, bool alone) {
   if (!valid_outputs(s)) return false;
   uint32_t const tokens = s.k.most, rows = tile_of(s, id).m;
-  if (tokens == 0 || tokens > 1u << 22 || s.m % tokens || (s.m != tokens && tokens % rows)) return false;
+  if (tokens == 0 || tokens > 1u << 22 || s.m % tokens || (s.m != tokens && tokens % rows && !alone)) return false;
   bool const causal = s.k.first == rows && s.k.step == rows, full = s.k.first == tokens && s.k.step == 0;
   bool const keys = operand(s, CUSYNC_OPERAND_KEYS), values = operand(s, CUSYNC_OPERAND_VALUES);
   if (keys != values || s.heads.pages || (keys ? s.heads.capacity < tokens : s.heads.capacity != 0)) return false;
@@ -328,7 +328,7 @@ bool valid(Request const& r) {
     switch (s.operation) {
       case CUSYNC_NORM: sound = valid_norm(s, decode); break;
       case CUSYNC_POOL: sound = !decode && valid_pool(s); break;
-      case CUSYNC_ATTENTION: sound = !decode && valid_prompt(s, id); break;
+      case CUSYNC_ATTENTION: sound = !decode && valid_prompt(s, id, is_alone(r)); break;
       case CUSYNC_ATTEND: sound = decode && valid_attention(s); break;
       case CUSYNC_ROTATED_GEMM: sound = !decode && valid_rotated(s); break;
       default: sound = valid_product(s, decode);

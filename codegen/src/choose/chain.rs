@@ -92,7 +92,8 @@ fn fitted(resolved: &Resolved, device: &Profile, kernel: &ChainKernel) -> Result
     // One shape among several may be refused, such as by a stated table of slots.
     let graph = resolved.graph(&resolved.tiles_in(kernel.tile, device.sms))?;
     let unfit = |(stage, resolved): (&Stage, &ResolvedStage)| {
-        let unfit = stage.op.unfit(stage.mma_tile).map(|why| unfit_tile(resolved, why));
+        let beside = || stage.op.unfit_beside_others(stage.mma_tile).filter(|_| graph.stages.len() > 1);
+        let unfit = stage.op.unfit(stage.mma_tile).or_else(beside).map(|why| unfit_tile(resolved, why));
         unfit.or_else(|| uncounted(stage, kernel.cluster))
     };
     graph.stages.iter().zip(&resolved.stages).find_map(unfit).map_or(Ok(graph), Err)

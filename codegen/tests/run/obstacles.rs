@@ -103,14 +103,14 @@ fn every_executor_names_the_first_real_obstacle_with_its_numbers() {
     meets(WIDE_GATE, &[Fused], "gate", "258 rows of weights; it has room for 256", (258, 256));
     meets(
         PROMPTS_OF_197,
-        beyond,
+        &[Fused],
         "attn",
         "sequences of 197 tokens, which are no multiple of 128",
         (197, 128),
     );
     meets(
         PROMPTS_OF_200,
-        beyond,
+        &[Fused],
         "attn",
         "sequences of 200 tokens, which are no multiple of 128",
         (200, 128),
@@ -129,8 +129,10 @@ fn every_executor_names_the_first_real_obstacle_with_its_numbers() {
     says(&images(2, 16), "a100", Fused, &["a100 (sm_80)"]);
     says(&images(2, 16), "a100", Programmatic, &["sm_90", "a100"]);
     says(&images(2, 224), "a100", Streams, &["stage `c`", "no window fits"]);
-    for executor in [Serial, Library] {
-        assert_eq!(met(CONV_THEN_GEMM, "h200", executor), None, "a chain kernel a stage");
+    for (executor, source) in [Serial, Library].into_iter().flat_map(|executor| {
+        [CONV_THEN_GEMM, PROMPTS_OF_197, PROMPTS_OF_200].map(|source| (executor, source))
+    }) {
+        assert_eq!(met(source, "h200", executor), None, "a launch a stage");
     }
     let small = Profile { sms: 63, ..profile("a100").clone() };
     let crowded = choose::obstacle(&resolved(&chain(64)), &small, Streams).expect("63 gates");

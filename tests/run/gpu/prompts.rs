@@ -145,9 +145,7 @@ fn alone(element: Element) {
         assert_repeats(&format!("{} alone {dims:?} {element:?}", plan.graph().name), &gpu, &plan);
     };
     for tokens in lengths {
-        // Rows of tiles of QKV belong to one sequence each.
-        let sequences = if tokens <= 128 || tokens % 128 == 0 { 3 } else { 1 };
-        for dim in [64, 128] {
+        for (dim, sequences) in [(64, 1), (64, 3), (128, 3)] {
             run(SEQUENCES, &[("B", sequences), ("S", tokens), ("D", dim)]);
             run(CACHED, &[("B", sequences), ("S", tokens), ("C", tokens + 44), ("D", dim)]);
         }

@@ -196,6 +196,11 @@ impl Op {
         self.rules().unfit(tile)
     }
 
+    /// Why no kernel that runs other stages too runs it in tiles of this MMA tile, which one with a launch to itself does.
+    pub(crate) fn unfit_beside_others(&self, tile: MmaTile) -> Option<Obstacle> {
+        self.rules().unfit_beside_others(tile)
+    }
+
     /// Rows of an MMA tile that kernels multiply.
     pub fn rows_multiplied(&self, tile: MmaTile) -> u32 {
         self.rules().rows_multiplied(tile)
@@ -338,6 +343,11 @@ pub(crate) trait Rules {
 
     /// A policy that suits an operand whose producer's tiles are `columns` wide, beside those that suit every one.
     fn policy(&self, _operand: &Operand, _columns: u32) -> Option<Policy> {
+        None
+    }
+
+    /// See [`Op::unfit_beside_others`].
+    fn unfit_beside_others(&self, _tile: MmaTile) -> Option<Obstacle> {
         None
     }
 

@@ -126,8 +126,8 @@ impl Rules for Attention {
         let meaning = "(queries, columns of a head, tokens of a step)";
         let tile = |&(rows, step): &(u32, u32)| (rows, self.heads.dim, step);
         let mut list: Vec<MmaTile> = TILES.iter().map(tile).filter(|tile| self.takes(*tile, 0)).collect();
-        // Sequences that no block of queries divides, or that are shorter than a kernel's, are blocks of their own.
-        if list.is_empty() || (self.sequences > 1 && self.tokens < KERNEL_TOKENS) {
+        // Sequences that no block of a kernel's queries divides, or that are shorter than one, are blocks of their own.
+        if list.is_empty() || (self.sequences > 1 && !self.tokens.is_multiple_of(KERNEL_TOKENS)) {
             list.extend(TILES.iter().map(|&(_, step)| (self.tokens, self.heads.dim, step)));
             list.dedup();
         }
@@ -154,19 +154,28 @@ impl Rules for Attention {
         } else if self.cache.is_some_and(|cache| cache.pages.is_some()) {
             Obstacle::new("fills the pages of a cache, which no kernel does")
                 .help("fill a cache without pages")
+        } else if !whole && rows == self.tokens && step == KERNEL_TOKENS {
+            // The kernel of a launch of its own cuts sequences itself.
+            return None;
         } else if !whole && !self.tokens.is_multiple_of(KERNEL_TOKENS) {
-            Obstacle::new(format!(
-                "has sequences of {} tokens, which are no multiple of {KERNEL_TOKENS}",
-                self.tokens
-            ))
-            .numbers(self.tokens, KERNEL_TOKENS)
-            .help(format!("pad each sequence to {} tokens", self.tokens.next_multiple_of(KERNEL_TOKENS)))
+            return self.unfit_beside_others((self.tokens, self.heads.dim, KERNEL_TOKENS));
         } else if (rows != KERNEL_TOKENS && rows != self.tokens.min(KERNEL_TOKENS)) || step != KERNEL_TOKENS {
             Obstacle::new(format!(
                 "has tiles of {rows} queries and {step} keys, and kernels have {KERNEL_TOKENS} of both"
             ))
         } else {
             return None;
+        })
+    }
+
+    fn unfit_beside_others(&self, (rows, ..): MmaTile) -> Option<Obstacle> {
+        (rows > KERNEL_TOKENS).then(|| {
+            Obstacle::new(format!(
+                "has sequences of {} tokens, which are no multiple of {KERNEL_TOKENS}",
+                self.tokens
+            ))
+            .numbers(self.tokens, KERNEL_TOKENS)
+            .help(format!("pad each sequence to {padded} tokens"))
         })
     }
 
@@ -270,7 +279,8 @@ mod tests {
         }
     }
 
-    /// As docs/spec.md has it: one sequence, or several of at most 128 tokens or of a multiple of 128.
+    /// As docs/spec.md has it: any prompt, but several sequences of more than 128 tokens that are no multiple of 128 in a launch of their own
+    /// only.
     #[test]
     fn kernels_take_a_tile_of_every_prompt_that_is_promised() {
         for (sequences, tokens) in (1..=520).flat_map(|tokens| [(1, tokens), (3, tokens)]) {
@@ -278,8 +288,11 @@ mod tests {
             let Tiles::Own { list, .. } = prompt.tiles(1) else { panic!("tiles of its own") };
             assert!(list.iter().all(|tile| prompt.takes(*tile, 0)), "{sequences} x {tokens}: {list:?}");
             let fits = list.iter().any(|tile| prompt.unfit(*tile).is_none());
+            assert!(fits, "{sequences} x {tokens}: {list:?}");
+            let beside =
+                |tile: &MmaTile| prompt.unfit(*tile).is_none() && prompt.unfit_beside_others(*tile).is_none();
             let promised = sequences == 1 || tokens <= 128 || tokens % 128 == 0;
-            assert_eq!(fits, promised, "{sequences} x {tokens}: {list:?}");
+            assert_eq!(list.iter().any(beside), promised, "{sequences} x {tokens}: {list:?}");
         }
     }
 
