@@ -175,7 +175,7 @@ impl Rules for Attention {
                 self.tokens
             ))
             .numbers(self.tokens, KERNEL_TOKENS)
-            .help(format!("pad each sequence to {padded} tokens"))
+            .help(format!("pad each sequence to {} tokens", self.tokens.next_multiple_of(KERNEL_TOKENS)))
         })
     }
 
