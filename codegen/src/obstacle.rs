@@ -43,7 +43,7 @@ impl Obstacle {
         Obstacle { stage: None, reason: reason.into(), numbers: None, help: None, statement: None }
     }
 
-    /// One of numbers: `have`, and its limit or what it has to be a multiple of.
+    /// Adds the offending number, and its limit or the number that it must be a multiple of.
     pub(crate) fn numbers(self, have: impl Into<u64>, limit: impl Into<u64>) -> Obstacle {
         Obstacle { numbers: Some((have.into(), limit.into())), ..self }
     }

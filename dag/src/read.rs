@@ -177,7 +177,7 @@ struct Reader<'a> {
     dims: Vec<(String, i64)>,
     device: &'a Profile,
     program: Program,
-    /// By name, as zones are: a program may have hundreds of thousands.
+    /// Buffers and zones are looked up by name; a program may have hundreds of thousands.
     buffers: HashMap<String, BufferId>,
     zones: HashMap<String, ZoneId>,
 }

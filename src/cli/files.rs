@@ -25,7 +25,7 @@ pub(crate) fn read(path: &Path) -> Result<String, Fault> {
     Ok(text)
 }
 
-/// Writes a file. A link stays, and what it leads to is written. A pipe must have a reader: without one this would wait for ever.
+/// Writes a file. Symbolic links are followed. A pipe without a reader is refused, because opening it would block for ever.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
     let _reader = open_pipe(path)?;
     std::fs::write(path, text).map_err(|e| unwritten(path, &e))

@@ -506,7 +506,7 @@ mod tests {
         // Many tokens: they are.
         let long = dims(1 << 28, 1024, 2048);
         assert_eq!(named(smaller(&long, 6 << 30, mlp)), words(&["M=524288"]));
-        // What fits needs nothing, and what a dim does not change cannot be made to fit.
+        // A pipeline that fits needs no change; one whose size no dim changes cannot be made to fit.
         assert_eq!(named(smaller(&dims(8, 64, 64), 6 << 30, mlp)), words(&[]));
         assert_eq!(named(smaller(&dims(8, 64, 64), 10, |_| Some(100))), None);
         // Dims that the pipeline does not take are passed over.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Graph, Op, OperandKind, PAGE, Stage, Tensor, TensorId};
+use cusync_gen::graph::{Graph, OperandKind, PAGE, Stage, Tensor, TensorId};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 use super::Values;
+use super::sequences::appended;
 use crate::element::Bits;
 
 /// Position p turns pair i by `p * BASE^(-2i / D)`, as published models have it.
@@ -67,27 +68,18 @@ pub(crate) fn room(stage: &Stage) -> Option<u32> {
 
 /// Pages that each sequence of a stage with a paged cache has to itself.
 fn own_pages(stage: &Stage) -> u32 {
-    let (Some(cache), sequences) = (stage.op.cache(), sequences(stage)) else { return 0 };
+    let Some((cache, (sequences, _))) = stage.op.cache().zip(appended(stage)) else { return 0 };
     (cache.pages.unwrap_or(0) / sequences.max(1)).min(cache.capacity.div_ceil(PAGE))
-}
-
-fn sequences(stage: &Stage) -> u32 {
-    match &stage.op {
-        Op::Attention(shape) => shape.sequences,
-        _ => stage.m,
-    }
 }
 
 /// What keeps pages from being dealt so that no two sequences append to one; `None` where there are enough.
 pub(crate) fn too_few_pages(graph: &Graph) -> Option<String> {
     graph.stages.iter().find_map(|stage| {
         let pool = stage.op.cache()?.pages?;
-        let each = match &stage.op {
-            Op::Attention(shape) => shape.tokens.div_ceil(PAGE),
-            _ => 1,
-        };
+        let (sequences, tokens) = appended(stage)?;
+        let each = tokens.div_ceil(PAGE);
         (own_pages(stage) < each).then(|| {
-            let (name, sequences) = (&stage.name, sequences(stage));
+            let name = &stage.name;
             format!(
                 "stage `{name}`: {sequences} sequences append to {each} page(s) of their own each, and the pool has {pool}\n  help: give the cache {} pages or more",
                 sequences * each

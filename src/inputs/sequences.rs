@@ -11,9 +11,24 @@ pub(crate) struct Sequences<'a> {
     /// Cached tokens of each sequence; `None` for a prompt, which fills its cache from the first row on.
     lengths: Option<&'a [i32]>,
     pages: Option<&'a [i32]>,
-    /// Tokens of a prompt.
+    /// Tokens of each that a run appends.
     tokens: u32,
     count: usize,
+}
+
+/// Sequences of an attention, and the tokens of each that a run may append to a cache; `None` for other operations.
+pub(super) fn appended(stage: &Stage) -> Option<(u32, u32)> {
+    match &stage.op {
+        Op::Attention(shape) => Some((shape.sequences, shape.tokens)),
+        Op::Attend(_) => Some((stage.m, 1)),
+        Op::Gemm(_)
+        | Op::GatedGemm
+        | Op::RotatedGemm(_)
+        | Op::Conv2d(_)
+        | Op::Norm(_)
+        | Op::Pool(_)
+        | Op::Custom => None,
+    }
 }
 
 /// A page to which a run appends while another sequence has it, too.
@@ -27,11 +42,7 @@ pub(crate) struct SharedPage {
 impl<'a> Sequences<'a> {
     /// `None` for a stage that appends to no cache.
     pub(crate) fn new(stage: &Stage, lengths: Option<&'a [i32]>, pages: Option<&'a [i32]>) -> Option<Self> {
-        let cache = stage.op.cache()?;
-        let (tokens, count) = match &stage.op {
-            Op::Attention(shape) => (shape.tokens, shape.sequences),
-            _ => (1, stage.m),
-        };
+        let (cache, (count, tokens)) = (stage.op.cache()?, appended(stage)?);
         Some(Sequences { cache, lengths, pages, tokens, count: count as usize })
     }
 

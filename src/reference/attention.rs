@@ -75,7 +75,7 @@ impl Reads<'_> {
         (0..=tokens).map(|at| self.row(&shape.heads, &shape.cache, sequence, head, at)).collect()
     }
 
-    /// Of each sequence of a prompt, whether all pages that it fills lie in the pool.
+    /// Whether all pages that each sequence of a prompt fills lie in the pool.
     fn with_room(&self, shape: &Attention) -> Vec<bool> {
         let tokens = shape.tokens as usize;
         let fits = |sequence| {
@@ -147,7 +147,7 @@ fn mix(query: &[f64], tokens: &[Token], roundings: &Roundings, out: &mut [f32], 
         let mixed = sum / total;
         let (mut squares, mut linear) = (0.0, 0.0);
         for ((_, off), [_, value]) in weights.iter().zip(tokens) {
-            // A weight that is off moves the sum, and what the sum is divided by.
+            // An error in a weight changes both the weighted sum and the divisor.
             let moved = off / total * (value[column].abs() + mixed.abs());
             squares += moved * moved;
             linear += moved;

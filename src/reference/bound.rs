@@ -126,6 +126,8 @@ pub enum Wrong {
     Norm(f64, f64),
     /// The first element that the element type cannot hold. The arithmetic is not to blame.
     Overflow(Offender),
+    /// The definition itself yields no finite number for any element, because an operand holds none: nothing could be compared.
+    Unknown,
 }
 
 /// How a tensor compares with what its stage should have made of the operands that it had.
@@ -165,6 +167,9 @@ impl std::fmt::Display for Accuracy {
                 "{}({row}, {col}) is {expected:.6e}, which overflows the element type\n  help: use `element: Bf16`, or smaller weights",
                 self.tensor
             ),
+            Some(Wrong::Unknown) => {
+                write!(f, "{} cannot be judged: its operands hold infinities or no numbers", self.tensor)
+            }
         }
     }
 }
@@ -177,15 +182,21 @@ pub fn judge(name: &str, element: Element, found: &[f32], expected: &Expected) -
     let (mut mean, mut variance, mut slacks) = (0f64, 0f64, 0f64);
     let (mut largest_difference, mut largest, mut of_bound) = (0f64, 0f64, 0f64);
     let (mut beyond, mut overflow) = (None, None);
+    let (mut compared, mut undefined) = (0usize, 0usize);
     let cols = values.cols.max(1);
     let most = largest_of(element);
     let same_length = found.len() == values.data.len();
     for (at, ((x, y), slack)) in found.iter().zip(&values.data).zip(slack).enumerate() {
         let (x, y, slack) = (f64::from(*x), f64::from(*y), f64::from(*slack));
-        // Not known, or made of operands that have overflowed before.
-        if slack == f64::INFINITY || !y.is_finite() {
+        if slack == f64::INFINITY {
             continue;
         }
+        // Made of operands that have overflowed before.
+        if !y.is_finite() {
+            undefined += 1;
+            continue;
+        }
+        compared += 1;
         let half = half_spacing(element, y.abs() + slack.max(0.0));
         let bound = if slack < 0.0 { 0.0 } else { slack + half };
         let offender = |bound| Offender {
@@ -223,6 +234,7 @@ pub fn judge(name: &str, element: Element, found: &[f32], expected: &Expected) -
         _ if !same_length => Some(Wrong::Norm(f64::INFINITY, 0.0)),
         (Some(offender), _) => Some(Wrong::Element(offender)),
         (None, Some(offender)) => Some(Wrong::Overflow(offender)),
+        (None, None) if compared == 0 && undefined > 0 => Some(Wrong::Unknown),
         (None, None) if excess => Some(Wrong::Norm(relative_l2, ratio(allowed.sqrt(), norm.sqrt()))),
         (None, None) => None,
     };
@@ -342,6 +354,8 @@ mod tests {
         // What is made of it has nothing to be compared with.
         let after = self::expected(&[f32::INFINITY, 2.0], 2, 0.0);
         assert!(judge("Z", Element::F16, &[f32::NAN, 2.0], &after).verified);
+        let nothing = self::expected(&[f32::NAN, f32::INFINITY], 2, 0.0);
+        assert_eq!(judge("Z", Element::F16, &[f32::NAN, 1.0], &nothing).wrong, Some(Wrong::Unknown));
     }
 
     #[test]

@@ -195,7 +195,7 @@ fn what_a_benchmark_could_not_read_or_write_is_told_before_it_measures() {
     let bad = folder.join("bad.json");
     std::fs::write(&bad, "{ \"records\": 7 }").expect("writable");
     let [nowhere, new, bad, place] = [&nowhere, &new, &bad, &folder].map(|path| path.display().to_string());
-    // Without a GPU, what is measured would be refused for that.
+    // If measuring began first, these would fail for want of a GPU instead.
     for (args, words) in [
         (&["bench", "mlp", "--pytorch", &nowhere][..], "cannot be read"),
         (&["bench", "conv", "--pytorch", &bad], "not a file of a script of benches"),

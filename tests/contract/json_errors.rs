@@ -119,14 +119,15 @@ fn every_kind_of_error_has_its_fields() {
     let mut wrong = Vec::new();
     for (args, (code, status, names_file, place)) in cases {
         let (exit, value) = error(&[*args, &["--json"]].concat());
-        let of = |field: &str| value.get(field).unwrap_or_else(|| panic!("{args:?}: no {field}: {value}"));
-        let found = (of("code").as_str(), exit, of("file").is_string());
-        let line_column = of("line").as_u64().zip(of("column").as_u64());
+        let field_of =
+            |field: &str| value.get(field).unwrap_or_else(|| panic!("{args:?}: no {field}: {value}"));
+        let found = (field_of("code").as_str(), exit, field_of("file").is_string());
+        let line_column = field_of("line").as_u64().zip(field_of("column").as_u64());
         if found != (Some(*code), *status, *names_file) || line_column != *place {
             wrong.push(format!("{args:?}: {found:?} {line_column:?}"));
         }
-        assert_eq!(of("status").as_i64(), Some(exit.into()), "{args:?}");
-        let text = |field: &str| of(field).as_str().unwrap_or_default().to_owned();
+        assert_eq!(field_of("status").as_i64(), Some(exit.into()), "{args:?}");
+        let text = |field: &str| field_of(field).as_str().unwrap_or_default().to_owned();
         let (message, whole) = (text("message"), text("error"));
         assert!(!message.is_empty() && whole.contains(&message), "{args:?}: {value}");
         for form in ["help:", "error:", "error[", "\u{1b}", "\n  "] {

@@ -64,14 +64,14 @@ fn every_command_falls_back_alike_with_the_same_note_and_obstacles() {
             let note = check["note"].as_str().expect("why not the GPU");
             assert!(note.starts_with(&format!("cannot run on {device}: ")) && note.contains("`c`"), "{note}");
             let obstacles = check["obstacles"].as_array().expect("a list");
-            let of = |executor: &str| obstacles.iter().find(|o| o["executor"] == executor);
-            assert_eq!(of("cpu"), None);
+            let met_by = |executor: &str| obstacles.iter().find(|o| o["executor"] == executor);
+            assert_eq!(met_by("cpu"), None);
             for executor in ["serial", "library", "streams", "programmatic", "fused", "copilot"] {
                 let obstacle =
-                    of(executor).unwrap_or_else(|| panic!("{name}: {executor} runs it on {device}"));
+                    met_by(executor).unwrap_or_else(|| panic!("{name}: {executor} runs it on {device}"));
                 assert!(obstacle["reason"].is_string(), "{obstacle}");
             }
-            let real = of(if device == "h200" { "fused" } else { "streams" }).expect("it is there");
+            let real = met_by(if device == "h200" { "fused" } else { "streams" }).expect("it is there");
             assert_eq!(real["stage"], "c", "{real}");
             assert!(real["have"].as_u64() > real["limit"].as_u64(), "{real}");
 

@@ -75,7 +75,7 @@ pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> R
 pub struct Choices {
     resolved: Resolved,
     device: Profile,
-    /// By [`Executor::ALL`].
+    /// Candidates in the order of [`Executor::ALL`].
     made: [OnceCell<Result<Candidate, Diagnostic>>; Executor::ALL.len()],
     one_by_one: OnceCell<Result<Found, Obstacle>>,
     overlapped: OnceCell<Result<Found, Obstacle>>,

@@ -82,7 +82,7 @@ fn way(resolved: &Resolved, obstacle: &Obstacle) -> usize {
     obstacle.stage.as_ref().and_then(stage).unwrap_or(resolved.stages.len())
 }
 
-/// Of two ways to run a pipeline, the obstacle of the one that comes further, or of the first.
+/// The obstacle of whichever of two ways to run a pipeline gets further through its stages; a tie goes to the first.
 fn further(resolved: &Resolved, a: Option<Obstacle>, b: Option<Obstacle>) -> Option<Obstacle> {
     let (a, b) = (a?, b?);
     Some(if way(resolved, &b) > way(resolved, &a) { b } else { a })
@@ -130,7 +130,7 @@ fn jobs(resolved: &Resolved) -> Option<Obstacle> {
     Some(Obstacle::new(text).of_stage(&stage.name.value))
 }
 
-/// Of `serial` and `library`: kernels of the stages' own or, where a stage has none, a chain kernel a stage.
+/// The obstacle of `serial` and `library`, which launch each stage's own kernel or, where one is missing, a chain kernel a stage.
 fn one_after_the_other(resolved: &Resolved, device: &Profile, how: How) -> Option<Obstacle> {
     let own = own_kernels(resolved, device, how);
     if resolved.own_kernels(device) || device.arch != 90 {

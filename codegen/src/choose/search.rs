@@ -107,7 +107,7 @@ pub(super) fn search<'f>(
 
 /// What no overlapped chain goes below, microseconds, whatever its tiles, orders and policies.
 fn least_overlapped_us(resolved: &Resolved, device: &Profile) -> Result<f64, Obstacle> {
-    let Tilings { graphs, .. } = Tilings::of(resolved, device, How::Programmatic)?;
+    let Tilings { graphs, .. } = Tilings::new(resolved, device, How::Programmatic)?;
     let of_graph = |graph: Graph| {
         let mut c = launched(graph, device, How::Programmatic);
         GROUPS.map(|rows| {
@@ -135,7 +135,7 @@ fn started_as(how: How, mut found: Found) -> Found {
 
 /// The best tiles, orders and policies for a way to start kernels.
 pub(super) fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Obstacle> {
-    let Tilings { tiles, graphs } = Tilings::of(resolved, device, how)?;
+    let Tilings { tiles, graphs } = Tilings::new(resolved, device, how)?;
     let mut best: Option<(f64, Candidate, Alternatives)> = None;
     let mut simulated = 0;
     for graph in graphs {
@@ -155,14 +155,14 @@ pub(super) fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> R
 
 /// The tiles that are worth simulating.
 struct Tilings {
-    /// By stage, the names of others and microseconds of the stage alone.
+    /// For each stage, its candidate tiles by name, with the microseconds that the stage takes alone.
     tiles: Vec<Vec<(String, f64)>>,
     /// In the tiles of each combination; never empty.
     graphs: Vec<Graph>,
 }
 
 impl Tilings {
-    fn of(resolved: &Resolved, device: &Profile, how: How) -> Result<Tilings, Obstacle> {
+    fn new(resolved: &Resolved, device: &Profile, how: How) -> Result<Tilings, Obstacle> {
         let mut tiles: Vec<Vec<(String, f64)>> = Vec::new();
         let mut kept: Vec<Vec<TileShape>> = Vec::new();
         let candidates: Vec<Vec<TileShape>> = (0..resolved.stages.len())
@@ -225,7 +225,7 @@ pub(super) fn unfit(resolved: &Resolved, device: &Profile, how: How) -> Option<O
     match (0..resolved.stages.len()).map(tiles).collect::<Result<Vec<TileShape>, Obstacle>>() {
         Err(unfit) => Some(unfit),
         // Other tiles may fit a stated table, or be few enough.
-        Ok(first) if resolved.graph(&first).is_err() => Tilings::of(resolved, device, how).err(),
+        Ok(first) if resolved.graph(&first).is_err() => Tilings::new(resolved, device, how).err(),
         Ok(_) => None,
     }
 }

@@ -84,7 +84,7 @@ fn what_a_convolution_reads_wastes_and_shares_is_explained() {
     assert!(parts.starts_with("8 of 8 tiles in ") && parts.ends_with("of a tile's 72 k-blocks"), "{parts}");
 }
 
-/// Medians of one H200 under load, microseconds, from csrc/tests/smoke.cu: serial, and synchronised by rows.
+/// Medians of one H200 under load, microseconds: serial, and synchronised by rows.
 /// What a schedule of any of the shipped specs must be: proved for every size and mode, with and without splits.
 #[test]
 fn every_shipped_spec_is_proved_for_chain_kernels() {

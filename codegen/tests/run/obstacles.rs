@@ -273,7 +273,7 @@ fn simulated(m: u64) -> Vec<u64> {
     counts
 }
 
-/// Each search is made once, whoever asks for it: of kernels one after the other, and of kernels that overlap.
+/// Executors share two searches, one of serial launches and one of overlapping ones, and each runs once.
 #[test]
 fn choices_simulate_what_executors_have_in_common_once() {
     let counts = simulated(512);
@@ -282,8 +282,8 @@ fn choices_simulate_what_executors_have_in_common_once() {
     assert_eq!(counts, [serial, serial, overlapped, overlapped, overlapped, overlapped]);
 }
 
-/// Of hundreds of waves boundaries of kernels cost nothing, so that no overlap is simulated; and of kernels one after the other no more
-/// than the orders of the best tiles, some 150 000 tiles each.
+/// With hundreds of waves, kernel boundaries cost nothing, so no overlap is simulated. Serial launches are simulated only in the
+/// orders of the best tiles, about 150 000 tiles each.
 #[test]
 fn of_many_waves_little_is_simulated() {
     let counts = simulated(262_144);

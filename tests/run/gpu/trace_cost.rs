@@ -18,7 +18,7 @@ use cusync_gen::graph::Element;
 const RUNS: usize = 12;
 /// Sets of inputs in rotation: weights come from device memory.
 const SETS: usize = 4;
-/// What a trace may cost, of the run's time. It is 1 to 3 % on a GPU that does nothing else.
+/// The part of a run's time that a trace may cost: wide, for other work may slow one pipeline and not the other.
 const MOST: f64 = 0.15;
 
 /// A pipeline with a graph of [`RUNS`] runs.
