@@ -81,6 +81,7 @@ enum {
   CUSYNC_PROMPT_TOKENS = 128,  ///< of a k-block of CUSYNC_ATTENTION
   CUSYNC_ATTEND_SLAB = 8 * (128 + 2),  ///< floats of a slab of a decode kernel that attends
   CUSYNC_MAX_NORMED = 16384,   ///< elements of a row that a decode kernel normalises
+  CUSYNC_MAX_PARTS = 1625,     ///< parts of an output in a decode kernel, of all workers and rounds: the cube is below 2^32
   CUSYNC_TABLE_ALIGNMENT = 128,
 };
 
@@ -203,6 +204,8 @@ typedef struct cusync_stage {
   cusync_images images;  ///< CUSYNC_CONV2D, CUSYNC_POOL; else zeros
   cusync_norm norm;      ///< CUSYNC_NORM; else zeros
   cusync_heads heads;    ///< CUSYNC_ATTENTION, CUSYNC_ATTEND; else zeros
+  uint32_t round, rounds;  ///< decode: workers make `rounds` even parts of `out` each, in as many stages that differ in `round` alone;
+                           ///< 0 of 1: a part each
   uint32_t operand_count, wait_count, post_count;
   cusync_operand operands[CUSYNC_MAX_OPERANDS];
   void* out;            ///< m x n
@@ -373,8 +376,8 @@ int32_t cusync_resident(const cusync_kernel_id* id, uint32_t* workers);
 /// returns when it is filled; it must outlive the kernel and belongs to it alone. Everything else is copied or only pointed
 /// to. Must run before any kernel of the pipeline spins.
 ///
-/// CUSYNC_ERROR_NOT_BUILT: there is no such kernel for this GPU, a stage's operation is not among the kernel's, or a worker
-/// of a decode kernel would own more rows than it has accumulators for.
+/// CUSYNC_ERROR_NOT_BUILT: there is no such kernel for this GPU, a stage's operation is not among the kernel's, or a part
+/// that a worker of a decode kernel makes in a round has more rows than it has accumulators for.
 int32_t cusync_create(const cusync_kernel_id* id, const cusync_stage* stages, uint32_t count, const cusync_work* work,
                       const cusync_sync* sync, void* table, cusync_kernel** out);
 int32_t cusync_launch(const cusync_kernel* kernel, const cusync_how* how);
@@ -398,8 +401,8 @@ int32_t cusync_wait_for_start(const cusync_gate* gate, void* stream);
 /// Bytes of a stage's weights as cusync_repack leaves them: `n` columns of its output, gated or not, k rounded up to 64.
 unsigned long long cusync_repacked_bytes(uint32_t operation, uint32_t k, uint32_t n);
 /// Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for decode
-/// kernels of `workers` workers into `out`, in the order in which each streams its share, asynchronously on `stream`.
-int32_t cusync_repack(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, const void* weights, const void* up,
+/// kernels that make `parts` parts of the output into `out`, part by part in the order of streaming, asynchronously on `stream`.
+int32_t cusync_repack(uint32_t operation, uint32_t k, uint32_t n, uint32_t parts, const void* weights, const void* up,
                       void* out, void* stream);
 
 /// The Stream-K peer: D = act(A B + bias), CUTLASS's own kernel, one of the benchmark's baselines. `workspace` of

@@ -273,7 +273,9 @@ bool valid_share(Request const& r, uint32_t index) {
   // The index arithmetic of decode/attend.h, decode/layout.h and decode/share.h is of 32 bits.
   uint64_t const units = attends ? uint64_t(s.m) * s.heads.kv_heads * ceil_div(s.heads.capacity, CUSYNC_PAGE_TOKENS) : 0;
   if ((units + 1) * workers >> 32) return false;
-  if (uint64_t(s.n + 1) * workers >> 32) return false;
+  if (is_product(s.operation) && s.round >= s.rounds) return false;
+  uint64_t const parts = uint64_t(workers) * s.rounds;
+  if (parts > CUSYNC_MAX_PARTS || (s.n + 1) * parts >> 32) return false;
   if (uint64_t(ceil_div(s.k.most, r.kernel.tile_k)) * workers * workers >> 32) return false;
   if (s.wait_count > 1 || s.post_count > 1) return false;
   // A normalisation has tiles of one row, and attention a column of tiles a head.
@@ -293,7 +295,8 @@ bool valid_share(Request const& r, uint32_t index) {
 
 /// Whether two sets of a session differ in nothing but pointers.
 bool alike(cusync_stage const& x, cusync_stage const& y) {
-  bool const sizes = x.operation == y.operation && x.m == y.m && x.n == y.n && x.k.most == y.k.most;
+  bool const sizes = x.operation == y.operation && x.m == y.m && x.n == y.n && x.k.most == y.k.most &&
+                     x.round == y.round && x.rounds == y.rounds;
   bool const epilogue = x.activation == y.activation && x.residual_first == y.residual_first;
   bool const slots = x.wait_count == y.wait_count && x.post_count == y.post_count &&
                      (!x.wait_count || x.waits[0].policy.slot_base == y.waits[0].policy.slot_base) &&

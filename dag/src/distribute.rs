@@ -96,6 +96,8 @@ fn distribute(
         let on = match (lane, matching.previous[id.index()]) {
             (Lane::Copies(_), _) => streams.same_lane(lane),
             (_, Some(before)) => Some(stream[before] as usize),
+            // Nothing ends before a node that waits for nothing.
+            (_, None) if times.level[id.index()] == 0 => None,
             (_, None) => streams.ended(lane, id, dependences, times, &matching),
         };
         let on = on.unwrap_or_else(|| streams.open(lane));

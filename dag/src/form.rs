@@ -259,9 +259,19 @@ fn funnel(program: &Program, pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
         }
     }
     let ends: Vec<usize> = (0..n).filter(|&i| after[i] == 0 && i != root).collect();
+    // Of the others' ends only the latest counts: it is the latest of all, or the second where the last one's own is that.
+    let (mut latest, mut second) = ((f64::NEG_INFINITY, usize::MAX), f64::NEG_INFINITY);
+    for &i in &ends {
+        let end = start[i] + us(i);
+        if end > latest.0 {
+            (second, latest) = (latest.0, (end, i));
+        } else {
+            second = second.max(end);
+        }
+    }
     let over = |last: usize| {
-        let others = ends.iter().filter(|&&i| i != last).map(|&i| start[i] + us(i));
-        others.fold(start[last], f64::max) + us(last)
+        let others = if latest.1 == last { second } else { latest.0 };
+        start[last].max(others) + us(last)
     };
     if let Some(&last) = ends.iter().min_by(|&&a, &&b| over(a).total_cmp(&over(b)).then(b.cmp(&a))) {
         edges.extend(ends.iter().filter(|&&i| i != last).map(|&i| (i, last)));

@@ -1,5 +1,8 @@
 //! Fewer streams than there is concurrency: a list scheduler.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use super::dependence::Dependences;
 use super::distribute::{Distribution, Lane, lane_of, with_waits};
 use super::program::{NodeId, Program};
@@ -7,7 +10,7 @@ use super::times::Times;
 
 /// At most `streams` streams of kernels for every priority. A node that can start soonest comes next, of several the one
 /// with the longest path behind it; it goes right after a predecessor where that costs no time, else where the room that is
-/// left empty is smallest. Takes time in proportion to nodes times those that are ready together.
+/// left empty is smallest. Takes time in proportion to nodes times streams.
 pub fn limited(program: &Program, dependences: &Dependences, times: &Times, streams: usize) -> Distribution {
     let n = program.nodes().len();
     let (mut missing, mut after) = (vec![0u32; n], vec![Vec::new(); n]);
@@ -16,21 +19,21 @@ pub fn limited(program: &Program, dependences: &Dependences, times: &Times, stre
         missing[edge.after.index()] += 1;
         after[edge.before.index()].push(edge.after);
     }
-    let mut ready: Vec<NodeId> = program.ids().filter(|id| missing[id.index()] == 0).collect();
+    // Of nodes that can start at one time: the highest priority, then the longest path behind it.
+    let mut by_urgency: Vec<NodeId> = program.ids().collect();
+    by_urgency.sort_by(|&a, &b| {
+        let rank = |id: NodeId| times.rank[id.index()];
+        program.priority(b).cmp(&program.priority(a)).then(rank(b).total_cmp(&rank(a))).then(a.cmp(&b))
+    });
+    let mut urgency = vec![0u32; n];
+    (0..).zip(&by_urgency).for_each(|(place, id)| urgency[id.index()] = place);
+    let mut ready = Ready::default();
+    let first = program.ids().filter(|id| missing[id.index()] == 0);
+    first.for_each(|id| ready.add(lane_of(program, id), 0.0, urgency[id.index()]));
     let (mut open, mut end) = (Lanes { limit: streams.max(1), lanes: Vec::new() }, vec![0.0; n]);
     let (mut earliest, mut order, mut stream) = (vec![0.0; n], Vec::with_capacity(n), vec![0; n]);
-    while !ready.is_empty() {
-        let start = |id: NodeId| f64::max(earliest[id.index()], open.free_at(lane_of(program, id)));
-        let urgency = |&a: &NodeId, &b: &NodeId| {
-            let (i, j) = (a.index(), b.index());
-            start(a)
-                .total_cmp(&start(b))
-                .then(program.priority(b).cmp(&program.priority(a)))
-                .then(times.rank[j].total_cmp(&times.rank[i]))
-                .then(i.cmp(&j))
-        };
-        let next = (0..ready.len()).min_by(|&a, &b| urgency(&ready[a], &ready[b])).unwrap_or(0);
-        let id = ready.swap_remove(next);
+    while let Some(place) = ready.next(|kind| open.free_at(kind)) {
+        let id = by_urgency[place as usize];
         let i = id.index();
         let on = open.choose(lane_of(program, id), earliest[i], latest[i]);
         let lane = &mut open.lanes[on];
@@ -45,12 +48,59 @@ pub fn limited(program: &Program, dependences: &Dependences, times: &Times, stre
             }
             missing[a_] -= 1;
             if missing[a_] == 0 {
-                ready.push(a);
+                ready.add(lane_of(program, a), earliest[a_], urgency[a_]);
             }
         }
     }
     let lanes = open.lanes.into_iter().map(|lane| lane.kind).collect();
     with_waits(dependences, order, stream, lanes)
+}
+
+/// Nodes whose predecessors are placed, by their place in the order of urgency.
+#[derive(Default)]
+struct Ready {
+    queues: Vec<Queue>,
+}
+
+/// Those of one kind of stream.
+struct Queue {
+    kind: Lane,
+    /// Of which predecessors end when a stream is free, or before.
+    now: BinaryHeap<Reverse<u32>>,
+    /// The others, by when that is: bits of a number that is not negative are ordered as it is.
+    later: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+impl Ready {
+    fn add(&mut self, kind: Lane, earliest: f64, urgency: u32) {
+        let found = self.queues.iter().position(|queue| queue.kind == kind).unwrap_or_else(|| {
+            self.queues.push(Queue { kind, now: BinaryHeap::new(), later: BinaryHeap::new() });
+            self.queues.len() - 1
+        });
+        self.queues[found].later.push(Reverse((earliest.to_bits(), urgency)));
+    }
+
+    /// Takes the node that can start soonest. When a stream is free never becomes sooner.
+    fn next(&mut self, free_at: impl Fn(Lane) -> f64) -> Option<u32> {
+        let mut soonest: Option<((u64, u32), usize)> = None;
+        for (q, queue) in self.queues.iter_mut().enumerate() {
+            let free = free_at(queue.kind).to_bits();
+            while queue.later.peek().is_some_and(|next| next.0.0 <= free) {
+                queue.now.extend(queue.later.pop().map(|next| Reverse(next.0.1)));
+            }
+            let first = queue.now.peek().map(|next| (free, next.0));
+            let Some(start) = first.or_else(|| queue.later.peek().map(|next| next.0)) else { continue };
+            if soonest.is_none_or(|(other, _)| start < other) {
+                soonest = Some((start, q));
+            }
+        }
+        let ((_, urgency), q) = soonest?;
+        let queue = &mut self.queues[q];
+        if queue.now.pop().is_none() {
+            queue.later.pop();
+        }
+        Some(urgency)
+    }
 }
 
 struct Open {

@@ -110,7 +110,7 @@ impl From<device::Error> for Fault {
     fn from(error: device::Error) -> Self {
         use device::Error as E;
         let code = match &error {
-            E::NoDriver => "no-driver",
+            E::NoDriver | E::Unloadable(_) => "no-driver",
             E::NoDevice(_) => "no-gpu",
             E::Driver { .. } => "driver",
             E::NotBuilt(_) => "not-built",

@@ -1,7 +1,7 @@
 //! Files that commands read and write, and what is said where they cannot be.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 use super::fault::Fault;
@@ -25,10 +25,30 @@ pub(crate) fn read(path: &Path) -> Result<String, Fault> {
     Ok(text)
 }
 
-/// Writes a file. Symbolic links are followed. A pipe without a reader is refused, because opening it would block for ever.
+/// Writes a file; one that is there is replaced whole or stays as it is. Symbolic links are followed. A pipe without a reader is
+/// refused, because opening it would block for ever.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
     let _reader = open_pipe(path)?;
-    std::fs::write(path, text).map_err(|e| unwritten(path, &e))
+    let written = match path.canonicalize() {
+        Ok(target) if target.is_file() => replace(&target, text),
+        // New files, pipes and devices hold nothing that could be lost.
+        Ok(_) | Err(_) => std::fs::write(path, text),
+    };
+    written.map_err(|e| unwritten(path, &e))
+}
+
+/// Replaces a regular file by a new one beside it. In a folder that takes no new file it is written in place.
+fn replace(target: &Path, text: &str) -> std::io::Result<()> {
+    let folder = target.parent().unwrap_or(Path::new("."));
+    let mut file = match tempfile::Builder::new().prefix(".cusync-").tempfile_in(folder) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => return std::fs::write(target, text),
+        Err(e) => return Err(e),
+    };
+    file.write_all(text.as_bytes())?;
+    file.as_file().set_permissions(target.metadata()?.permissions())?;
+    file.as_file().sync_all()?;
+    file.persist(target).map(drop).map_err(|e| e.error)
 }
 
 /// Refuses a file that cannot be written, before the work whose results it is for. Nothing is changed.
@@ -69,7 +89,7 @@ fn open_pipe(_: &Path) -> Result<Option<File>, Fault> {
 /// A file or folder that cannot be written.
 pub(crate) fn unwritten(path: &Path, error: &std::io::Error) -> Fault {
     let help = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
             "free space there, or name a place on another disk"
         }
         _ => "name a file in a folder that can be written to",

@@ -74,15 +74,33 @@ impl Drop for Entered {
 /// Whether a library of NVIDIA's is there under one of its names. cudarc would panic on the first call of an absent one, and
 /// cannot be asked where another crate has it linked instead of loaded.
 pub(super) fn installed(names: &[&str]) -> bool {
+    names.iter().any(|name| load(name).is_ok())
+}
+
+/// Whether a library of NVIDIA's loads; else why not, in the loader's words, or nothing where there is none of this name.
+fn load(name: &str) -> std::result::Result<(), Option<String>> {
     // SAFETY: constructors of these libraries ask nothing of their callers.
-    names.iter().any(|name| unsafe { libloading::Library::new(*name) }.is_ok())
+    let Err(error) = (unsafe { libloading::Library::new(name) }) else { return Ok(()) };
+    let text = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+    // Of a library that this one needs the same is said with the other's name.
+    let absent = text.starts_with(name) && text.contains("No such file");
+    Err((!absent && cfg!(unix)).then_some(text))
 }
 
 /// Finds the driver's library.
 fn find() -> Result<()> {
-    static PRESENT: LazyLock<bool> =
-        LazyLock::new(|| installed(&["libcuda.so", "libcuda.so.1", "nvcuda.dll"]));
-    if *PRESENT { Ok(()) } else { Err(Error::NoDriver) }
+    static FOUND: LazyLock<Result<()>> = LazyLock::new(|| {
+        let mut found = Err(Error::NoDriver);
+        for name in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
+            match load(name) {
+                Ok(()) => return Ok(()),
+                Err(Some(why)) if found == Err(Error::NoDriver) => found = Err(Error::Unloadable(why)),
+                Err(_) => {}
+            }
+        }
+        found
+    });
+    FOUND.clone()
 }
 
 /// Loads and initialises the driver.

@@ -17,6 +17,11 @@ pub enum Error {
         "no NVIDIA driver was found (libcuda.so.1)\n  help: install the driver; the cpu executor needs none"
     )]
     NoDriver,
+    /// libcuda is there and does not load.
+    #[error(
+        "the NVIDIA driver does not load: {0}\n  help: install the driver for this system, or take its folder out of LD_LIBRARY_PATH; the cpu executor needs none"
+    )]
+    Unloadable(String),
     /// The driver is there, a GPU is not.
     #[error(
         "no usable GPU: {0}\n  help: check `nvidia-smi` and CUDA_VISIBLE_DEVICES; the cpu executor needs none"

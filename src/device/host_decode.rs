@@ -3,7 +3,7 @@
 
 use crate::ffi;
 
-/// The weights of one stage, laid out for `workers` workers.
+/// The weights of one stage, laid out for `workers` workers, or for as many parts of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightLayout {
     /// Whether each feature has a gate and an up row.
@@ -69,18 +69,13 @@ pub fn in_pairs(gated: bool, (k, n): (u32, u32), workers: u32, width: u32) -> bo
     unsafe { ffi::cusync_host_decode_in_pairs(operation, k, n, workers, width) != 0 }
 }
 
-/// A worker's share of a stage that pairs do together, and its k-blocks in the order in which it multiplies them.
-pub fn pair_share(
-    (k, n): (u32, u32),
-    workers: u32,
-    chunk_bytes: u32,
-    worker: u32,
-) -> (ffi::cusync_pair_share, Vec<u32>) {
-    let (mut share, mut blocks) = (ffi::cusync_pair_share::default(), vec![0; k.div_ceil(64) as usize]);
+/// A worker's share of a product, and its k-blocks in the order in which it multiplies them.
+pub fn share(product: &ffi::cusync_shared_product, worker: u32) -> (ffi::cusync_share, Vec<u32>) {
+    let (mut share, mut blocks) = (ffi::cusync_share::default(), vec![0; product.k.div_ceil(64) as usize]);
     // SAFETY: arithmetic that writes one share, and no more k-blocks than the capacity.
     let count = unsafe {
         let room = (blocks.as_mut_ptr(), blocks.len() as u32);
-        ffi::cusync_host_decode_pair(k, n, workers, chunk_bytes, worker, &raw mut share, room.0, room.1)
+        ffi::cusync_host_decode_share(product, worker, &raw mut share, room.0, room.1)
     };
     blocks.truncate(count as usize);
     (share, blocks)
@@ -257,7 +252,17 @@ mod tests {
                     let mut all = Vec::new();
                     let mut taken = 0;
                     for worker in [2 * pair, 2 * pair + 1] {
-                        let (share, blocks) = pair_share((k, n), workers, chunk_bytes, worker);
+                        let product = ffi::cusync_shared_product {
+                            operation: ffi::CUSYNC_GEMM,
+                            k,
+                            n,
+                            workers,
+                            chunk_bytes,
+                            paired: 1,
+                            round: 0,
+                            rounds: 1,
+                        };
+                        let (share, blocks) = share(&product, worker);
                         let own = share_begin(n, workers, worker)..share_begin(n, workers, worker + 1);
                         let both = share_begin(n, workers, 2 * pair)..share_begin(n, workers, 2 * pair + 2);
                         assert_eq!(share.first..share.first + share.count, own);
@@ -278,6 +283,49 @@ mod tests {
                     assert_eq!(taken, all.len());
                     assert_eq!(all, (0..k.div_ceil(64)).collect::<Vec<_>>(), "{k} x {n}, pair {pair}");
                 }
+            }
+        }
+    }
+
+    /// The law of rounds: a worker's parts follow each other and are together what it has without rounds; each comes with all k-blocks,
+    /// and its weights lie as those of a worker of as many as there are parts.
+    #[test]
+    fn the_rounds_of_a_worker_are_its_share_part_by_part() {
+        for (gated, k, n, workers, rounds) in [
+            (true, 128, 18944, 132, 3),
+            (false, 200, 151_936, 132, 5),
+            (false, 64, 700, 2, 2),
+            (true, 72, 40, 7, 2),
+        ] {
+            let parts = WeightLayout { gated, k, n, workers: workers * rounds };
+            for worker in 0..workers {
+                let mut next = share_begin(n, workers, worker);
+                for round in 0..rounds {
+                    let operation = parts.operation();
+                    let product = ffi::cusync_shared_product {
+                        operation,
+                        k,
+                        n,
+                        workers,
+                        chunk_bytes: 12 << 10,
+                        paired: 0,
+                        round,
+                        rounds,
+                    };
+                    let (share, mut blocks) = share(&product, worker);
+                    let what = format!("{parts:?}, worker {worker}, round {round}");
+                    assert_eq!(share.first, next, "{what}");
+                    assert_eq!((share.rows, share.lead), (share.count * (1 + u32::from(gated)), 0), "{what}");
+                    next += share.count;
+                    blocks.sort_unstable();
+                    let all = if share.count > 0 { k.div_ceil(64) } else { 0 };
+                    assert_eq!(blocks, (0..all).collect::<Vec<_>>(), "{what}");
+                    // Of the first 16 bytes; the swizzle may have moved them within their row.
+                    if share.count > 0 {
+                        assert_eq!(parts.offset(share.first, false, 0) / 128 * 128, share.offset, "{what}");
+                    }
+                }
+                assert_eq!(next, share_begin(n, workers, worker + 1), "{parts:?}, worker {worker}");
             }
         }
     }

@@ -224,16 +224,17 @@ impl KernelArgs {
         }
         for stage in &self.stages {
             let (workers, given) = (self.work.workers(), stage.laid_out_for());
+            let parts = workers * stage.round.1;
             let (operation, (_, n, k)) = (stage.operation, stage.shape);
             let attends =
                 self.stages.iter().any(|s| [ffi::CUSYNC_ATTEND, ffi::CUSYNC_NORM].contains(&s.operation));
             let paired =
                 attends && in_pairs((k, n), operation == ffi::CUSYNC_GATED_GEMM, workers, self.id.width);
-            let workers = if paired { workers / 2 } else { workers };
+            let parts = if paired { workers / 2 } else { parts };
             // Attention and normalisations stream no weights.
             let weights = stage.operands.iter().any(|(role, _)| *role == Role::B);
             match &self.work {
-                Work::Shares { .. } if given == weights.then_some(workers) => {}
+                Work::Shares { .. } if given == weights.then_some(parts) => {}
                 Work::Order { .. } | Work::Lists { .. } if given.is_none() => {}
                 Work::Shares { .. } | Work::Order { .. } | Work::Lists { .. } => {
                     return refuse(format!("the weights of {} are laid out for other kernels", stage.name));

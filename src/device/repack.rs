@@ -5,14 +5,14 @@ use super::memory::DeviceBuffer;
 use super::stream::Stream;
 use crate::ffi;
 
-/// A stage's weights as its workers stream them: laid out once, for one number of workers.
+/// A stage's weights as workers stream them: laid out once, for one number of parts of the output.
 #[derive(Debug)]
 pub struct RepackedWeights {
     bytes: DeviceBuffer<u8>,
     gated: bool,
     k: u32,
     n: u32,
-    workers: u32,
+    parts: u32,
 }
 
 impl RepackedWeights {
@@ -22,7 +22,7 @@ impl RepackedWeights {
         weights: &DeviceBuffer<u16>,
         up: Option<&DeviceBuffer<u16>>,
         (k, n): (u32, u32),
-        workers: u32,
+        parts: u32,
         stream: &Stream,
     ) -> Result<Self> {
         let length = |what: &str, have: usize| {
@@ -45,7 +45,7 @@ impl RepackedWeights {
                 operation,
                 k,
                 n,
-                workers,
+                parts,
                 weights.pointer(),
                 up_pointer,
                 bytes.pointer(),
@@ -53,7 +53,7 @@ impl RepackedWeights {
             )
         };
         check_status(|| format!("layout of {k} x {n} weights for decoding"), status)?;
-        Ok(RepackedWeights { bytes, gated: up.is_some(), k, n, workers })
+        Ok(RepackedWeights { bytes, gated: up.is_some(), k, n, parts })
     }
 
     /// Bytes that one run reads.
@@ -61,9 +61,9 @@ impl RepackedWeights {
         self.bytes.bytes()
     }
 
-    /// Workers that it is laid out for.
-    pub fn workers(&self) -> u32 {
-        self.workers
+    /// Parts of the output that it is laid out for.
+    pub fn parts(&self) -> u32 {
+        self.parts
     }
 
     pub(super) fn are_of(&self, k: u32, n: u32, gated: bool) -> bool {

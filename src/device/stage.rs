@@ -113,6 +113,8 @@ pub struct BoundStage {
     pub heads: ffi::cusync_heads,
     /// Whether the tokens of an attention of whole sequences see earlier ones and themselves only.
     pub causal: bool,
+    /// In a decode kernel: which round of the stage it is, and of how many; each worker makes a part of the output a round.
+    pub round: (u32, u32),
 }
 
 impl BoundStage {
@@ -243,6 +245,8 @@ impl BoundStage {
                 false => ffi::cusync_depth { first: k, step: 0, most: k },
             },
             heads: self.heads,
+            round: self.round.0,
+            rounds: self.round.1,
             out: self.out.pointer(),
             ..Default::default()
         };
@@ -305,10 +309,10 @@ impl BoundStage {
         policies.map(|p| p.slot_base as usize + p.slot_count as usize).max().unwrap_or(0)
     }
 
-    /// The workers that its weights are laid out for, where they are.
+    /// The parts of its output that its weights are laid out for, where they are.
     pub(super) fn laid_out_for(&self) -> Option<u32> {
         self.operands.iter().find_map(|(_, source)| match source {
-            Source::Repacked(weights) => Some(weights.workers()),
+            Source::Repacked(weights) => Some(weights.parts()),
             Source::Matrix(_) | Source::Integers(_) => None,
         })
     }

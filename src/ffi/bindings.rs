@@ -392,6 +392,8 @@ pub const CUSYNC_PROMPT_TOKENS: _bindgen_ty_2 = 128;
 pub const CUSYNC_ATTEND_SLAB: _bindgen_ty_2 = 1040;
 #[doc = "< elements of a row that a decode kernel normalises"]
 pub const CUSYNC_MAX_NORMED: _bindgen_ty_2 = 16384;
+#[doc = "< parts of an output in a decode kernel, of all workers and rounds: the cube is below 2^32"]
+pub const CUSYNC_MAX_PARTS: _bindgen_ty_2 = 1625;
 pub const CUSYNC_TABLE_ALIGNMENT: _bindgen_ty_2 = 128;
 #[doc = " ---- stages, work, synchronisation: what every kernel takes --------------------------------------------------------"]
 pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
@@ -652,6 +654,10 @@ pub struct cusync_stage {
     pub norm: cusync_norm,
     #[doc = "< CUSYNC_ATTENTION, CUSYNC_ATTEND; else zeros"]
     pub heads: cusync_heads,
+    #[doc = "< decode: workers make `rounds` even parts of `out` each, in as many stages that differ in `round` alone;\n< 0 of 1: a part each"]
+    pub round: u32,
+    #[doc = "< decode: workers make `rounds` even parts of `out` each, in as many stages that differ in `round` alone;\n< 0 of 1: a part each"]
+    pub rounds: u32,
     pub operand_count: u32,
     pub wait_count: u32,
     pub post_count: u32,
@@ -664,7 +670,7 @@ pub struct cusync_stage {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 912usize];
+    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 920usize];
     ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
     ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
     ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
@@ -677,16 +683,18 @@ const _: () = {
     ["Offset of field: cusync_stage::images"][::std::mem::offset_of!(cusync_stage, images) - 36usize];
     ["Offset of field: cusync_stage::norm"][::std::mem::offset_of!(cusync_stage, norm) - 88usize];
     ["Offset of field: cusync_stage::heads"][::std::mem::offset_of!(cusync_stage, heads) - 100usize];
+    ["Offset of field: cusync_stage::round"][::std::mem::offset_of!(cusync_stage, round) - 120usize];
+    ["Offset of field: cusync_stage::rounds"][::std::mem::offset_of!(cusync_stage, rounds) - 124usize];
     ["Offset of field: cusync_stage::operand_count"]
-        [::std::mem::offset_of!(cusync_stage, operand_count) - 120usize];
+        [::std::mem::offset_of!(cusync_stage, operand_count) - 128usize];
     ["Offset of field: cusync_stage::wait_count"]
-        [::std::mem::offset_of!(cusync_stage, wait_count) - 124usize];
+        [::std::mem::offset_of!(cusync_stage, wait_count) - 132usize];
     ["Offset of field: cusync_stage::post_count"]
-        [::std::mem::offset_of!(cusync_stage, post_count) - 128usize];
-    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 136usize];
-    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 232usize];
-    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 240usize];
-    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 720usize];
+        [::std::mem::offset_of!(cusync_stage, post_count) - 136usize];
+    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 144usize];
+    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 240usize];
+    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 248usize];
+    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 728usize];
 };
 impl Default for cusync_stage {
     fn default() -> Self {
@@ -1146,17 +1154,49 @@ const _: () = {
     ["Offset of field: cusync_segment::slab_of_part"]
         [::std::mem::offset_of!(cusync_segment, slab_of_part) - 32usize];
 };
-#[doc = " A worker's share of a stage that pairs of workers do together."]
+#[doc = " A product in the kernel of so many workers: done in pairs of them or not, and one of its rounds."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
-pub struct cusync_pair_share {
+pub struct cusync_shared_product {
+    pub operation: u32,
+    pub k: u32,
+    pub n: u32,
+    pub workers: u32,
+    pub chunk_bytes: u32,
+    pub paired: u32,
+    pub round: u32,
+    pub rounds: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_shared_product"][::std::mem::size_of::<cusync_shared_product>() - 32usize];
+    ["Alignment of cusync_shared_product"][::std::mem::align_of::<cusync_shared_product>() - 4usize];
+    ["Offset of field: cusync_shared_product::operation"]
+        [::std::mem::offset_of!(cusync_shared_product, operation) - 0usize];
+    ["Offset of field: cusync_shared_product::k"][::std::mem::offset_of!(cusync_shared_product, k) - 4usize];
+    ["Offset of field: cusync_shared_product::n"][::std::mem::offset_of!(cusync_shared_product, n) - 8usize];
+    ["Offset of field: cusync_shared_product::workers"]
+        [::std::mem::offset_of!(cusync_shared_product, workers) - 12usize];
+    ["Offset of field: cusync_shared_product::chunk_bytes"]
+        [::std::mem::offset_of!(cusync_shared_product, chunk_bytes) - 16usize];
+    ["Offset of field: cusync_shared_product::paired"]
+        [::std::mem::offset_of!(cusync_shared_product, paired) - 20usize];
+    ["Offset of field: cusync_shared_product::round"]
+        [::std::mem::offset_of!(cusync_shared_product, round) - 24usize];
+    ["Offset of field: cusync_shared_product::rounds"]
+        [::std::mem::offset_of!(cusync_shared_product, rounds) - 28usize];
+};
+#[doc = " A worker's share of it."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_share {
     #[doc = "< its features"]
     pub first: u32,
     #[doc = "< its features"]
     pub count: u32,
-    #[doc = "< of the pair, and those before its own"]
+    #[doc = "< of its k-blocks, which are a pair's where it is one's, and those before its own"]
     pub rows: u32,
-    #[doc = "< of the pair, and those before its own"]
+    #[doc = "< of its k-blocks, which are a pair's where it is one's, and those before its own"]
     pub lead: u32,
     pub chunks: u32,
     #[doc = "< of its weights, bytes"]
@@ -1164,23 +1204,21 @@ pub struct cusync_pair_share {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_pair_share"][::std::mem::size_of::<cusync_pair_share>() - 32usize];
-    ["Alignment of cusync_pair_share"][::std::mem::align_of::<cusync_pair_share>() - 8usize];
-    ["Offset of field: cusync_pair_share::first"][::std::mem::offset_of!(cusync_pair_share, first) - 0usize];
-    ["Offset of field: cusync_pair_share::count"][::std::mem::offset_of!(cusync_pair_share, count) - 4usize];
-    ["Offset of field: cusync_pair_share::rows"][::std::mem::offset_of!(cusync_pair_share, rows) - 8usize];
-    ["Offset of field: cusync_pair_share::lead"][::std::mem::offset_of!(cusync_pair_share, lead) - 12usize];
-    ["Offset of field: cusync_pair_share::chunks"]
-        [::std::mem::offset_of!(cusync_pair_share, chunks) - 16usize];
-    ["Offset of field: cusync_pair_share::offset"]
-        [::std::mem::offset_of!(cusync_pair_share, offset) - 24usize];
+    ["Size of cusync_share"][::std::mem::size_of::<cusync_share>() - 32usize];
+    ["Alignment of cusync_share"][::std::mem::align_of::<cusync_share>() - 8usize];
+    ["Offset of field: cusync_share::first"][::std::mem::offset_of!(cusync_share, first) - 0usize];
+    ["Offset of field: cusync_share::count"][::std::mem::offset_of!(cusync_share, count) - 4usize];
+    ["Offset of field: cusync_share::rows"][::std::mem::offset_of!(cusync_share, rows) - 8usize];
+    ["Offset of field: cusync_share::lead"][::std::mem::offset_of!(cusync_share, lead) - 12usize];
+    ["Offset of field: cusync_share::chunks"][::std::mem::offset_of!(cusync_share, chunks) - 16usize];
+    ["Offset of field: cusync_share::offset"][::std::mem::offset_of!(cusync_share, offset) - 24usize];
 };
 unsafe extern "C" {
     #[doc = " Number of compiled kernels; fills up to `capacity` entries."]
     pub fn cusync_kernels(out: *mut cusync_kernel_info, capacity: u32) -> u32;
     #[doc = " Workers of a kernel that are resident at once on the current device."]
     pub fn cusync_resident(id: *const cusync_kernel_id, workers: *mut u32) -> i32;
-    #[doc = " Makes the kernel `id` ready for `count` stages, producers before consumers; of a session, for as many of each set. `table` is device memory of the caller's,\n count * table_bytes of the kernel's info, aligned to CUSYNC_TABLE_ALIGNMENT (NULL where that is 0). This call fills it and\n returns when it is filled; it must outlive the kernel and belongs to it alone. Everything else is copied or only pointed\n to. Must run before any kernel of the pipeline spins.\n\n CUSYNC_ERROR_NOT_BUILT: there is no such kernel for this GPU, a stage's operation is not among the kernel's, or a worker\n of a decode kernel would own more rows than it has accumulators for."]
+    #[doc = " Makes the kernel `id` ready for `count` stages, producers before consumers; of a session, for as many of each set. `table` is device memory of the caller's,\n count * table_bytes of the kernel's info, aligned to CUSYNC_TABLE_ALIGNMENT (NULL where that is 0). This call fills it and\n returns when it is filled; it must outlive the kernel and belongs to it alone. Everything else is copied or only pointed\n to. Must run before any kernel of the pipeline spins.\n\n CUSYNC_ERROR_NOT_BUILT: there is no such kernel for this GPU, a stage's operation is not among the kernel's, or a part\n that a worker of a decode kernel makes in a round has more rows than it has accumulators for."]
     pub fn cusync_create(
         id: *const cusync_kernel_id,
         stages: *const cusync_stage,
@@ -1196,12 +1234,12 @@ unsafe extern "C" {
     pub fn cusync_wait_for_start(gate: *const cusync_gate, stream: *mut ::std::os::raw::c_void) -> i32;
     #[doc = " Bytes of a stage's weights as cusync_repack leaves them: `n` columns of its output, gated or not, k rounded up to 64."]
     pub fn cusync_repacked_bytes(operation: u32, k: u32, n: u32) -> ::std::os::raw::c_ulonglong;
-    #[doc = " Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for decode\n kernels of `workers` workers into `out`, in the order in which each streams its share, asynchronously on `stream`."]
+    #[doc = " Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for decode\n kernels that make `parts` parts of the output into `out`, part by part in the order of streaming, asynchronously on `stream`."]
     pub fn cusync_repack(
         operation: u32,
         k: u32,
         n: u32,
-        workers: u32,
+        parts: u32,
         weights: *const ::std::os::raw::c_void,
         up: *const ::std::os::raw::c_void,
         out: *mut ::std::os::raw::c_void,
@@ -1364,13 +1402,10 @@ unsafe extern "C" {
     #[doc = " Whether pairs of workers do a product together in a kernel that attends, for `width` tokens."]
     pub fn cusync_host_decode_in_pairs(operation: u32, k: u32, n: u32, workers: u32, width: u32) -> u32;
     #[doc = " The share of worker `worker`; writes up to `capacity` of its k-blocks, in the order in which it multiplies them, and returns how many there are."]
-    pub fn cusync_host_decode_pair(
-        k: u32,
-        n: u32,
-        workers: u32,
-        chunk_bytes: u32,
+    pub fn cusync_host_decode_share(
+        of: *const cusync_shared_product,
         worker: u32,
-        share: *mut cusync_pair_share,
+        share: *mut cusync_share,
         blocks: *mut u32,
         capacity: u32,
     ) -> u32;

@@ -4,7 +4,7 @@
 use cusync_gen::graph::{
     Activation, Attend, Attention, DataType, Epilogue, Heads, Op, OperandKind, Rotated, Stage, StageId,
 };
-use cusync_gen::schedule::decode::{is_read, producer_of, slot_base, slots_of};
+use cusync_gen::schedule::decode::{is_read, producer_of, rounds_in, slot_base, slots_of};
 
 use super::desc::{activation_code, element_code};
 use super::error::{Error, Result};
@@ -74,21 +74,25 @@ impl Pipeline {
 
     /// Arguments of the one kernel of all stages.
     pub(super) fn one_kernel(&self, set: usize, one: &OneKernel) -> Result<KernelArgs> {
-        let stages = 0..self.plan.graph().stages.len();
-        let stage = |index: usize| match self.plan.launch().shares() {
-            Some(_) => {
-                let edges = self.share_edges(index);
-                let weights = self.plan.graph().stages[index].op.is_gemm();
-                let weights = weights.then(|| self.repacked_weights(set, index)).transpose()?;
-                self.bind_stage(set, index, weights, edges)
+        let (graph, shares) = (self.plan.graph(), self.plan.launch().shares());
+        let mut stages = Vec::new();
+        for (index, planned) in graph.stages.iter().enumerate() {
+            match shares {
+                Some(shares) => {
+                    let edges = self.share_edges(index);
+                    let weights =
+                        planned.op.is_gemm().then(|| self.repacked_weights(set, index)).transpose()?;
+                    let stage = self.bind_stage(set, index, weights, edges)?;
+                    let rounds = rounds_in(planned, shares.workers());
+                    stages.extend((0..rounds).map(|n| BoundStage { round: (n, rounds), ..stage.clone() }));
+                }
+                None => {
+                    let (waits, posts) = self.edges_of(index);
+                    stages.push(BoundStage { waits, posts, ..self.bound_stage(set, index)? });
+                }
             }
-            None => {
-                let (waits, posts) = self.edges_of(index);
-                Ok(BoundStage { waits, posts, ..self.bound_stage(set, index)? })
-            }
-        };
-        let stages = stages.map(stage).collect::<Result<_>>()?;
-        Ok(self.whole(self.plan.graph().name.clone(), one, stages))
+        }
+        Ok(self.whole(graph.name.clone(), one, stages))
     }
 
     /// Arguments of a kernel that runs these stages.
@@ -177,6 +181,7 @@ impl Pipeline {
             shape: (stage.m, stage.n, k),
             heads,
             causal,
+            round: (0, 1),
             operands,
             out: self.memory(set, stage.out)?,
             waits,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use cusync_gen::graph::OperandKind;
-use cusync_gen::schedule::decode::is_in_pairs;
+use cusync_gen::schedule::decode::{is_in_pairs, parts_of};
 
 use super::error::{Error, Result};
 use super::pipeline::Pipeline;
@@ -20,7 +20,7 @@ fn is_weight(kind: OperandKind) -> bool {
 
 impl Pipeline {
     /// Binds the weights of stage `name` as a decode plan streams them, in place of the tensors themselves: laid out for
-    /// as many workers as the plan has, or half as many where pairs of them do the stage. Call it after binding those, if at all.
+    /// as many parts as the plan cuts the stage's output into, or half as many where pairs of workers do the stage. Call it after binding those, if at all.
     ///
     /// # Errors
     /// The plan is not a decode plan, or has no such stage.
@@ -81,8 +81,9 @@ impl Pipeline {
             let up = stage.op.is_gated().then(|| self.operand(set, stage, OperandKind::Up));
             let up = up.transpose()?;
             let size = (stage.k, stage.n);
-            let each = if is_in_pairs(self.plan.graph(), stage, workers) { 2 } else { 1 };
-            let repacked = RepackedWeights::new(&weights, up.as_deref(), size, workers / each, &self.main)?;
+            let paired = is_in_pairs(self.plan.graph(), stage, workers);
+            let parts = if paired { workers / 2 } else { parts_of(stage, workers) };
+            let repacked = RepackedWeights::new(&weights, up.as_deref(), size, parts, &self.main)?;
             self.main.synchronize()?;
             self.sets[set].repacked[index] = Some(Arc::new(repacked));
         }

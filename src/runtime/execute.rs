@@ -44,6 +44,8 @@ use crate::inputs::sequences::{Fault, Sequences, SharedPage, named};
 pub struct Captured {
     graph: GraphExec,
     shared: Arc<Shared>,
+    /// Of its runs, in order.
+    sets: Vec<usize>,
     _kernels: Vec<Arc<Kernels>>,
 }
 
@@ -132,7 +134,7 @@ impl Pipeline {
         let graph = self.main.capture(|| {
             each().try_for_each(|(place, k)| self.enqueue(executor, k, early(place), &self.main))
         })?;
-        Ok(Captured { graph, shared: self.shared.clone(), _kernels: kernels })
+        Ok(Captured { graph, shared: self.shared.clone(), sets: sets.to_vec(), _kernels: kernels })
     }
 
     /// Queues a captured graph. Replays and eager runs may be mixed freely.
@@ -141,6 +143,7 @@ impl Pipeline {
         if !Arc::ptr_eq(&self.shared, &captured.shared) {
             return Err(Error::Unsupported("the graph was captured from another pipeline".into()));
         }
+        captured.sets.iter().try_for_each(|set| self.pages_are_own(*set))?;
         let queue = || Ok(captured.graph.launch(&self.main)?);
         self.in_turn(&self.main, queue).map_err(|e| self.poison(e))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cusync_gen::check::Plan;
 use cusync_gen::graph::{Graph, Stage};
-use cusync_gen::schedule::decode::Decode;
+use cusync_gen::schedule::decode::{Decode, rounds_in};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
 use super::desc::element_code;
@@ -78,7 +78,10 @@ impl OneKernel {
                 device,
                 report,
                 workers,
-                traced.then(|| workers * graph.stages.len()),
+                traced.then(|| {
+                    graph.stages.iter().map(|s| rounds_in(s, decode.workers()) as usize).sum::<usize>()
+                        * workers
+                }),
             )?,
         })
     }
@@ -159,6 +162,7 @@ mod tests {
         assert_eq!(MAX_STAGES as u32, ffi::CUSYNC_MAX_STAGES);
         assert_eq!(decode::COLUMN_TILE, ffi::CUSYNC_COLUMN_TILE);
         assert_eq!(decode::MAX_NORMED, ffi::CUSYNC_MAX_NORMED);
+        assert_eq!(decode::MAX_PARTS, ffi::CUSYNC_MAX_PARTS);
     }
 
     #[test]

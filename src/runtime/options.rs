@@ -38,7 +38,7 @@ pub struct Options {
     /// Events of its runs that Hopper kernels may note before they are read: for the test that holds them against the plan. 0:
     /// none. Like delays, notes need kernels that are built for them.
     pub notes: usize,
-    /// Reads the tables of pages back before eager runs and captures, not before each replay, and refuses those that would append to a
+    /// Reads the tables of pages back before runs, captures and replays, and refuses those that would append to a
     /// page which two sequences share: a premise of the proof. It waits for all that is queued, so builds without debug assertions do
     /// it only where it is asked for.
     pub check_pages: bool,

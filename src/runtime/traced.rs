@@ -1,6 +1,7 @@
 //! Runs of fused plans that note when each item began and ended.
 
 use cusync_gen::graph::StageId;
+use cusync_gen::schedule::decode::rounds_in;
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
 use super::error::{Error, Result};
@@ -94,9 +95,9 @@ fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<
     let (ctas, length) = match &one.work {
         device::Work::Order { .. } => return Ok(Vec::new()),
         device::Work::Lists { lists, .. } => (ctas_of(&one.id), lists.length() as usize),
-        device::Work::Shares { .. } => {
-            let stages = plan.graph().stages.len();
-            return Ok(plan.launch().work().map_or_else(Vec::new, |work| shares(work, stages, &records)));
+        device::Work::Shares { workers, .. } => {
+            let rounds: Vec<u32> = plan.graph().stages.iter().map(|s| rounds_in(s, *workers)).collect();
+            return Ok(plan.launch().work().map_or_else(Vec::new, |work| shares(work, &rounds, &records)));
         }
     };
     Ok(plan.launch().work().map_or_else(Vec::new, |work| items(work, ctas, length, &records)))
@@ -109,20 +110,23 @@ fn joined(worker: u32, cta: u32, item: Item, r: &ffi::cusync_trace) -> Option<It
     (r.end != 0).then_some(trace)
 }
 
-/// What each worker of a decode kernel noted of each stage. Who attends to which tokens is found out at run time, so a worker may have
-/// worked at a stage of which it has no item; one that did nothing has noted no end of its arithmetic.
-fn shares(work: &Schedule, stages: usize, records: &[ffi::cusync_trace]) -> Vec<ItemTrace> {
-    let one = |worker: usize, stage: usize, r: &ffi::cusync_trace| {
+/// What each worker of a decode kernel noted of each round of each stage. Who attends to which tokens is found out at run time, so a
+/// worker may have worked at a stage of which it has no item; one that did nothing has noted no end of its arithmetic.
+/// `rounds`: of each stage.
+fn shares(work: &Schedule, rounds: &[u32], records: &[ffi::cusync_trace]) -> Vec<ItemTrace> {
+    let of_stage = |(stage, rounds): (usize, &u32)| (0..*rounds).map(move |round| (stage, round));
+    let rounds: Vec<(usize, u32)> = rounds.iter().enumerate().flat_map(of_stage).collect();
+    let one = |worker: usize, (stage, round): (usize, u32), r: &ffi::cusync_trace| {
         let planned = work.lists.get(worker).into_iter().flatten().map(|i| work.sequence[*i as usize]);
         let (n, part) = (worker as u32, Part::Whole);
         let any = Item { stage: StageId(stage), m: 0, n, k_begin: 0, k_end: 1, part };
-        let item = planned.into_iter().find(|item| item.stage.0 == stage).unwrap_or(any);
+        let item = planned.filter(|item| item.stage.0 == stage).nth(round as usize).unwrap_or(any);
         joined(worker as u32, 0, item, r).filter(|t| t.math_end != 0)
     };
     let of_worker = |(worker, list): (usize, &[ffi::cusync_trace])| -> Vec<ItemTrace> {
-        list.iter().enumerate().filter_map(|(stage, r)| one(worker, stage, r)).collect()
+        rounds.iter().zip(list).filter_map(|(round, r)| one(worker, *round, r)).collect()
     };
-    records.chunks(stages.max(1)).enumerate().flat_map(of_worker).collect()
+    records.chunks(rounds.len().max(1)).enumerate().flat_map(of_worker).collect()
 }
 
 /// Joins records with the items that they are of. A record that was not written is zero.
@@ -172,8 +176,13 @@ mod tests {
         let ran = |end| ffi::cusync_trace { math_end: end, end: 9, ..Default::default() };
         let notes = [ran(5), ran(0), ran(0), ran(6)];
         let seen_of: Vec<_> =
-            shares(&schedule, 2, &notes).iter().map(|t| (t.worker, t.item.stage.0)).collect();
+            shares(&schedule, &[1, 1], &notes).iter().map(|t| (t.worker, t.item.stage.0)).collect();
         assert_eq!(seen_of, [(0, 0), (1, 1)]);
+        // A stage in two rounds: the first worker's two items of it.
+        let seen_of: Vec<_> = shares(&schedule, &[2], &notes[..2]).iter().map(|t| t.item.m).collect();
+        assert_eq!(seen_of, [0]);
+        let seen_of: Vec<_> = shares(&schedule, &[2], &[ran(5), ran(6)]).iter().map(|t| t.item.m).collect();
+        assert_eq!(seen_of, [0, 2]);
         schedule.mode = Hand::Drawn;
         assert_eq!(seen(&schedule), [(0, 1, 0), (0, 1, 1), (1, 0, 0)]);
     }

@@ -83,6 +83,22 @@ fn the_driver_s_own_error_is_told_with_what_mends_it() {
 }
 
 #[test]
+fn a_driver_that_does_not_load_is_told_in_the_loader_s_words() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken_driver").join("unloadable");
+    std::fs::create_dir_all(&folder).expect("writable");
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        std::fs::write(folder.join(name), "no library").expect("writable");
+    }
+    for (ok, text) in findings(&folder) {
+        let says = ["does not load", "libcuda.so.1", "LD_LIBRARY_PATH"];
+        assert!(!ok && says.iter().all(|part| text.contains(part)), "{text}");
+    }
+    let refused = json(&cusync(&folder, &["bench", "sync", "--json"]).stderr);
+    assert_eq!(refused["code"], "no-driver", "{refused}");
+    assert!(refused["message"].as_str().is_some_and(|m| m.contains("does not load")), "{refused}");
+}
+
+#[test]
 fn a_driver_without_a_gpu_is_no_fault_of_the_driver() {
     let driver = driver(100);
     let [(good, version), (any, none)] = findings(&driver);

@@ -170,6 +170,30 @@ fn pipes_of_a_shell_are_read_and_written() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("is a folder"), "{output:?}");
 }
 
+/// Files may have one block of 512 bytes, as on a disk that fills up. Signals of it are ignored, so writing fails.
+#[test]
+fn a_file_that_cannot_be_replaced_stays_and_a_link_to_it_too() {
+    let folder = folder("replaced");
+    let (file, link) = (folder.join("plan.json"), folder.join("link.json"));
+    std::fs::write(&file, "years of work").expect("writable");
+    std::os::unix::fs::symlink("plan.json", &link).expect("a link");
+    let certify = |limit: &str| {
+        let script = format!(
+            "{limit} exec {} check two_gemms --certificate {}",
+            env!("CARGO_BIN_EXE_cusync"),
+            link.display()
+        );
+        Command::new("timeout").args(["60", "bash", "-c", &script]).output().expect("a shell")
+    };
+    let full = certify("ulimit -f 1; trap '' XFSZ;");
+    refused(&full, &["link.json cannot be written", "free space"]);
+    assert_eq!(std::fs::read_to_string(&file).expect("there"), "years of work");
+    assert_eq!(std::fs::read_dir(&folder).expect("there").count(), 2, "nothing is left beside it");
+    assert!(certify("").status.success());
+    assert!(std::fs::read_to_string(&file).expect("there").contains("two_gemms"));
+    assert!(link.is_symlink() && !file.is_symlink());
+}
+
 #[test]
 fn a_link_to_a_cache_stays_when_caches_are_merged() {
     let folder = folder("links");

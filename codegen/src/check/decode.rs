@@ -3,7 +3,7 @@
 use super::{Candidate, Obligation, Refutation, Subject};
 use crate::graph::{Partition, StageId};
 use crate::schedule::Schedule;
-use crate::schedule::decode::{Decode, producer_of, unfit, width_of, work};
+use crate::schedule::decode::{Decode, parts_of, producer_of, unfit, width_of, work};
 
 /// Why the kernel would do something else than the plan says: it knows its work by the number of workers alone.
 pub(super) fn unfollowed(c: &Candidate, plan: &Decode) -> Option<Refutation> {
@@ -18,8 +18,9 @@ pub(super) fn unfollowed(c: &Candidate, plan: &Decode) -> Option<Refutation> {
     }
     for (s, stage) in graph.stages.iter().enumerate() {
         let tiled = !stage.op.is_gemm() && matches!(stage.partition, Partition::Tiles { .. });
-        let fault = if stage.partition != (Partition::Even { parts: workers }) && !tiled {
-            format!("is cut into {} shares for {workers} workers", stage.grid.1)
+        let parts = parts_of(stage, workers);
+        let fault = if stage.partition != (Partition::Even { parts }) && !tiled {
+            format!("is cut into {} shares for {workers} workers, which make {parts}", stage.grid.1)
         } else if width_of(graph, stage.m) != Some(plan.width) {
             format!("has {} rows, and the kernel is for {}", stage.m, plan.width)
         } else if producer_of(graph, stage).is_some_and(|p| p.0 >= s) {

@@ -6,7 +6,9 @@ use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Partition, Stage, StageId, WaitWalk, When};
-use crate::schedule::decode::{COLUMN_TILE, awaited, is_in_pairs, k_tiles, owners_of, posted_by, slot_of};
+use crate::schedule::decode::{
+    COLUMN_TILE, Decode, awaited, is_in_pairs, k_tiles, owners_of, posted_by, rounds_in, slot_of,
+};
 use crate::schedule::{POST_WEIGHT, Part, units};
 use crate::sync::{SlotMap, Tile, WaitAt};
 
@@ -153,18 +155,19 @@ impl<'a> Generated<'a> {
         };
         match of.partition {
             Partition::Even { parts } => {
-                let paired = is_in_pairs(graph, of, parts);
-                let workers = [tile.n, tile.n ^ 1].into_iter().take(1 + usize::from(paired));
-                for (warp, tiles) in (0..).zip(workers.flat_map(|w| k_tiles(graph, of, parts, w))) {
+                let workers = self.candidate.launch.shares().map_or(parts, Decode::workers);
+                let (own, paired) = (tile.n / rounds_in(of, workers).max(1), is_in_pairs(graph, of, workers));
+                let both = [own, own ^ 1].into_iter().take(1 + usize::from(paired));
+                for (warp, tiles) in (0..).zip(both.flat_map(|w| k_tiles(graph, of, workers, w))) {
                     f(Event::Warp { warp });
                     for &edge in main {
                         tiles.iter().for_each(|k| load(edge, *k, f));
                     }
                 }
                 if paired {
-                    let slab = |worker| stage.0 as u32 * parts + worker;
-                    f(Event::Contribute { slab: slab(tile.n) });
-                    f(Event::Await { slab: slab(tile.n ^ 1) });
+                    let slab = |worker| stage.0 as u32 * workers + worker;
+                    f(Event::Contribute { slab: slab(own) });
+                    f(Event::Await { slab: slab(own ^ 1) });
                 }
             }
             Partition::Tiles { .. } => {

@@ -102,9 +102,14 @@ pub(super) fn unplanned(resolved: &Resolved, device: &Profile, executor: Executo
         }
         Executor::Programmatic => own_kernels(resolved, device, How::Programmatic),
         Executor::Fused => without_lists(device).or_else(|| {
-            // What a kernel for few tokens lacks is told where a chain kernel comes less far.
-            let decode = decode::unfit(resolved, device);
-            decode.and_then(|few| further(resolved, chain::unfit(resolved, device), Some(few)))
+            let few = decode::unfit(resolved, device)?;
+            let many = chain::unfit(resolved, device);
+            let decodes_only = |s: &ResolvedStage| !s.op.in_chain() && s.op.has_kernel(device.arch, executor);
+            // What a kernel for few tokens lacks is told where no chain kernel has a stage's operation, or one comes less far.
+            match resolved.stages.iter().any(decodes_only) {
+                true => many.and(Some(few)),
+                false => further(resolved, many, Some(few)),
+            }
         }),
         Executor::Copilot => {
             without_lists(device).or_else(|| jobs(resolved)).or_else(|| decode::unfit(resolved, device))

@@ -226,6 +226,10 @@ impl Profile {
             return Some(("sms".into(), format!("is {}; it has to be between 1 and 4096", self.sms)));
         }
         let c = &self.fused;
+        // Items count the parts of a tile in a byte.
+        if c.max_parts > 255 {
+            return Some(("max_parts".into(), format!("is {}; it has to be at most 255", c.max_parts)));
+        }
         let windows = || c.windows.iter();
         let rates = || {
             c.rates
@@ -324,6 +328,7 @@ mod tests {
             ("sms: 132", "smz: 132", 6, "smz"),
             ("sms: 132", "sms: many", 6, "Expected integer"),
             ("boundary_us: ", "boundary_us: -", 0, "cannot be negative"),
+            ("max_parts: 8", "max_parts: 256", 0, "at most 255"),
             ("host_tbs: ", "host_tbs: -", 0, "has to be more than 0"),
             ("interference: ", "interference: -", 0, "cannot be negative"),
         ] {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::TileBox;
-use super::{Axis, Graph, Operand, OperandKind};
+use super::{Axis, Graph, Operand, OperandKind, Stage};
 use crate::sync::Tile;
 
 /// The parts of a stage's output. A part is named by its row and its column among the parts, as a [`Tile`].
@@ -94,11 +94,12 @@ impl Partition {
 }
 
 impl Graph {
-    /// The same pipeline with the output of every GEMM in even shares. Such shares are not affine, so footprints become
+    /// The same pipeline with the output of every GEMM in as many even shares as `parts` says. Such shares are not affine, so footprints become
     /// boxes around them: all rows, all columns.
-    pub fn in_even_shares(mut self, parts: u32) -> Graph {
+    pub fn in_even_shares(mut self, parts: impl Fn(&Stage) -> u32) -> Graph {
         let all = |length: u32| Axis { extent: length as i32, ..Axis::default() };
         for stage in self.stages.iter_mut().filter(|stage| stage.op.is_gemm()) {
+            let parts = parts(stage);
             (stage.partition, stage.grid) = (Partition::Even { parts }, (1, parts));
             for Operand { kind, footprint, .. } in &mut stage.operands {
                 if matches!(kind, OperandKind::A | OperandKind::Residual) {

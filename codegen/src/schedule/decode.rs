@@ -6,6 +6,9 @@
 //! workers of a later stage load the activations by k-tiles of the same width, each when its slot has had the posts of all
 //! its owners.
 //!
+//! A share of more rows of weights than a worker has registers for is done in rounds ([`rounds_of`]): the output is then in more parts
+//! than there are workers, and each worker makes parts that follow each other, one a round.
+//!
 //! Attention is in tiles instead: a sequence and the heads that share keys and values. Which worker ends which is decided on the
 //! device, from the lengths of the sequences, so that ragged batches are balanced (`csrc/kernels/decode/attend.h`); a plan
 //! lists them as they would be for equal lengths. Each tile is ended and posted once, whatever the lengths: a column of tiles is
@@ -37,8 +40,11 @@ pub const MAX_NORMED: u32 = 16384;
 /// Attentions that a kernel has parameters for (`kMaxAttends`).
 const MAX_ATTENDS: usize = 16;
 
-/// 64-row tiles of weights that a worker may own in a stage: what the accumulators have registers for.
-const MAX_ROW_TILES: u32 = 4;
+/// Rows of weights that a worker has registers for the sums of: four tiles of 64.
+const MAX_ROWS: u32 = 256;
+
+/// Parts of an output: kernels multiply three such numbers in 32 bits.
+pub const MAX_PARTS: u32 = 1625;
 
 /// The plan of a decode kernel for a graph in even shares. Its slots, and what is posted to them, follow from the shares.
 #[derive(Clone, Debug, PartialEq)]
@@ -216,10 +222,24 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<Obstac
     (units > most).then(|| Obstacle::new(text()).numbers(units, most))
 }
 
-/// Rows of weights of the widest share.
-fn rows_of(stage: &Stage, workers: u32) -> u32 {
-    let features = stage.n.div_ceil(workers.max(1));
-    if stage.op.is_gated() { features * 2 } else { features }
+/// Rounds in which workers do a stage: as few as let each part's rows of weights fit in registers.
+pub fn rounds_of(stage: &Stage, workers: u32) -> u32 {
+    let most = if stage.op.is_gated() { MAX_ROWS / 2 } else { MAX_ROWS };
+    let features = if stage.op.is_gemm() { stage.n.div_ceil(workers.max(1)) } else { 0 };
+    features.div_ceil(most).max(1)
+}
+
+/// Parts into which the output of a product is cut for so many workers.
+pub fn parts_of(stage: &Stage, workers: u32) -> u32 {
+    workers.saturating_mul(rounds_of(stage, workers))
+}
+
+/// Rounds of a stage of a graph that is cut for so many workers.
+pub fn rounds_in(stage: &Stage, workers: u32) -> u32 {
+    match stage.partition {
+        Partition::Even { parts } => parts / workers.max(1),
+        Partition::Tiles { .. } => 1,
+    }
 }
 
 /// Tokens of the decode kernels that run these operations.
@@ -240,7 +260,9 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<Obstacle> {
         (have > most).then(|| Obstacle::new(text).numbers(have as u64, most as u64))
     };
     let attends = graph.stages.iter().filter(|stage| stage.op.attend().is_some()).count();
+    let rounds = graph.stages.iter().map(|stage| rounds_of(stage, workers) as usize).sum();
     few(graph.stages.len(), MAX_STAGES, "stages")
+        .or_else(|| few(rounds, MAX_STAGES, "rounds of all stages"))
         .or_else(|| few(attends, MAX_ATTENDS, "attentions"))
         .or_else(|| {
             let stages = graph.stages.iter().enumerate();
@@ -276,9 +298,9 @@ fn unfit_stage(graph: &Graph, id: StageId, workers: u32) -> Option<Obstacle> {
     let of_others =
         |p: &StageId| matches!(graph.stages[p.0].op, Op::Norm(_)) && producer_of(graph, stage) != Some(*p);
     let others = added.filter(of_others);
-    let rows = if stage.op.is_gemm() { rows_of(stage, workers) } else { 0 };
     let first = graph.stages.first().map_or(stage.m, |first| first.m);
-    let columns = u64::from(u32::MAX / workers.max(1)) - 1;
+    let parts = parts_of(stage, workers);
+    let columns = u64::from(u32::MAX / parts.max(1)) - 1;
     Some(if !decodes(&stage.op) {
         Obstacle::new(format!("is {}, which no decode kernel runs", stage.op.name()))
     } else if stage.split_k > 1 {
@@ -300,10 +322,9 @@ fn unfit_stage(graph: &Graph, id: StageId, workers: u32) -> Option<Obstacle> {
     } else if matches!(stage.op, Op::Norm(_)) && stage.n > MAX_NORMED {
         let text = format!("normalises rows of {} elements; a decode kernel takes {MAX_NORMED}", stage.n);
         Obstacle::new(text).numbers(stage.n, MAX_NORMED)
-    } else if rows > 64 * MAX_ROW_TILES {
-        let most = 64 * MAX_ROW_TILES;
-        Obstacle::new(format!("gives a worker {rows} rows of weights; it has room for {most}"))
-            .numbers(rows, most)
+    } else if parts > MAX_PARTS {
+        let text = format!("is made of {parts} parts; a decode kernel takes {MAX_PARTS}");
+        Obstacle::new(text).numbers(parts, MAX_PARTS)
     } else if width_of(graph, stage.m) != width_of(graph, first) {
         let text = format!("has {} rows and the first stage {first}, which are of kernels apart", stage.m);
         Obstacle::new(text).numbers(stage.m, first)
@@ -322,7 +343,7 @@ pub fn decode(graph: &Graph, device: &Profile) -> Result<(Graph, Decode), Obstac
         return Err(why);
     }
     let width = graph.stages.first().and_then(|s| width_of(graph, s.m)).unwrap_or_default();
-    let graph = graph.clone().in_even_shares(workers);
+    let graph = graph.clone().in_even_shares(|stage| parts_of(stage, workers));
     if let Some(uncounted) = graph.stages.iter().find_map(|stage| uncounted(stage, (1, 1))) {
         return Err(uncounted);
     }
@@ -376,7 +397,9 @@ fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
     }
     let constants = stage.operands.iter().filter(|o| o.kind != OperandKind::A);
     let weights: f64 = constants.map(|o| graph.tensors[o.tensor.0].bytes() as f64).sum();
-    let each = if is_in_pairs(graph, stage, device.sms) { 0.5 } else { 1.0 };
+    // In each round all activations come again.
+    let rounds = f64::from(rounds_of(stage, device.sms));
+    let each = if is_in_pairs(graph, stage, device.sms) { 0.5 } else { rounds };
     let activations = each * 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
     weights / (cost.read_tbs * 1e6) + activations / (cost.l2_tbs * 1e6) + cost.stage_us
 }

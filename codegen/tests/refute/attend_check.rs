@@ -573,9 +573,9 @@ fn chains_that_no_decode_kernel_attends_in() {
     assert!(why(&wide).contains("`first` normalises rows of 16392 elements; a decode kernel takes 16384"));
     let prompt = two(r#"qkv: "QKV2(B,768)", heads: 4, out: "A2(B,256)""#);
     assert!(why(&prompt).contains("`again` is Attention"));
-    let long = source(32, (8, 8, 64), "").replace(r#""S": 1024"#, r#""S": 262144"#);
-    let large = Profile { sms: 4096, ..Profile::named("h200").expect("shipped").clone() };
+    let long = source(32, (8, 8, 64), "").replace(r#""S": 1024"#, r#""S": 1048576"#);
+    let large = Profile { sms: 1024, ..Profile::named("h200").expect("shipped").clone() };
     let resolved = spec::parse(&long, "test").and_then(|s| s.resolve(&[])).expect("valid");
     let refused = choose::decode(&resolved, &large).err().map(|d| d.message).unwrap_or_default();
-    assert!(refused.contains("`attend` has 1048832 pages' worth of tokens"), "{refused}");
+    assert!(refused.contains("`attend` has 4194560 pages' worth of tokens"), "{refused}");
 }

@@ -12,7 +12,7 @@ use cusync_gen::check::{
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Resolved, StageId, share_begin};
-use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, owners_of_tile, slot_base};
+use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, owners_of_tile, rounds_in, slot_base};
 use cusync_gen::sync::Tile;
 
 const GPT3: &str = include_str!("../../../policies/gpt3_mlp.ron");
@@ -129,10 +129,10 @@ fn shares_are_those_of_the_kernel() {
 fn chains_without_a_decode_plan() {
     let why = |source: &str, m| choose::decode(&resolved(source, m), h200()).expect_err("none").message;
     assert!(why(GPT3, 65).contains("`up` has 65 rows; a decode kernel takes 64"));
-    // 256 columns for each of 132 CTAs, and 257.
+    // 256 columns for each of 132 CTAs a round: 12 rounds, and 13.
     let wide = |columns: &str| GPT3.replace("\"I\": 6144", &format!("\"I\": {columns}"));
-    assert!(choose::decode(&resolved(&wide("33792"), 64), h200()).is_ok());
-    assert!(why(&wide("33800"), 64).contains("`up` gives a worker 257 rows of weights; it has room for 256"));
+    assert!(choose::decode(&resolved(&wide("405504"), 64), h200()).is_ok());
+    assert!(why(&wide("405512"), 64).contains("`up` is made of 1716 parts; a decode kernel takes 1625"));
     assert!(
         why(include_str!("../../../policies/chain3.ron"), 8).contains("tiles, orders or policies are stated")
     );
@@ -174,7 +174,7 @@ fn plans_that_the_kernel_would_not_follow() {
     let c = edit(|d| d.width = 16);
     refuted(&c, Obligation::Bounds, &["`gate_up` has 8 rows, and the kernel is for 16"]);
     let mut c = sound();
-    c.graph = c.graph.in_even_shares(131);
+    c.graph = c.graph.in_even_shares(|_| 131);
     refuted(&c, Obligation::Bounds, &["item 0 of worker 131", "is outside the grid of 1 x 131"]);
     let mut c = sound();
     c.graph.stages[1].mma_tile.2 = 32;
@@ -197,6 +197,36 @@ fn plans_that_the_kernel_would_not_follow() {
     let mut c = sound();
     c.graph = resolved(LLAMA, 8).graph(&[(64, 128, 64); 2]).expect("small");
     refuted(&c, Obligation::Bounds, &["`gate_up` is not cut into even shares"]);
+}
+
+/// Shares of more rows than a worker has registers for: parts that follow each other are one worker's, a round each.
+#[test]
+fn wide_stages_are_done_in_rounds() {
+    let source = r#"Pipeline(name: "wide", dims: { "M": 8, "I": 18944 }, stages: [
+        GatedGemm(name: "gate_up", a: "X(M,512)", gate: "G(512,I)", up: "U(512,I)", out: "Y(M,I)"),
+        Gemm(name: "down", a: "Y(M,I)", b: "D(I,512)", residual: "X(M,512)", out: "Z(M,512)"),
+        Gemm(name: "head", a: "Z(M,512)", b: "H(512,101000)", out: "L(M,101000)"),
+    ])"#;
+    let c = choose::decode(&resolved(source, 8), h200()).expect("a decode plan");
+    assert_eq!(judge(&c).refutations, []);
+    let rounds: Vec<u32> = c.graph.stages.iter().map(|stage| rounds_in(stage, 132)).collect();
+    assert_eq!(rounds, [2, 1, 3]);
+    let work = &c.launch.shares().expect("a plan").work;
+    let seventh: Vec<_> = work.lists[7].iter().map(|i| work.sequence[*i as usize]).collect();
+    let parts: Vec<_> = seventh.iter().map(|item| (item.stage.0, item.n)).collect();
+    assert_eq!(parts, [(0, 14), (0, 15), (1, 7), (2, 21), (2, 22), (2, 23)]);
+    // The columns of slot 1 are of two parts, of one worker.
+    let short = each(&c, |_, _, e| match e {
+        Event::Wait { edge, slot: 1, value } => Some(Event::Wait { edge, slot: 1, value: value - 1 }),
+        other => Some(other),
+    });
+    let [cover, count] = &short.refutations[..] else { panic!("{:?}", short.refutations) };
+    assert_eq!(cover.obligation, Obligation::Cover);
+    let says = ["waits for 1 posts to slot 1 of gate_up -> down", "which gets 2"];
+    assert!(says.iter().all(|part| count.to_string().contains(part)), "{count}");
+    let mut swapped = c.clone();
+    swapped.launch.shares_mut().expect("a plan").work.lists[7].swap(0, 1);
+    refuted(&swapped, Obligation::Bounds, &["worker 7 has other work than share 7 of each stage in turn"]);
 }
 
 /// Two consumers of one stage, and residuals: an input's, and an earlier stage's.

@@ -7,7 +7,8 @@
 // of a row are permuted as WGMMA's 128-byte swizzle wants them in shared memory, which depends on the row's address there
 // modulo 1024: a copy goes to a place of the same phase as its first row has in the worker's weights.
 //
-// A stage that pairs of workers do together (share.h) lies as one of half as many workers.
+// A stage that pairs of workers do together (share.h) lies as one of half as many workers, and one that is done in rounds as one
+// of as many workers as there are parts.
 //
 // A worker's rows are its features in order. Of a gated stage they are groups of 8 features, 8 gate rows and then 8 up
 // rows, so that one thread's accumulators hold gate and up of the same output. The last group may be shorter: its up rows

@@ -51,24 +51,38 @@ CUSYNC_HD constexpr bool in_pairs(uint32_t k, uint32_t features, bool gated, uin
 /// k-blocks of the even worker of a pair. Whole chunks of any size, and a worker's first row has phase 0.
 CUSYNC_HD constexpr uint32_t even_blocks(uint32_t blocks) { return round_up(ceil_div(blocks, 2), kPhases); }
 
-/// Sizes of a stage that all workers have in common.
+/// One of the rounds of a stage whose shares have more rows than accumulators hold. The output is cut into `count` even parts a
+/// worker, of which each takes one a round. A kernel has every round as a stage of its own.
+struct Round {
+  uint32_t number = 0, count = 1;
+};
+
+/// Sizes of a stage, or of a round of one, that all workers have in common.
 struct Geometry {
-  uint32_t k, features, blocks, gated;
-  uint32_t share, spare;  ///< features / workers and features % workers
-  uint32_t rows;          ///< the most that a worker has in a k-block
-  uint32_t row_tiles;     ///< 64-row WGMMA tiles of a worker; spare rows are never stored
-  uint32_t chunk_shift;   ///< k-blocks of a chunk: 1 << chunk_shift
+  uint32_t k, features, blocks;
+  uint32_t share, spare;  ///< features / parts and features % parts
+  Divisor parts;          ///< of the output: `rounds` a worker. parts^3 stays below 2^32
+  uint32_t rows;          ///< the most that a part has in a k-block
   uint32_t chunk_bytes;   ///< of shared memory that a chunk takes, of whatever phase its first row is
+  uint8_t round, rounds;
+  uint8_t gated;
+  uint8_t row_tiles;      ///< 64-row WGMMA tiles of a part; spare rows are never stored
+  uint32_t chunk_shift;   ///< k-blocks of a chunk: 1 << chunk_shift
+
+  /// The part that a worker makes.
+  CUSYNC_HD constexpr uint32_t part_of(uint32_t worker) const { return worker * rounds + round; }
 };
 
 /// Chunks of one, two or four k-blocks (of up to 1 << most_shift): as many as fit into `chunk_bytes`.
 constexpr Geometry geometry(uint32_t k, uint32_t features, bool gated, uint32_t workers, uint32_t chunk_bytes,
-                            uint32_t most_shift = 2, bool paired = false) {
-  uint32_t const rows = stored_rows(ceil_div(features, paired ? workers / 2 : workers), gated), fit = chunk_bytes / (rows * kRowBytes);
+                            uint32_t most_shift = 2, bool paired = false, Round round = {}) {
+  uint32_t const parts = workers * round.count;
+  uint32_t const rows = stored_rows(ceil_div(features, paired ? workers / 2 : parts), gated), fit = chunk_bytes / (rows * kRowBytes);
   Geometry g{};
   g.k = k, g.features = features, g.blocks = k_blocks(k), g.gated = gated;
-  g.share = features / workers, g.spare = features % workers;
-  g.rows = rows, g.row_tiles = ceil_div(rows, 64);
+  g.share = features / parts, g.spare = features % parts, g.parts = Divisor::of(parts);
+  g.round = uint8_t(round.number), g.rounds = uint8_t(round.count);
+  g.rows = rows, g.row_tiles = uint8_t(min_u32(ceil_div(rows, 64), 0xff));
   while (g.chunk_shift < most_shift && fit >> (g.chunk_shift + 1)) ++g.chunk_shift;
   g.chunk_bytes = round_up((rows << g.chunk_shift) + kPhases - 1, kPhases) * kRowBytes;
   return g;
@@ -112,8 +126,8 @@ struct Share {
 };
 
 /// first_feature by two cheap divisions less.
-CUSYNC_HD constexpr uint32_t first_of(Geometry const& stage, uint32_t worker, Divisor workers) {
-  return worker * stage.share + workers.divide(worker * stage.spare);
+CUSYNC_HD constexpr uint32_t first_of(Geometry const& stage, uint32_t part) {
+  return part * stage.share + stage.parts.divide(part * stage.spare);
 }
 
 /// Workers that begin at the same k-block, of a run of few tokens: about as many as share a path to the L2, which reads once what they ask
@@ -128,12 +142,12 @@ CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divis
                                    bool paired = false) {
   Share s{};
   uint32_t const shift = stage.chunk_shift;
-  s.first = first_of(stage, worker, workers);
-  s.count = first_of(stage, worker + 1, workers) - s.first;
+  s.first = first_of(stage, stage.part_of(worker));
+  s.count = first_of(stage, stage.part_of(worker) + 1) - s.first;
   uint32_t blocks = stage.blocks, pair = s.first;
   if (paired) {
     uint32_t const half = even_blocks(blocks);
-    if (worker % 2) pair = first_of(stage, worker - 1, workers), s.begin = half;
+    if (worker % 2) pair = first_of(stage, worker - 1), s.begin = half;
     s.lead = s.first - pair;
     blocks = worker % 2 ? blocks - half : half;
   }
@@ -144,7 +158,7 @@ CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divis
   bool const has_short = s.chunks && s.short_blocks >> shift == 0;
   s.short_at = has_short ? s.chunks - 1 - s.start : ~0u;
   s.tiles = (s.chunks << shift) - (has_short ? (1u << shift) - s.short_blocks : 0);
-  s.rows = stored_rows(paired ? first_of(stage, worker / 2 * 2 + 2, workers) - pair : s.count, stage.gated);
+  s.rows = stored_rows(paired ? first_of(stage, worker / 2 * 2 + 2) - pair : s.count, stage.gated);
   s.offset = (uint64_t(stored_rows(pair, stage.gated)) * stage.blocks + s.begin * s.rows) * kRowBytes;
   return s;
 }

@@ -7,7 +7,7 @@ namespace cusync::kernels {
 namespace {
 
 struct Repack {
-  uint32_t k, features, workers, gated;
+  uint32_t k, features, parts, gated;
   uint16_t const *plain, *up;  // k x features; `plain` is the gate of a gated stage
   char* out;
 };
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) repack(Repack const r, un
       uint32_t const k = piece * 8 + j;
       values[j] = k < r.k ? from[uint64_t(k) * r.features + feature] : uint16_t(0);  // +0 in both formats
     }
-    uint64_t const at = weight_offset(feature, up, piece * 8, r.k, r.features, r.gated, r.workers);
+    uint64_t const at = weight_offset(feature, up, piece * 8, r.k, r.features, r.gated, r.parts);
     *reinterpret_cast<uint4*>(r.out + at) = *reinterpret_cast<uint4 const*>(values);
   }
 }
@@ -35,14 +35,14 @@ __global__ void __launch_bounds__(kElementwiseThreads) repack(Repack const r, un
 
 using namespace cusync::kernels;
 
-extern "C" int32_t cusync_repack(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, void const* weights,
+extern "C" int32_t cusync_repack(uint32_t operation, uint32_t k, uint32_t n, uint32_t parts, void const* weights,
                                  void const* up, void* out, void* stream) {
   bool const gated = operation == CUSYNC_GATED_GEMM;
-  if (operation > CUSYNC_GATED_GEMM || !k || !n || !workers || !weights || !out || !aligned16(out) ||
+  if (operation > CUSYNC_GATED_GEMM || !k || !n || !parts || !weights || !out || !aligned16(out) ||
       gated != (up != nullptr))
     return CUSYNC_ERROR_BAD_ARGUMENT;
-  if (uint64_t(n + 1) * workers >> 32) return CUSYNC_ERROR_BAD_ARGUMENT;
-  Repack const request{k,     n, workers, gated, static_cast<uint16_t const*>(weights), static_cast<uint16_t const*>(up),
+  if (uint64_t(n + 1) * parts >> 32) return CUSYNC_ERROR_BAD_ARGUMENT;
+  Repack const request{k,     n, parts, gated, static_cast<uint16_t const*>(weights), static_cast<uint16_t const*>(up),
                       static_cast<char*>(out)};
   unsigned long long const pieces = (unsigned long long)n * (gated ? 2 : 1) * decode::k_blocks(k) * 8;
   repack<<<blocks_for(pieces), kElementwiseThreads, 0, cudaStream_t(stream)>>>(request, pieces);

@@ -482,6 +482,11 @@ fn a_page_that_two_sequences_append_to_is_named() {
     assert!(matches!(pipeline.run_on(Executor::Fused, &stream), Err(Error::SharedPage { .. })));
     buffer.upload(&sound).expect("copied");
     made(&mut pipeline);
+    let captured = pipeline.capture(Executor::Fused, &[0]).expect("it captures");
+    buffer.upload(&table).expect("copied");
+    assert!(matches!(pipeline.replay(&captured), Err(Error::SharedPage { .. })));
+    buffer.upload(&sound).expect("copied");
+    pipeline.replay(&captured).and_then(|()| pipeline.synchronize()).expect("it runs");
 }
 
 #[test]

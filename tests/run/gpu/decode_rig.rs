@@ -195,6 +195,7 @@ impl Rig {
             operation: if layer.gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM },
             activation: layer.activation,
             residual_first: false,
+            round: (0, 1),
             images: ffi::cusync_images::default(),
             norm: ffi::cusync_norm::default(),
             element: self.element,

@@ -5,6 +5,7 @@ use crate::fused::{STATIC, expected, fused, hopper};
 use cusync::runtime::{Options, Overlap, Overrides, Pipeline, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
+use cusync_gen::schedule::decode::rounds_in;
 
 pub(crate) fn decode(gpu: &Gpu, source: &str, m: u32, element: Element) -> Plan {
     let overrides = Overrides {
@@ -17,6 +18,28 @@ pub(crate) fn decode(gpu: &Gpu, source: &str, m: u32, element: Element) -> Plan 
 }
 
 /// Sets of inputs whose weights are laid out once and shared; the originals let go of; every kind of edge.
+fn runs_right_by_every_edge(gpu: &Gpu, label: &str, plan: &Plan, seed: u32) {
+    let (mut inputs, reference) = expected(gpu, plan, 2, seed);
+    assert_runs_right(gpu, label, plan, &inputs, &reference);
+    for edges in [Overlap::Plain, Overlap::Captured, Overlap::All] {
+        let options = Options { overlap: edges, ..Options::default() };
+        let mut pipeline =
+            Pipeline::with_options(plan, &gpu.device, options).unwrap_or_else(|e| panic!("{e}"));
+        let mut all = || -> cusync::runtime::Result<Vec<_>> {
+            inputs.bind_decode(&mut pipeline)?;
+            pipeline.release_originals()?;
+            pipeline.poison_outputs()?;
+            pipeline.run_set(Executor::Fused, 1)?;
+            let graph = pipeline.capture(Executor::Fused, &[0, 1, 1, 0])?;
+            pipeline.poison_outputs()?;
+            pipeline.replay(&graph)?;
+            pipeline.replay(&graph)?;
+            reference.compare(&mut pipeline)
+        };
+        assert_right(&format!("{label} {edges:?}"), &all().unwrap_or_else(|e| panic!("{label}: {e}")));
+    }
+}
+
 #[test]
 fn decode_plans_run_as_pipelines() {
     let Some(gpu) = hopper() else { return };
@@ -24,30 +47,54 @@ fn decode_plans_run_as_pipelines() {
         let source = shipped(name).expect("it ships");
         for (m, element) in [(1, Element::F16), (8, Element::Bf16), (16, Element::F16), (37, Element::F16)] {
             let plan = decode(&gpu, source, m, element);
-            let label = format!("{name} M = {m} {element:?}");
-            let (mut inputs, reference) = expected(&gpu, &plan, 2, m);
-            assert_runs_right(&gpu, &label, &plan, &inputs, &reference);
-            for edges in [Overlap::Plain, Overlap::Captured, Overlap::All] {
-                let options = Options { overlap: edges, ..Options::default() };
-                let mut pipeline =
-                    Pipeline::with_options(&plan, &gpu.device, options).unwrap_or_else(|e| panic!("{e}"));
-                let mut all = || -> cusync::runtime::Result<Vec<_>> {
-                    inputs.bind_decode(&mut pipeline)?;
-                    pipeline.release_originals()?;
-                    pipeline.poison_outputs()?;
-                    pipeline.run_set(Executor::Fused, 1)?;
-                    let graph = pipeline.capture(Executor::Fused, &[0, 1, 1, 0])?;
-                    pipeline.poison_outputs()?;
-                    pipeline.replay(&graph)?;
-                    pipeline.replay(&graph)?;
-                    reference.compare(&mut pipeline)
-                };
-                assert_right(
-                    &format!("{label} {edges:?}"),
-                    &all().unwrap_or_else(|e| panic!("{label}: {e}")),
-                );
-            }
+            runs_right_by_every_edge(&gpu, &format!("{name} M = {m} {element:?}"), &plan, m);
         }
+    }
+}
+
+/// Qwen2.5-7B's MLP on one GPU, whose gate has 288 rows of weights a worker.
+const WIDE_MLP: &str = r#"Pipeline(name: "wide_mlp", dims: { "M": 8, "E": 3584, "I": 18944 }, stages: [
+    GatedGemm(name: "gate_up", a: "X(M,E)", gate: "G(E,I)", up: "U(E,I)", out: "Y(M,I)"),
+    Gemm(name: "down", a: "Y(M,I)", b: "D(I,E)", residual: "X(M,E)", out: "Z(M,E)"),
+])"#;
+
+/// A vocabulary of 151 936, with a bias; and stages in two rounds behind each other, whose residual is of the worker's own parts.
+const WIDE_HEAD: &str = r#"Pipeline(name: "wide_head", dims: { "M": 8, "E": 896, "I": 36864, "V": 151936 }, stages: [
+    Gemm(name: "up", a: "X(M,E)", b: "W(E,I)", bias: "b(I)", out: "P(M,I)", epilogue: Gelu),
+    Gemm(name: "again", a: "X(M,E)", b: "W2(E,I)", residual: "P(M,I)", out: "Q(M,I)"),
+    Gemm(name: "down", a: "Q(M,I)", b: "D(I,E)", out: "H(M,E)"),
+    Gemm(name: "head", a: "H(M,E)", b: "V(E,V)", bias: "c(V)", out: "L(M,V)"),
+])"#;
+
+/// A layer's end whose gate has 258 rows of weights a worker, behind an attention.
+const WIDE_GATE: &str = r#"Pipeline(name: "wide_gate", dims: { "M": 4, "I": 16904 }, stages: [
+    RmsNorm(name: "n", x: "X(M,64)", gain: "g(64)", out: "N(M,64)", epsilon: 1e-5),
+    Gemm(name: "qkv", a: "N(M,64)", b: "W(64,192)", out: "QKV(M,192)"),
+    Attention(name: "attn", qkv: "QKV(M,192)", heads: "1",
+        cache: Cache(keys: "K(M,1,128,64)", values: "V(M,1,128,64)", lengths: "n(M)"), out: "A(M,64)"),
+    GatedGemm(name: "gate", a: "A(M,64)", gate: "G(64,I)", up: "U(64,I)", out: "Y(M,I)"),
+])"#;
+
+/// Shares of more rows than a worker has registers for, at every width of kernel.
+#[test]
+fn wide_stages_are_done_in_rounds() {
+    let Some(gpu) = hopper() else { return };
+    let cases = [
+        (WIDE_MLP, vec![(1, Element::F16), (13, Element::Bf16), (32, Element::F16), (64, Element::Bf16)]),
+        (WIDE_HEAD, vec![(2, Element::Bf16), (37, Element::F16)]),
+    ];
+    for (source, sizes) in cases {
+        for (m, element) in sizes {
+            let plan = decode(&gpu, source, m, element);
+            let workers = plan.launch().shares().expect("a decode plan").workers();
+            assert!(plan.graph().stages.iter().any(|stage| rounds_in(stage, workers) > 1));
+            runs_right_by_every_edge(&gpu, &format!("{} M = {m} {element:?}", plan.graph().name), &plan, m);
+        }
+    }
+    for (m, element) in [(4, Element::F16), (32, Element::Bf16)] {
+        let plan = decode(&gpu, WIDE_GATE, m, element);
+        let (inputs, reference) = expected(&gpu, &plan, 1, 5);
+        assert_runs_right(&gpu, &format!("wide_gate M = {m} {element:?}"), &plan, &inputs, &reference);
     }
 }
 

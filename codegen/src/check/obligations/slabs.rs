@@ -118,10 +118,11 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
 
 /// Each share of a pair leaves sums for the other's, in a slab of its own, and is stored behind those that the other leaves.
 fn pairs(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    let workers = c.launch.shares()?.workers();
     c.graph.stages.iter().enumerate().find_map(|(s, of)| {
         let stage = StageId(s);
         let Partition::Even { parts } = of.partition else { return None };
-        if !is_in_pairs(&c.graph, of, parts) {
+        if !is_in_pairs(&c.graph, of, workers) {
             return None;
         }
         let uses: Vec<Use> = (0..parts).map(|n| Use::of(p, stage, Tile { m: 0, n }, 0)).collect();

@@ -183,8 +183,13 @@ fn decode(rng: &mut SmallRng) -> Candidate {
         let (graph, plan) = decode::decode(&generation(rng), &device).expect("a decode plan");
         return Candidate::launched(graph, device, Launch::Shares(plan));
     }
-    let wide = |rng: &mut SmallRng| pick(rng, &[8, 72, 128, 136, 200]);
-    let dims = [pick(rng, &[8, 16]), wide(rng), wide(rng)];
+    // Two workers make some stages of these widths in rounds.
+    let rounds = rng.random_ratio(1, 6);
+    if rounds {
+        device.sms = 2;
+    }
+    let widths: &[u32] = if rounds { &[72, 264, 520] } else { &[8, 72, 128, 136, 200] };
+    let dims = [pick(rng, &[8, 16]), pick(rng, widths), pick(rng, widths)];
     let plans = GEMMS
         .iter()
         .chain([&UNANNOUNCED])

@@ -77,7 +77,7 @@ class ActivationLoader {
     uint32_t const mine = next_ + lane_ * kLoaders;
     bool const exists = mine < share.tiles;
     uint32_t const tile = exists ? tile_of(share, mine, stage.chunk_shift) : 0;
-    uint32_t posts = owners_of_tile(tile, stage.produced_features, p_.workers.value), slot = tile;
+    uint32_t posts = owners_of_tile(tile, stage.produced_features, stage.produced_parts), slot = tile;
     if constexpr (AnyParams::kAttends) {
       Produced const produced = p_.produced[s];
       if (produced.posts) posts = produced.posts, slot = tile / produced.tiles;
@@ -85,7 +85,7 @@ class ActivationLoader {
     uint32_t const want = exists ? wait_value(epoch_, posts) : 0;
     uint32_t const have = exists ? ptx::ld_acquire_gpu(stage.waits + stage.wait_base + slot) : 0;
     bool const there = !exists || reached(have, want);
-    NoteOf const of{stage.index, 0, blockIdx.x, 0};
+    NoteOf const of{stage.index, 0, stage.part_of(blockIdx.x), 0};
     if (exists && there) note(p_.notes, CUSYNC_EVENT_WAIT, of, slot, have);
     uint32_t missing = __ballot_sync(~0u, !there);
     if constexpr (Lanes < 32) missing = missing >> (threadIdx.x % 32 - lane_) & ((1u << Lanes) - 1);
@@ -93,7 +93,7 @@ class ActivationLoader {
     if (missing & 1) {
       if (lane_ == 0) {
         Watch const watch{p_.report, p_.timeout_ns, stage.index};
-        wait_reached(stage.waits, stage.wait_base + slot, want, {stage.edge, 0, blockIdx.x, tile}, watch);
+        wait_reached(stage.waits, stage.wait_base + slot, want, {stage.edge, 0, stage.part_of(blockIdx.x), tile}, watch);
         note(p_.notes, CUSYNC_EVENT_WAIT, of, slot, want);
       }
       known = next_ + kLoaders;
@@ -107,7 +107,7 @@ class ActivationLoader {
     Stage const& stage = p_.stages[s];
     ptx::mbarrier_wait_parity_or_trap(shared_.slot_empty(slot_), parity_ ^ 1, p_.limit_ns);
     if (lane_ == 0 && stage.waits)
-      note(p_.notes, CUSYNC_EVENT_LOAD, {stage.index, 0, blockIdx.x, 0}, CUSYNC_OPERAND_A, tile);
+      note(p_.notes, CUSYNC_EVENT_LOAD, {stage.index, 0, stage.part_of(blockIdx.x), 0}, CUSYNC_OPERAND_A, tile);
     if constexpr (AnyParams::kMaps) {
       if (lane_ == 0) {
         ptx::mbarrier_arrive_expect_tx(shared_.slot_full(slot_), p_.m * kRowBytes);

@@ -47,10 +47,11 @@ struct Tensors {
 
 /// What a stage does, and what couples it to others.
 struct Coupled : Geometry {
-  uint32_t activation;         ///< enum cusync_activation
-  uint32_t residual_first;     ///< whether the residual is added before it
+  uint16_t activation;         ///< enum cusync_activation
+  uint16_t residual_first;     ///< whether the residual is added before it
   uint32_t index, edge;        ///< for reports
   uint32_t produced_features;  ///< of the stage that writes `a`
+  uint32_t produced_parts;     ///< of its output
   uint32_t wait_base;          ///< its first slot
   uint32_t const* waits;       ///< all slots; NULL: `a` is an input, or waits are skipped
   uint32_t* posts;             ///< this stage's first slot; NULL: nobody waits

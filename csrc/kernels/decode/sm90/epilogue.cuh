@@ -216,10 +216,10 @@ class Epilogue {
   Biases const& biases_;
 };
 
-/// After all stores of the stage: one post to every 64-wide column tile that this worker owns some of. All math threads.
+/// After all stores of the stage, or of a round of it: one post to every 64-wide column tile that they are in. All math threads.
 CUSYNC_DEVICE void post_stage(Common const& p, Stage const& stage, Share const& share) {
   // Also keeps the next stage from overwriting the exchange buffer while it is read.
-  if (threadIdx.x == 0 && share.count) note(p.notes, CUSYNC_EVENT_STORE, {stage.index, 0, blockIdx.x, 0}, 0, 0);
+  if (threadIdx.x == 0 && share.count) note(p.notes, CUSYNC_EVENT_STORE, {stage.index, 0, stage.part_of(blockIdx.x), 0}, 0, 0);
   ptx::bar_sync(1, kMathThreads);
   if (!stage.posts || !share.count) return;
   uint32_t const tile = share.first / kBlock + threadIdx.x;
@@ -227,7 +227,7 @@ CUSYNC_DEVICE void post_stage(Common const& p, Stage const& stage, Share const& 
   // The word counts on when the last activations are on their way; only the length of a delay depends on it.
   if (CUSYNC_DELAYS && p.delays.limit_ns)
     delay(p.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p.epochs + blockIdx.x), stage.index, blockIdx.x, 0);
-  note(p.notes, CUSYNC_EVENT_POST, {stage.index, 0, blockIdx.x, 0}, tile, 1);
+  note(p.notes, CUSYNC_EVENT_POST, {stage.index, 0, stage.part_of(blockIdx.x), 0}, tile, 1);
   post(stage.posts, tile);
 }
 

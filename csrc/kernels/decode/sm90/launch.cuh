@@ -34,13 +34,21 @@ T* data_as(cusync_stage const& stage, uint32_t role) {
   return static_cast<T*>(const_cast<void*>(data_of(stage, role)));
 }
 
+/// Parts of the output that a stage waits for.
+inline uint32_t produced_parts(cusync_stage const& from, Request const& request) {
+  auto const makes = [&](cusync_stage const& stage) {
+    return stage.post_count && stage.posts[0].slot_base == from.waits[0].policy.slot_base;
+  };
+  return request.work.workers * std::find_if(request.stages, &from, makes)->rounds;
+}
+
 /// What all operations have in common.
 inline void plan_edges(Stage& stage, cusync_stage const& from, Request const& request) {
   cusync_sync const& sync = request.sync;
   stage.index = from.index, stage.a = data_of(from, CUSYNC_OPERAND_A), stage.d = from.out;
   if (from.wait_count) {
     stage.edge = from.waits[0].id, stage.wait_base = from.waits[0].policy.slot_base;
-    stage.produced_features = from.k.most;
+    stage.produced_features = from.k.most, stage.produced_parts = produced_parts(from, request);
     if (!sync.test.skip_waits) stage.waits = sync.semaphores;
   }
   if (from.post_count && !sync.test.starve) stage.posts = sync.semaphores + from.posts[0].slot_base;
@@ -60,12 +68,13 @@ inline void plan_session(SessionParams& p, Request const& request) {
   for (uint32_t i = 0; i < request.count * p.jobs.sets; ++i) p.sets[i] = tensors_of(request.stages[i]);
 }
 
-/// Fills in a product, which is done in pairs or not; false when a worker would own more rows than the kernel has accumulators for.
+/// Fills in a product, which is done in pairs or not; false when a part would have more rows than the kernel has accumulators for.
 inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& request, uint32_t chunk_bytes,
                          uint32_t most_shift, bool paired) {
   bool const gated = from.operation == CUSYNC_GATED_GEMM;
-  static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes, most_shift, paired);
-  stage.activation = from.activation, stage.residual_first = from.residual_first;
+  static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes, most_shift, paired,
+                                            {from.round, from.rounds});
+  stage.activation = uint16_t(from.activation), stage.residual_first = uint16_t(from.residual_first);
   static_cast<Tensors&>(stage) = tensors_of(from);
   plan_edges(stage, from, request);
   return stage.row_tiles <= kMaxRowTiles;

@@ -96,7 +96,7 @@ CUSYNC_DEVICE void stream_run(AnyParams const& p, Shared const& shared, WeightRi
     char const* const weights = run.tensors(p, s).weights + share.offset;
     uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift;
     // While the ring is first filled for a stage that waits.
-    uint32_t const ahead = stage.waits ? p.ring_bytes / bytes : 0;
+    uint32_t const ahead = stage.waits && !stage.round ? p.ring_bytes / bytes : 0;
     uint32_t const ahead_bytes = p.ahead_bytes, in_flight_bytes = p.in_flight_bytes;
 #pragma unroll 1
     for (uint32_t i = first; i < share.chunks; ++i) {
@@ -123,7 +123,7 @@ CUSYNC_DEVICE void stream_jobs(SessionParams const& p, Shared const& shared) {
     Stage const& stage = p.stages[at.s];
     Share const& share = shared.share(at.s);
     uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift;
-    uint32_t const limit = stage.waits && at.i < p.ring_bytes / bytes ? p.ahead_bytes : p.in_flight_bytes;
+    uint32_t const limit = stage.waits && !stage.round && at.i < p.ring_bytes / bytes ? p.ahead_bytes : p.in_flight_bytes;
     if (!ring.has_room(bytes, limit)) return false;
     char* const place = ring.reserve(bytes, limit);
     uint32_t const size = share.blocks_of(at.i, 1u << shift) * share.rows * kRowBytes, from = share.rows_before(at.i, shift);
