@@ -1,4 +1,13 @@
-//! Which CUDA toolchain a build takes, and what is wrong with it. The build script, xtask and `cusync doctor` include this file.
+//! Which CUDA toolchain a build takes, and what is wrong with it. The build script, xtask and the library include this file.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! let nowhere = Path::new("/nowhere");
+//! assert!(!cusync::sources::compiler::is_checkout(nowhere));
+//! ```
+
+#![allow(unreachable_pub, reason = "public in the library alone")]
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,17 +18,19 @@ const OLDEST: (u32, u32) = (13, 0);
 
 /// What the kernels are compiled with.
 #[allow(dead_code, reason = "who only asks whether it is there does not read all of it")]
-pub(crate) struct Toolchain {
-    pub(crate) nvcc: PathBuf,
+pub struct Toolchain {
+    /// The compiler.
+    pub nvcc: PathBuf,
     /// nvcc's release, such as `13.0, V13.0.88`.
-    pub(crate) release: String,
+    pub release: String,
     /// The folder of `libcudart_static.a`.
-    pub(crate) cuda_lib: PathBuf,
-    pub(crate) cutlass: PathBuf,
+    pub cuda_lib: PathBuf,
+    /// The folder of CUTLASS's sources.
+    pub cutlass: PathBuf,
 }
 
 /// Where `cargo xtask setup` and `cusync setup` install the toolchain.
-pub(crate) fn folders(root: &Path) -> Vec<PathBuf> {
+pub fn folders(root: &Path) -> Vec<PathBuf> {
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
     let data = env::var_os("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
     [Some(root.join(".toolchain")), data.map(|data| data.join("cusync/toolchain"))]
@@ -29,12 +40,12 @@ pub(crate) fn folders(root: &Path) -> Vec<PathBuf> {
 }
 
 /// The variables that name a toolchain and are set.
-pub(crate) fn stated() -> Vec<&'static str> {
+pub fn stated() -> Vec<&'static str> {
     ["NVCC", "CUDA_HOME", "CUTLASS_DIR"].into_iter().filter(|name| env::var_os(name).is_some()).collect()
 }
 
 /// How to mend what [`find`] refuses, in a checkout or for packed crates.
-pub(crate) fn way_out(root: &Path) -> String {
+pub fn way_out(root: &Path) -> String {
     let setup = if is_checkout(root) { "`cargo xtask setup`" } else { "`cusync setup`" };
     match &stated()[..] {
         [] => format!("run {setup}"),
@@ -48,7 +59,7 @@ pub(crate) fn way_out(root: &Path) -> String {
 }
 
 /// Whether the tasks of the repository are at hand.
-pub(crate) fn is_checkout(root: &Path) -> bool {
+pub fn is_checkout(root: &Path) -> bool {
     root.join("xtask/Cargo.toml").is_file()
 }
 
@@ -56,7 +67,7 @@ pub(crate) fn is_checkout(root: &Path) -> bool {
 ///
 /// # Errors
 /// What is missing, or which release was found and which is needed.
-pub(crate) fn find(root: &Path) -> Result<Toolchain, String> {
+pub fn find(root: &Path) -> Result<Toolchain, String> {
     let folders = folders(root);
     let local = folders.iter().find(|folder| folder.exists()).unwrap_or(&folders[0]);
     let path = |name: &str, usual: &dyn Fn() -> PathBuf| env::var_os(name).map_or_else(usual, PathBuf::from);

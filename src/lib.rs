@@ -23,7 +23,6 @@
 //! real hardware). [`codegen`] is the compiler from specs to proved plans, [`dag`] schedules programs of short kernels, which
 //! [`programs`] runs. The library prints nothing.
 
-pub mod bench;
 pub mod device;
 pub mod element;
 pub mod ffi;
@@ -32,6 +31,7 @@ pub mod measure;
 pub mod programs;
 pub mod reference;
 pub mod runtime;
+pub mod sources;
 pub mod trace;
 pub mod tune;
 

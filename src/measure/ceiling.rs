@@ -65,7 +65,7 @@ impl Ceilings {
         helpers::fill_random(&data, element_code(plan.graph().element), 1.0, 8, &stream)?;
         stream.synchronize()?;
         let graph = stream.capture(|| Ok::<_, Error>(helpers::stream_read(&data, &sink, &stream)?))?;
-        let read = GraphVariant { graph, stream, _owner: (data, sink) };
+        let read = GraphVariant { graph, stream, owner: (data, sink) };
 
         let mut variants: Vec<Box<dyn Variant>> = vec![Box::new(read), Box::new(matrix)];
         variants.extend(peer);
@@ -100,10 +100,10 @@ fn library(pipeline: &Pipeline, device: &Device) -> Result<Option<Box<dyn Varian
     };
     let stream = Stream::new(device)?;
     let graph = stream.capture(|| Ok::<_, Error>(gemm.launch(&stream)?))?;
-    Ok(Some(Box::new(GraphVariant { graph, stream, _owner: gemm })))
+    Ok(Some(Box::new(GraphVariant { graph, stream, owner: gemm })))
 }
 
 /// The least time of a run of a graph, microseconds: its arithmetic, or its inputs, weights and results.
-pub(crate) fn floor_us(graph: &Graph, ceiling: Ceiling) -> f64 {
+pub fn floor_us(graph: &Graph, ceiling: Ceiling) -> f64 {
     (graph.flop() / ceiling.matrix_tflops).max(graph.compulsory_bytes() / ceiling.read_tbs) * 1e-6
 }

@@ -43,7 +43,7 @@ fn rates(before: &[u64], after: &[u64]) -> Vec<f64> {
 
 /// The mean clock of the SMs while each variant runs, MHz, in the order of `variants`. These runs are beside those that are
 /// timed, because a kernel that reads clocks in front of a sample would hide a part of its launch.
-pub(crate) fn clocks_mhz(
+pub fn clocks_mhz(
     device: &Device,
     variants: &mut [Box<dyn Variant>],
     regime: Regime,

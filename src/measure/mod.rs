@@ -15,14 +15,11 @@ mod semaphore;
 mod turns;
 mod variant;
 
-pub(crate) use ceiling::floor_us;
-pub use ceiling::{Ceiling, Ceilings};
-pub(crate) use clock::clocks_mhz;
+pub use ceiling::{Ceiling, Ceilings, floor_us};
+pub use clock::clocks_mhz;
 pub use semaphore::{SemaphoreCost, bench_semaphores};
-pub use turns::Regime;
-pub(crate) use turns::{interleaved, paired, quick};
-pub use variant::Variant;
-pub(crate) use variant::{GraphVariant, PipelineVariant};
+pub use turns::{Regime, interleaved, paired, quick};
+pub use variant::{GraphVariant, PipelineVariant, Variant};
 
 use crate::runtime::percentile;
 
@@ -59,7 +56,7 @@ pub enum Error {
 
 impl Error {
     /// Whether nothing can be run on the GPU after it.
-    pub(crate) fn is_fatal(&self) -> bool {
+    pub fn is_fatal(&self) -> bool {
         use crate::{device, runtime};
         let device =
             |e: &device::Error| matches!(e, device::Error::Driver { .. } | device::Error::Runtime { .. });

@@ -27,7 +27,7 @@ pub(super) const REST: Duration = Duration::from_millis(3);
 ///
 /// Rested: `samples` visits in the order A B C, C B A, A B C ... Sustained: two visits, forwards and backwards, of
 /// `window` each.
-pub(crate) fn interleaved(
+pub fn interleaved(
     device: &Device,
     variants: &mut [Box<dyn Variant>],
     regime: Regime,
@@ -63,7 +63,7 @@ pub(crate) fn interleaved(
 /// sustained window. Rounds visit the variants in random order, and every second round in the reverse of the one before, so
 /// that no variant always follows the same other; times of one round are of one state of the machine, and their ratios can be
 /// told apart more finely than medians of whole runs.
-pub(crate) fn paired(
+pub fn paired(
     device: &Device,
     variants: &mut [Box<dyn Variant>],
     regime: Regime,
@@ -97,7 +97,7 @@ pub(crate) fn paired(
 }
 
 /// The median of a few rested samples of one variant alone, microseconds.
-pub(crate) fn quick(device: &Device, variant: &mut dyn Variant, samples: usize) -> Result<f64> {
+pub fn quick(device: &Device, variant: &mut dyn Variant, samples: usize) -> Result<f64> {
     let events = [Event::timing(device)?, Event::timing(device)?];
     variant.enqueue()?;
     variant.synchronize()?;

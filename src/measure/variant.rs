@@ -17,7 +17,7 @@ pub trait Variant {
 }
 
 /// A pipeline, queued eagerly or replayed as one graph of all weight sets.
-pub(crate) struct PipelineVariant {
+pub struct PipelineVariant {
     pipeline: Pipeline,
     executor: Executor,
     graph: Option<Captured>,
@@ -26,12 +26,8 @@ pub(crate) struct PipelineVariant {
 }
 
 impl PipelineVariant {
-    pub(crate) fn new(
-        mut pipeline: Pipeline,
-        executor: Executor,
-        as_graph: bool,
-        rounds: usize,
-    ) -> Result<Self> {
+    /// Prepares `rounds` runs of each weight set a sample, as one graph or to be queued one by one.
+    pub fn new(mut pipeline: Pipeline, executor: Executor, as_graph: bool, rounds: usize) -> Result<Self> {
         pipeline.prepare()?;
         let sets: Vec<usize> = (0..rounds).flat_map(|_| 0..pipeline.sets()).collect();
         let graph = as_graph.then(|| pipeline.capture(executor, &sets)).transpose()?;
@@ -62,11 +58,13 @@ impl Variant for PipelineVariant {
 }
 
 /// A captured graph with whatever it uses.
-pub(crate) struct GraphVariant<T> {
-    pub(crate) graph: GraphExec,
-    pub(crate) stream: Stream,
+pub struct GraphVariant<T> {
+    /// A sample.
+    pub graph: GraphExec,
+    /// Where it is launched.
+    pub stream: Stream,
     /// Keeps the graph's memory alive.
-    pub(crate) _owner: T,
+    pub owner: T,
 }
 
 impl<T> Variant for GraphVariant<T> {

@@ -165,7 +165,7 @@ mod tests {
     use cusync_gen::device::DEVICES;
 
     use super::*;
-    use crate::bench::dag::SpinProgram;
+    use cusync_bench::dag::SpinProgram;
 
     #[test]
     fn slots_and_tables_follow_the_refinement() {

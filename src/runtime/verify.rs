@@ -49,7 +49,7 @@ impl Reference {
     }
 
     /// The same, of stages that have left their results elsewhere and are done.
-    pub(crate) fn compare_outputs(
+    pub fn compare_outputs(
         &self,
         pipeline: &Pipeline,
         outputs: &[(TensorId, Tensor)],

@@ -15,6 +15,6 @@ fn running_without_a_gpu_is_an_error_that_names_the_cpu_executor() {
         println!("skipped: there is a GPU");
         return;
     }
-    let error = cusync::bench::bench_semaphores(0, 10).expect_err("there is no GPU");
+    let error = cusync::measure::bench_semaphores(0, 10).expect_err("there is no GPU");
     assert!(error.to_string().contains("cpu executor"), "{error}");
 }

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 /// Most bytes of a packed crate.
 const MOST: u64 = 2 << 20;
-const CRATES: [&str; 4] = ["cusync", "cusync-capi", "cusync-dag", "cusync-gen"];
+const CRATES: [&str; 6] = ["cusync", "cusync-bench", "cusync-capi", "cusync-cli", "cusync-dag", "cusync-gen"];
 
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -110,7 +110,7 @@ fn packed_crates_build_run_and_install_outside_the_workspace() {
     // The first commands of the README, with the crate in the place of the checkout.
     run(cargo(folder)
         .args(["install", "--quiet", "--debug", "--path"])
-        .arg(folder.join(format!("cusync-{version}")))
+        .arg(folder.join(format!("cusync-cli-{version}")))
         .arg("--root")
         .arg(folder)
         .arg("--target-dir")

@@ -123,7 +123,7 @@ fn four_layers_in_one_launch_are_proved_and_right() {
     let h200 = Profile::named("h200").expect("the profile ships");
     for model in ["gpt3", "llama65", "llama3_70b"] {
         let name = format!("{model}_layers");
-        let source = cusync::bench::source_of(&name).expect("it is derived");
+        let source = cusync_bench::source_of(&name).expect("it is derived");
         let spec = spec::parse(&source, &name).expect("valid");
         let resolved = |dims: &[(&str, u64)]| {
             let dims: Vec<_> = dims.iter().map(|&(dim, size)| (dim.to_owned(), size)).collect();

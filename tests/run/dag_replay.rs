@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use cusync::bench::Regime;
-use cusync::bench::dag::suite::{Size, case, case_with_copies};
-use cusync::bench::dag::{DagPoint, SpinProgram};
+use cusync_bench::Regime;
+use cusync_bench::dag::suite::{Size, case, case_with_copies};
+use cusync_bench::dag::{DagPoint, SpinProgram};
 use cusync_dag::{Form, NodeWork, Program, ScheduleOptions, schedule};
 use cusync_gen::device::{DEVICES, Profile, ProgramCost};
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::{Outcome, cargo};
 
 pub(crate) fn bundle(root: &Path) -> Outcome {
-    cargo(root, ["build", "--release", "--bin", "cusync"])?;
+    cargo(root, ["build", "--release", "--package", "cusync-cli"])?;
     let out = root.join("target/bundle");
     let io = |e: std::io::Error| format!("{}: {e}", out.display());
     if out.exists() {
@@ -33,7 +33,16 @@ pub(crate) fn bundle(root: &Path) -> Outcome {
 fn gpu_suite(root: &Path) -> Result<PathBuf, String> {
     let output = Command::new("cargo")
         .current_dir(root)
-        .args(["test", "--release", "--no-run", "--message-format=json-render-diagnostics", "--test", "gpu"])
+        .args([
+            "test",
+            "--release",
+            "--no-run",
+            "--message-format=json-render-diagnostics",
+            "--package",
+            "cusync",
+            "--test",
+            "gpu",
+        ])
         .stderr(std::process::Stdio::inherit())
         .output()
         .map_err(|e| format!("cargo did not start: {e}"))?;

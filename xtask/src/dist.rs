@@ -13,7 +13,7 @@ pub(crate) fn dist(root: &Path) -> Outcome {
     if std::env::var_os("CUSYNC_ARCHS").is_some() {
         return Err("a prebuilt library has the kernels of all architectures: unset CUSYNC_ARCHS".into());
     }
-    cargo(root, ["build", "--release", "--bin", "cusync"])?;
+    cargo(root, ["build", "--release", "--package", "cusync-cli"])?;
     let build = root.join("target/release/build");
     let folders = fs::read_dir(&build).map_err(|e| failed(&build, e))?.flatten();
     let built = folders.map(|f| f.path().join("out")).filter(|f| f.join("libcusync_kernels.a").exists());

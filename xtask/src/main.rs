@@ -8,7 +8,7 @@ mod dist;
 mod prebuilt;
 mod setup;
 mod test;
-#[path = "../../src/cli/toolchain.rs"]
+#[path = "../../cli/src/toolchain.rs"]
 mod toolchain;
 
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
 
 fn run(root: &Path, args: &[String]) -> Outcome {
     let mut build = Command::new("cargo");
-    build.current_dir(root).args(["build", "--bin", "cusync"]);
+    build.current_dir(root).args(["build", "--package", "cusync-cli"]);
     let folder = if setup::has_gpu() {
         setup::setup(root)?;
         build.arg("--release");

@@ -255,7 +255,7 @@ impl Rig<'_> {
             let data = DeviceBuffer::<u16>::new(self.device, 64, "the boundary test")?;
             let fill = || helpers::fill_random(&data, ffi::CUSYNC_F16, 1.0, 1, &stream);
             let graph = stream.capture(|| (0..count).try_for_each(|_| Ok::<_, measure::Error>(fill()?)))?;
-            variants.push(Box::new(GraphVariant { graph, stream, _owner: data }));
+            variants.push(Box::new(GraphVariant { graph, stream, owner: data }));
         }
         self.per_run(variants, KERNELS - 1)
     }

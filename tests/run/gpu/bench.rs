@@ -1,7 +1,7 @@
 //! The benchmark's records hold together.
 
 use crate::common::gpu;
-use cusync::bench::{LayerArgs, Regime, bench_layers, convolutions, mlps, rows};
+use cusync_bench::{LayerArgs, Regime, bench_layers, convolutions, mlps, rows};
 
 #[test]
 fn a_small_benchmark_has_baselines_and_floors() {

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use cusync::bench::dag::SpinProgram;
-use cusync::bench::dag::suite::{Case, NAMES, Size, WITH_COPIES, case, case_with_copies};
 use cusync::device::{Device, Module, Stream};
 use cusync::programs::{Bound, Calls, Declaration, Executable, ParameterAccess};
+use cusync_bench::dag::SpinProgram;
+use cusync_bench::dag::suite::{Case, NAMES, Size, WITH_COPIES, case, case_with_copies};
 use cusync_dag::{
     AccessMode, Admit, BufferId, Form, KernelSchedule, NodeId, Program, Recording, Refine, ScheduleOptions,
     StreamPlan, refine, schedule,

@@ -16,11 +16,11 @@ use crate::attends::PAGED;
 use crate::common::{Gpu, assert_right, dim, pipeline, plan, plan_of, quick};
 use crate::fused::{DYNAMIC, STATIC, expected, fused, hopper};
 use crate::fused_decode::decode;
-use cusync::bench::copilot::{CopilotArgs, bench_copilot};
 use cusync::device::{Delays, DeviceBuffer, Stream, helpers};
 use cusync::runtime::{
     ChainOverride, InputSets, Options, Overrides, Pipeline, Result, element_code, shipped,
 };
+use cusync_bench::copilot::{CopilotArgs, bench_copilot};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
 use cusync_gen::schedule::decode::is_in_pairs;

@@ -1,11 +1,11 @@
 //! Chains on the fused executor on a GPU: every pipeline, size, element type, kernel, mode and policy is right to 2e-3.
 
 use crate::common::{Gpu, assert_runs_right, gpu, pipeline, plan_of, quick};
-use cusync::bench::{RAGGED, SIZES};
 use cusync::device::kernels_of;
 use cusync::ffi;
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, element_code, shipped};
+use cusync_bench::{RAGGED, SIZES};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::device::Operations;
 use cusync_gen::graph::Element;

@@ -108,7 +108,7 @@ fn separate_activations_match_their_formulas() {
 #[test]
 fn semaphores_have_a_cost() {
     let Some(_gpu) = gpu() else { return };
-    let cost = cusync::bench::bench_semaphores(0, 1000).expect("measures");
+    let cost = cusync::measure::bench_semaphores(0, 1000).expect("measures");
     println!("{cost:?}");
     for (what, ns) in [("wait", cost.wait_ns), ("post", cost.post_ns), ("hand-off", cost.hand_off_ns)] {
         assert!(ns.is_finite() && ns > 0.0, "{what}: {ns} ns");

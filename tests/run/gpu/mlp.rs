@@ -1,9 +1,9 @@
 //! The MLPs on a GPU: every size, element type, executor, policy and kernel is right to 2e-3.
 
 use crate::common::{Gpu, assert_runs_right, dim, executors, gpu, pipeline, plan, plan_of, quick};
-use cusync::bench::SIZES;
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides};
+use cusync_bench::SIZES;
 use cusync_gen::check::Executor;
 use cusync_gen::device::KERNELS;
 use cusync_gen::graph::Element;

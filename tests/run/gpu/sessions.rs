@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::common::{Gpu, pipeline, plan_of};
 use crate::fused::hopper;
-use cusync::bench::copilot::{CopilotArgs, bench_copilot};
 use cusync::device::DeviceBuffer;
 use cusync::runtime::copilot::{Session, Settings};
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, Pipeline, Result};
 use cusync::trace::{HostRow, defect, trace_session};
+use cusync_bench::copilot::{CopilotArgs, bench_copilot};
 use cusync_gen::check::Executor;
 use cusync_gen::schedule::Hand;
 

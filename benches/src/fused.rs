@@ -1,0 +1,85 @@
+//! The variants of the `fused` executor.
+
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::choose::{Config, Kernels};
+use cusync_gen::schedule::Hand;
+
+use super::point::{Field, Kind, Point};
+use super::record::{LayerReport, Role};
+use super::{Result, tune};
+use cusync::runtime::{ChainOverride, Options, Overlap, Overrides};
+
+/// Adds what is wanted of: the automatic choice, static and dynamic, with programmatic edges, without cut tiles, without
+/// waits; and the fastest of all schedules, where tuning is asked for.
+pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport) -> Result<()> {
+    let edges = Options { overlap: Overlap::Captured, ..Options::default() };
+    let without = Options { skip_waits: true, ..Options::default() };
+    let (fixed, drawn) = (Hand::Fixed, Hand::Drawn);
+    let variants = [
+        ("fused graph", Role::Fused, fixed, true, Options::default()),
+        ("fused edges graph", Role::Fused, fixed, true, edges),
+        ("fused dynamic graph", Role::Fused, drawn, true, Options::default()),
+        ("fused uncut graph", Role::Fused, fixed, false, Options::default()),
+        ("fused without waits graph", Role::Probe, fixed, true, without),
+    ];
+    for (name, role, mode, splits, options) in variants {
+        if !point.args.wants(name) {
+            continue;
+        }
+        let added = automatic(point, mode, splits).and_then(|plan| {
+            let mut config = Config::of_plan(&plan, Executor::Fused);
+            // A plan without cut tiles does not say whether it might have had some.
+            if let Kernels::Chain { splits: stated, .. } = &mut config.kernels {
+                *stated = splits;
+            }
+            let kind = Kind { options, config: Some(&config), ..Kind::graph(name, role) };
+            point.add(field, kind, &plan, Executor::Fused)
+        });
+        point.note(name, added, report)?;
+    }
+    for (name, options) in [("fused tuned graph", Options::default()), ("fused tuned edges graph", edges)] {
+        if !point.args.tune || !point.args.wants(name) {
+            continue;
+        }
+        let kind = Kind { options, ..Kind::graph(name, Role::Fused) };
+        let added =
+            tune::chain(point, &field.inputs).and_then(|p| point.add(field, kind, &p, Executor::Fused));
+        point.note(name, added, report)?;
+    }
+    Ok(())
+}
+
+/// Most tokens that a decode kernel takes.
+const MOST_TOKENS: u32 = 64;
+
+/// Adds the decode kernel, and what reading the weights alone takes, with either kind of edge.
+pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut LayerReport) -> Result<()> {
+    if point.size.iter().any(|(dim, tokens)| dim == "M" && *tokens > MOST_TOKENS) {
+        return Ok(());
+    }
+    let plain = Options::default();
+    let edges = Options { overlap: Overlap::Captured, ..plain };
+    let variants = [
+        ("decode graph", Role::Fused, plain),
+        ("decode edges graph", Role::Fused, edges),
+        ("decode without waits graph", Role::Probe, Options { skip_waits: true, ..plain }),
+        ("stream limit graph", Role::Probe, Options { stream_only: true, ..plain }),
+        ("stream limit edges graph", Role::Probe, Options { stream_only: true, ..edges }),
+    ];
+    for (name, role, options) in variants {
+        if !point.args.wants(name) {
+            continue;
+        }
+        let kind = Kind { options, ..Kind::graph(name, role) };
+        let plan = point.plan(Executor::Fused, Overrides { decode: true, ..Overrides::default() });
+        let added = plan.and_then(|p| point.add(field, kind, &p, Executor::Fused));
+        point.note(name, added, report)?;
+    }
+    Ok(())
+}
+
+/// The schedule that is predicted to be the shortest.
+fn automatic(point: &Point<'_>, mode: Hand, splits: bool) -> Result<Plan> {
+    let chain = Some(ChainOverride { kernel: None, mode, splits });
+    point.plan(Executor::Fused, Overrides { chain, ..Overrides::default() })
+}

@@ -1,0 +1,193 @@
+//! A deterministic sample of all ways to run a chain.
+
+use std::collections::HashSet;
+
+use cusync_gen::check::{Executor, Plan, check};
+use cusync_gen::choose::space::{self, ORDERS, POLICIES, chains, executors};
+use cusync_gen::choose::{self, ChainConfig, ChainOverride, Config, EdgeConfig, Kernels, StageConfig};
+use cusync_gen::device::{Operations, Profile};
+use cusync_gen::graph::{Dependence, Resolved, StageId};
+use cusync_gen::sync::WaitAt;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use cusync::runtime::Overlap;
+
+/// A way to run a chain, proved.
+pub(super) struct Way {
+    pub(super) config: Config,
+    /// How consecutive runs of a graph are joined.
+    pub(super) overlap: Overlap,
+    pub(super) plan: Plan,
+}
+
+impl Way {
+    /// What tells it from the other ways, in words.
+    pub(super) fn name(&self) -> String {
+        let joined = if self.overlap == Overlap::Plain { "" } else { " edges" };
+        format!("{}{joined} graph", self.config)
+    }
+}
+
+/// What is drawn, in turn: chain kernels and programmatic launches have the most ways, serial launches the fewest.
+const TURNS: [Executor; 6] = [
+    Executor::Fused,
+    Executor::Programmatic,
+    Executor::Serial,
+    Executor::Fused,
+    Executor::Streams,
+    Executor::Programmatic,
+];
+
+/// Draws for each way that is wanted: some are refused, some come twice.
+const DRAWS: usize = 3;
+
+/// `count` ways to run a chain: what is chosen for each executor, decode kernels where there are any, and for the rest draws
+/// from all kernels, tiles, orders, policies, places of waits, modes and overlap, whatever is predicted of them. The same for the
+/// same spec and size.
+pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec<Way> {
+    let mut drawn: Vec<(Config, Overlap)> = Vec::new();
+    let mut seen = HashSet::new();
+    let mut push = |way: (Config, Overlap)| {
+        if seen.insert(format!("{} {:?}", way.0, way.1)) {
+            drawn.push(way);
+        }
+    };
+    if choose::decode(resolved, device).is_ok() {
+        let decode = Config { executor: Executor::Fused, kernels: Kernels::Decode };
+        push((decode.clone(), Overlap::Plain));
+        push((decode, Overlap::Captured));
+    }
+    for executor in executors(device) {
+        let chosen = choose::candidate(resolved, device, executor).map(|c| Config::of(&c));
+        match chosen {
+            // That is a serial launch.
+            Ok(Config { kernels: Kernels::Stages { overlap: false, .. }, .. })
+                if !matches!(executor, Executor::Serial | Executor::Library) => {}
+            Ok(config) => push((config, Overlap::Plain)),
+            Err(_) => {}
+        }
+    }
+    let own_kernels = resolved.own_kernels(device);
+    let operations = if own_kernels { Operations::products() } else { resolved.operations() };
+    let mut rng = StdRng::seed_from_u64(seed(resolved));
+    for turn in 0..DRAWS * count {
+        let executor = TURNS[turn % TURNS.len()];
+        if !executors(device).contains(&executor) {
+            continue;
+        }
+        let way = match executor {
+            Executor::Fused => chain(operations, &mut rng),
+            Executor::Serial if !own_kernels => {
+                in_turn(resolved, device, &mut rng).map(|config| (config, Overlap::Plain))
+            }
+            Executor::Cpu
+            | Executor::Serial
+            | Executor::Library
+            | Executor::Streams
+            | Executor::Programmatic
+            | Executor::Copilot => {
+                stages(resolved, device, executor, &mut rng).map(|config| (config, Overlap::Plain))
+            }
+        };
+        way.into_iter().for_each(&mut push);
+    }
+    // Planned by all cores at once; of those that are proved the first are taken.
+    let proved = drawn.into_par_iter().map(|(config, overlap)| {
+        let plan = check(config.candidate(resolved, device).ok()?).ok()?;
+        Some(Way { config, overlap, plan })
+    });
+    proved.collect::<Vec<_>>().into_iter().flatten().take(count).collect()
+}
+
+/// The seed of the draws for a spec and its dims.
+fn seed(resolved: &Resolved) -> u64 {
+    let digest = Sha256::digest(format!("{} {:?}", resolved.name, resolved.dims));
+    digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+}
+
+fn chain(operations: Operations, rng: &mut StdRng) -> Option<(Config, Overlap)> {
+    let overrides: Vec<_> = chains(operations).collect();
+    let asked = overrides.choose(rng)?;
+    let overlap = if rng.random() { Overlap::Captured } else { Overlap::Plain };
+    Some((Config::chain(asked.kernel?, asked.mode, asked.splits), overlap))
+}
+
+/// A chain kernel a stage.
+fn in_turn(resolved: &Resolved, device: &Profile, rng: &mut StdRng) -> Option<Config> {
+    let mut stages = Vec::new();
+    for (i, stage) in resolved.stages.iter().enumerate() {
+        let overrides: Vec<_> = chains(stage.op.operation().into_iter().collect()).collect();
+        let ChainOverride { kernel, mode, splits } = *overrides.choose(rng)?;
+        let (mut tile, cluster) = kernel?;
+        if !stage.op.has_kernel_tiles() {
+            let own = *resolved.kernel_candidates(StageId(i), device).ok()?.choose(rng)?;
+            tile = (own.0, own.1);
+        }
+        stages.push(ChainConfig { stage: stage.name.value.clone(), tile, cluster, mode, splits });
+    }
+    Some(Config { executor: Executor::Serial, kernels: Kernels::InTurn { stages } })
+}
+
+fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut StdRng) -> Option<Config> {
+    let mut stages = Vec::new();
+    for (i, stage) in resolved.stages.iter().enumerate() {
+        stages.push(StageConfig {
+            stage: stage.name.value.clone(),
+            tile: Some(*resolved.kernel_candidates(StageId(i), device).ok()?.choose(rng)?),
+            order: ORDERS.choose(rng)?.clone(),
+        });
+    }
+    let policy = POLICIES.choose(rng)?;
+    // Late waits are the rule.
+    let wait_at = if rng.random_ratio(1, 4) { WaitAt::Start } else { WaitAt::PerKBlock };
+    let edge = |d: Dependence| EdgeConfig {
+        from: resolved.stages[d.producer.0].name.value.clone(),
+        to: resolved.stages[d.consumer.0].name.value.clone(),
+        operand: resolved.stages[d.consumer.0].reads[d.operand].kind,
+        policy: policy.clone(),
+        wait_at,
+    };
+    let edges = space::dependences(resolved).map(edge).collect();
+    let overlap = executor != Executor::Serial;
+    Some(Config { executor, kernels: Kernels::Stages { stages, edges, overlap } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cusync::runtime::shipped;
+
+    fn resolved(name: &str, m: u64) -> Resolved {
+        let spec = cusync_gen::spec::parse(shipped(name).expect("it ships"), name).expect("well-formed");
+        spec.resolve(&[("M".into(), m)]).expect("every size is good")
+    }
+
+    #[test]
+    fn a_sample_is_the_same_each_time_and_spans_executors_and_tiles() {
+        let device = Profile::named("h200").expect("shipped");
+        for (name, m) in [("gpt3_mlp", 8), ("llama65_mlp", 512)] {
+            let resolved = resolved(name, m);
+            let ways = sample(&resolved, device, 14);
+            let names: Vec<String> = ways.iter().map(Way::name).collect();
+            assert_eq!(ways.len(), 14, "{names:?}");
+            assert_eq!(names.iter().collect::<HashSet<_>>().len(), 14, "{names:?}");
+            let again: Vec<String> = sample(&resolved, device, 14).iter().map(Way::name).collect();
+            assert_eq!(names, again);
+            for executor in executors(device) {
+                assert!(ways.iter().any(|w| w.config.executor == executor), "{executor:?}: {names:?}");
+            }
+            let tiles: HashSet<_> = ways.iter().map(|w| w.plan.graph().stages[0].mma_tile).collect();
+            assert!(tiles.len() >= 4, "{tiles:?}");
+            assert_eq!(ways.iter().any(|w| w.config.kernels == Kernels::Decode), m <= 64, "{names:?}");
+            // Nothing is left open, so that a configuration is rebuilt from its text alone.
+            for way in &ways {
+                let again = way.config.candidate(&resolved, device).expect("it was planned");
+                assert_eq!(again.launch, *way.plan.launch(), "{}", way.config);
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Why a command could not answer.
+
+use cusync::reference::ReferenceError;
+use cusync::runtime::cpu::CpuError;
+use cusync::{device, programs, runtime, tune};
+use cusync_bench as bench;
+use serde::Serialize;
+
+use super::report::ObstacleReport;
+
+/// A refusal, ready to print: what is wrong, where, and the way out. Its JSON is a stable contract: docs/json.md.
+#[derive(Debug, Serialize)]
+pub(crate) struct Fault {
+    /// Stable short name, one of the table in docs/json.md.
+    pub(crate) code: &'static str,
+    /// What is wrong, without `error:` and without the way out.
+    pub(crate) message: String,
+    /// Ways out, one a line.
+    pub(crate) help: Option<String>,
+    #[serde(flatten)]
+    pub(crate) place: Box<Place>,
+    /// What keeps executors from running a pipeline, where that is the fault.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) obstacles: Vec<ObstacleReport>,
+    /// Exit status: 2 for bad input or a missing part of the machine, 1 for a refuted spec or a wrong result.
+    pub(crate) status: u8,
+}
+
+/// Where a refusal points, if anywhere.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Place {
+    /// The file that is at fault, as it was named.
+    pub(crate) file: Option<String>,
+    /// Line in that file, from 1.
+    pub(crate) line: Option<usize>,
+    /// Characters, from 1.
+    pub(crate) column: Option<usize>,
+    /// All of the refusal for people, with the lines of the file.
+    #[serde(skip)]
+    pub(crate) page: Option<String>,
+}
+
+impl Fault {
+    /// Bad input or a missing part of the machine. Lines of the text that begin with `help:` are ways out.
+    pub(crate) fn input(code: &'static str, text: impl AsRef<str>) -> Self {
+        let mut fault = Fault {
+            code,
+            message: String::new(),
+            help: None,
+            place: Box::default(),
+            obstacles: Vec::new(),
+            status: 2,
+        };
+        for line in text.as_ref().lines() {
+            match line.trim_start().strip_prefix("help: ") {
+                Some(help) => fault = fault.help(help),
+                None if fault.message.is_empty() => fault.message = line.to_owned(),
+                None => fault.message.extend(["\n", line]),
+            }
+        }
+        fault
+    }
+
+    /// A result that is wrong or refuted.
+    pub(crate) fn refuted(code: &'static str, text: impl AsRef<str>) -> Self {
+        Fault { status: 1, ..Fault::input(code, text) }
+    }
+
+    /// Adds a way out.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        let help = help.into();
+        self.help = Some(match self.help {
+            Some(earlier) => format!("{earlier}\n{help}"),
+            None => help,
+        });
+        self
+    }
+
+    /// Names the file that is at fault.
+    pub(crate) fn in_file(mut self, file: impl Into<String>) -> Self {
+        self.place.file = Some(file.into());
+        self
+    }
+
+    /// Adds what keeps executors from running the pipeline.
+    pub(crate) fn obstacles(self, obstacles: Vec<ObstacleReport>) -> Self {
+        Fault { obstacles, ..self }
+    }
+
+    /// Takes the place over from an error of a JSON text.
+    pub(crate) fn in_json(mut self, error: &serde_json::Error) -> Self {
+        // A value of the wrong shape has no place.
+        let place = (error.line() > 0).then(|| (error.line(), error.column()));
+        (self.place.line, self.place.column) = place.unzip();
+        self
+    }
+
+    /// All of it for people.
+    pub(crate) fn text(&self) -> String {
+        self.place.page.clone().unwrap_or_else(|| {
+            let mut text = format!("error: {}", self.message);
+            for help in self.help.iter().flat_map(|help| help.lines()) {
+                text.push_str(&format!("\n  help: {help}"));
+            }
+            text
+        })
+    }
+}
+
+impl From<device::Error> for Fault {
+    fn from(error: device::Error) -> Self {
+        use device::Error as E;
+        let code = match &error {
+            E::NoDriver | E::Unloadable(_) => "no-driver",
+            E::NoDevice(_) => "no-gpu",
+            E::Driver { .. } => "driver",
+            E::NotBuilt(_) => "not-built",
+            E::BadArgument(_) | E::Length { .. } => "bad-argument",
+            E::Runtime { .. } => "cuda-runtime",
+            E::NoLibrary(_) => "no-library",
+            E::Library { .. } => "library",
+            E::NoHostMemory(_) => "host-memory",
+            E::NoDeviceMemory { .. } => "device-memory",
+        };
+        Fault::input(code, error.to_string())
+    }
+}
+
+impl From<CpuError> for Fault {
+    fn from(error: CpuError) -> Self {
+        use CpuError as E;
+        let code = match &error {
+            E::Starved { .. } | E::StarvedSlab { .. } => return Fault::refuted("starved", error.to_string()),
+            E::NoInput(_) | E::NoTensor(_) | E::Integers { .. } => "unbound",
+            E::Cache { .. } => "cache-full",
+            E::SharedPage { .. } => "shared-page",
+            E::TooFewPages(_) => "few-pages",
+            E::NoCustomStage(_) | E::NoKernel(_) | E::SplitCustom(_) => "custom-arithmetic",
+            E::NoMemory { .. } => "host-memory",
+            E::Panicked(_) => return Fault::refuted("panicked", error.to_string()),
+        };
+        Fault::input(code, error.to_string())
+    }
+}
+
+impl From<ReferenceError> for Fault {
+    fn from(error: ReferenceError) -> Self {
+        use ReferenceError as E;
+        let code = match &error {
+            E::NoInput(_) => "unbound",
+            E::NoCustom(_) => "custom-arithmetic",
+            E::Shape(_) => "bad-argument",
+            E::Executor(_) => "unsupported",
+        };
+        Fault::input(code, error.to_string())
+    }
+}
+
+impl From<runtime::Error> for Fault {
+    fn from(error: runtime::Error) -> Self {
+        use runtime::Error as E;
+        let text = error.to_string();
+        let code = match error {
+            E::Device(error) => return error.into(),
+            E::Host(error) => return error.into(),
+            E::Starved { .. } => return Fault::refuted("starved", text),
+            E::Cache { .. } => "cache-full",
+            E::SharedPage { .. } => "shared-page",
+            E::Poisoned(_) => "poisoned",
+            E::Unbound { .. } | E::Bound(_) | E::NotBindable(..) => "unbound",
+            E::NotProved { .. } => "not-proved",
+            E::OtherDevice { .. } => "other-device",
+            E::Unfinished { .. } => "unfinished",
+            E::Refused(_) => "refused",
+            E::Unsupported(_) => "unsupported",
+        };
+        Fault::input(code, text)
+    }
+}
+
+impl From<programs::Error> for Fault {
+    fn from(error: programs::Error) -> Self {
+        use programs::Error as E;
+        let text = error.to_string();
+        let code = match error {
+            E::Device(error) => return error.into(),
+            E::Dag(_) | E::NoBuffer(_) | E::OtherProgram | E::Addresses => "bad-program",
+            E::Undeclared { .. } | E::Parameter { .. } => "bad-program",
+            E::Unproved(_) => return Fault::refuted("unproved", text),
+            E::Late { .. } => return Fault::refuted("starved", text),
+        };
+        Fault::input(code, text)
+    }
+}
+
+impl From<bench::Error> for Fault {
+    fn from(error: bench::Error) -> Self {
+        use bench::Error as E;
+        let text = error.to_string();
+        let code = match error {
+            E::Runtime(error) => return error.into(),
+            E::Device(error) => return error.into(),
+            E::Dag(error) => return error.into(),
+            E::Wrong { .. } => return Fault::refuted("wrong-result", text),
+            E::Plan(_) => "refused",
+            E::Argument(_) => "bad-argument",
+        };
+        Fault::input(code, text)
+    }
+}
+
+impl From<tune::Error> for Fault {
+    fn from(error: tune::Error) -> Self {
+        use tune::Error as E;
+        let text = error.to_string();
+        let (code, path, place) = match error {
+            E::Measure(error) => return error.into(),
+            E::File { path, .. } => ("tuned-file", Some(path), None),
+            E::Corrupt { path, place, .. } => ("tuned-corrupt", Some(path), place),
+            E::Version { path, .. } => ("tuned-version", Some(path), None),
+            E::NoFolder(_) => ("no-folder", None, None),
+            E::Refused(_) => ("refused", None, None),
+            E::Unsupported(_) => ("unsupported", None, None),
+        };
+        let (line, column) = place.unzip();
+        let file = path.map(|path| path.display().to_string());
+        let place = Box::new(Place { file, line, column, page: None });
+        Fault { place, ..Fault::input(code, text) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_out_of_an_error_of_the_library_is_no_part_of_the_message() {
+        let fault = Fault::from(runtime::Error::Device(device::Error::NoDriver)).help("or --simulate");
+        assert_eq!((fault.code, fault.status), ("no-driver", 2));
+        assert_eq!(fault.message, "no NVIDIA driver was found (libcuda.so.1)");
+        assert_eq!(
+            fault.help.as_deref(),
+            Some("install the driver; the cpu executor needs none\nor --simulate")
+        );
+        assert!(fault.text().ends_with("needs none\n  help: or --simulate"), "{}", fault.text());
+    }
+}

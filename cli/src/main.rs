@@ -1,0 +1,120 @@
+//! The command line. A command is a file: its arguments, what it does, and its answer as text and as JSON. `print` is the
+//! only place that writes.
+
+mod against;
+mod bench;
+mod calibrate;
+mod check;
+mod doctor;
+mod explain;
+mod fault;
+mod files;
+mod generate;
+mod names;
+mod print;
+mod progress;
+mod prove;
+mod report;
+mod run;
+mod schedule;
+mod setup;
+mod simulate;
+mod source;
+mod target;
+mod timeline;
+mod toolchain;
+mod trace;
+mod tune;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use fault::Fault;
+use print::{Answer, Output};
+
+/// Tile-synchronised execution of dependent GPU kernels, proved before it runs.
+#[derive(Parser)]
+#[command(name = "cusync", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// Answer in JSON (docs/json.md)
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Prove that a pipeline can neither race nor hang, or refute it with a counterexample
+    Check(check::CheckArgs),
+    /// List the specs and programs that ship
+    List,
+    /// Print a spec or a program that ships
+    Show(names::ShowArgs),
+    /// Write a first spec to start from
+    Init(names::InitArgs),
+    /// Show tiles, dependences, policies, orders and launch mode, and why they were chosen
+    Explain(target::TargetArgs),
+    /// Render the C++ header and the Rust handle
+    Gen(generate::GenerateArgs),
+    /// Predict the time of every executor, or compare predictions with measurements
+    Simulate(simulate::SimulateArgs),
+    /// Run and verify against an independent reference: on the GPU if there is one, else on the CPU
+    Run(run::RunArgs),
+    /// Find the fastest configuration: predict, measure the best few if there is a GPU, and keep the answer
+    Tune(tune::TuneArgs),
+    /// Measure against the baselines (needs a GPU)
+    Bench(bench::BenchArgs),
+    /// Show where the time of a fused run goes, beside the same kernel stage by stage (needs a Hopper GPU, or --simulate)
+    Trace(trace::TraceArgs),
+    /// Measure what a device profile needs, and write one (needs a GPU)
+    Calibrate(calibrate::CalibrateArgs),
+    /// Put the kernels of serial code on streams with the fewest waits, and choose how to run them
+    Schedule(schedule::ScheduleArgs),
+    /// Print driver, GPUs, toolchain and kernels, and for each fault the command that mends it
+    Doctor,
+    /// Install the pinned CUDA toolchain that builds of the kernels look for (about 130 MB, with Python's pip)
+    Setup(setup::SetupArgs),
+    /// Print the completions of a shell, such as `cusync completions bash > /etc/bash_completion.d/cusync`
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs the command that the process was started with.
+fn main() -> ExitCode {
+    let Arguments { command, json } = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return print::usage(&error),
+    };
+    let output = Output::new(json);
+    match command.run(&output) {
+        Ok(answer) => print::answer(answer.as_ref(), &output),
+        Err(fault) => print::fault(&fault, json),
+    }
+}
+
+impl Command {
+    fn run(self, output: &Output) -> Result<Box<dyn Answer>, Fault> {
+        Ok(match self {
+            Command::Check(args) => Box::new(check::run(args)?),
+            Command::List => Box::new(names::list()),
+            Command::Show(args) => Box::new(names::show(&args)?),
+            Command::Init(args) => Box::new(names::init(&args)?),
+            Command::Explain(args) => Box::new(explain::explain(&args.resolve()?)?),
+            Command::Gen(args) => Box::new(generate::generate(args)?),
+            Command::Simulate(args) => simulate::simulate(args)?,
+            Command::Run(args) => Box::new(run::run(args, output)?),
+            Command::Tune(args) => Box::new(tune::tune(args, output)?),
+            Command::Bench(args) => Box::new(bench::bench(&args, output)?),
+            Command::Trace(args) => Box::new(trace::trace(args, output)?),
+            Command::Calibrate(args) => Box::new(calibrate::calibrate(&args, output)?),
+            Command::Schedule(args) => Box::new(schedule::schedule(&args)?),
+            Command::Doctor => Box::new(doctor::doctor()),
+            Command::Setup(args) => Box::new(setup::setup(args, output)?),
+            Command::Completions { shell } => Box::new(names::completions(shell, &mut Arguments::command())),
+        })
+    }
+}
