@@ -114,12 +114,13 @@ fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<
     })?;
     let profile = target.device_on(profile)?;
     let source = &target.source;
-    let obstacles = obstacles(&resolve(target)?, &profile);
+    let resolved = resolve(target)?;
+    let obstacles = obstacles(&resolved, &profile);
     let overrides = Overrides { dims: target.dims.clone(), decode, ..Overrides::default() };
     let plan = plan_source(&source.text, &source.origin, &overrides, &profile, Executor::Fused);
     let plan = plan.map_err(|d| source.refused(&d).obstacles(obstacles.clone()))?;
     progress.say(format!("tracing {} on {}", plan.graph().name, gpu.name()));
-    let report = cusync::trace::trace(&plan, &profile, 0, SETS, seed as u32).map_err(fault)?;
+    let report = cusync::trace::trace(&resolved, &plan, 0, SETS, seed as u32).map_err(fault)?;
     Ok(TraceAnswer { report, obstacles })
 }
 

@@ -22,7 +22,6 @@
 //! # Ok::<(), cusync::runtime::Error>(())
 //! ```
 
-mod alone;
 mod cause;
 mod chrome;
 mod handed;
@@ -33,7 +32,10 @@ mod simulated;
 mod timeline;
 
 use cusync_gen::check::{Executor, Launch, Plan};
+use cusync_gen::choose;
 use cusync_gen::device::Profile;
+use cusync_gen::diagnostic::Diagnostic;
+use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::schedule::Hand;
 use serde::Serialize;
 
@@ -48,9 +50,7 @@ use crate::device::Device;
 use crate::inputs::Inputs;
 use crate::runtime::copilot::{Handing, Items, Session, SessionNotes, Settings};
 use crate::runtime::cpu::CpuOptions;
-use crate::runtime::{
-    ChainOverride, Error, InputSets, ItemTrace, Options, Overrides, Pipeline, Result, plan_text, trace_runs,
-};
+use crate::runtime::{ChainOverride, Error, InputSets, ItemTrace, Options, Pipeline, Result, trace_runs};
 use cause::Edges;
 
 /// One way of running a pipeline, in numbers.
@@ -112,11 +112,29 @@ impl TraceReport {
     }
 }
 
-/// Traces a fused plan and its stages one by one, with random inputs in `sets` sets.
+/// Each stage of a pipeline as a plan of its own, for one chain kernel or, without, for decode kernels.
+fn stage_by_stage(
+    resolved: &Resolved,
+    profile: &Profile,
+    kernel: Option<ChainOverride>,
+) -> Result<Vec<Plan>> {
+    let refused = |d: Diagnostic| Error::Refused(d.message);
+    let plan = |stage: usize| {
+        let one = resolved.only(StageId(stage));
+        let candidate = match kernel {
+            Some(asked) => choose::chain(&one, profile, asked),
+            None => choose::decode(&one, profile),
+        };
+        candidate.and_then(|candidate| choose::prove(&one, candidate)).map_err(refused)
+    };
+    (0..resolved.stages.len()).map(plan).collect()
+}
+
+/// Traces a fused plan of a resolved spec, and the stages one by one, with random inputs in `sets` sets.
 ///
 /// # Errors
 /// The plan is not for the `fused` executor, or the GPU lacks what it needs.
-pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -> Result<TraceReport> {
+pub fn trace(resolved: &Resolved, plan: &Plan, gpu: u32, sets: usize, seed: u32) -> Result<TraceReport> {
     let graph = plan.graph();
     let (m, n, _) = graph.kernel_tile();
     let (asked, kernel) = match plan.launch() {
@@ -134,13 +152,8 @@ pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -
     let device = Device::open(gpu)?;
     let mut fused = vec![ready(plan, &device, sets, seed)?];
     let mut serial = Vec::new();
-    for (index, stage) in graph.stages.iter().enumerate() {
-        let decode = asked.is_none();
-        let overrides =
-            Overrides { element: Some(graph.element), chain: asked, decode, ..Overrides::default() };
-        let text = alone::spec(graph, stage)?;
-        let single = plan_text(&text, &stage.name, &overrides, profile, Executor::Fused)?;
-        serial.push(ready(&single, &device, sets, seed.wrapping_add(1 + index as u32))?);
+    for (index, single) in (1..).zip(stage_by_stage(resolved, plan.device(), asked)?) {
+        serial.push(ready(&single, &device, sets, seed.wrapping_add(index))?);
     }
     let runs = vec![
         measured::serial(
@@ -256,4 +269,40 @@ fn ready(plan: &Plan, device: &Device, sets: usize, seed: u32) -> Result<Pipelin
     inputs.fill_caches(plan.graph(), device)?;
     inputs.bind(&mut pipeline)?;
     Ok(pipeline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::{Overrides, SHIPPED, resolve_text};
+
+    #[test]
+    fn every_stage_of_every_shipped_spec_stands_alone() {
+        let device = Profile::named("h200").expect("the profile ships");
+        let mut count = 0;
+        for (name, source) in SHIPPED {
+            let tokens = source.contains("\"M\":");
+            let dims = tokens.then(|| ("M".to_owned(), 200)).into_iter().collect();
+            let overrides = Overrides { dims, ..Overrides::default() };
+            let resolved = resolve_text(source, name, &overrides).expect("it resolves");
+            if choose::obstacle(&resolved, device, Executor::Fused).is_some() {
+                continue;
+            }
+            let decodes = resolved.stages.iter().any(|stage| !stage.op.in_chain());
+            let kernel = (!decodes).then(ChainOverride::default);
+            let plans = stage_by_stage(&resolved, device, kernel).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert_eq!(plans.len(), resolved.stages.len(), "{name}");
+            for (plan, stage) in plans.iter().zip(&resolved.stages) {
+                let [alone] = &plan.graph().stages[..] else { panic!("{name}: one stage") };
+                assert_eq!(
+                    (&alone.name, alone.m, alone.n, alone.k),
+                    (&stage.name.value, stage.m, stage.n, stage.k)
+                );
+                assert_eq!(plan.graph().element, resolved.element);
+                assert_eq!(plan.launch().shares().is_some(), decodes, "{name}");
+                count += 1;
+            }
+        }
+        assert!(count > 80, "{count} stages");
+    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// How a kernel waits for CTAs of earlier kernels in place of these kernels' ends. src/dag/refine proves what is asked for
-// here, and src/dag/run/tiled.rs fills it in.
+// How a kernel waits for CTAs of earlier kernels in place of these kernels' ends. dag/src/refine proves what is asked for
+// here, and src/programs/tiled.rs fills it in.
 #pragma once
 #include "cusync/semaphore.cuh"
 

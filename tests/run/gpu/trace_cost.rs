@@ -8,7 +8,7 @@ use crate::fused::{STATIC, fused, hopper};
 use crate::fused_decode::decode;
 use cusync::device::{Device, Event};
 use cusync::runtime::{
-    Captured, InputSets, Options, Overlap, Overrides, Pipeline, Result, percentile, shipped,
+    Captured, InputSets, Options, Overlap, Overrides, Pipeline, Result, percentile, resolve_text, shipped,
 };
 use cusync::trace::{Kind, defect, events, page, trace};
 use cusync_gen::check::Executor;
@@ -104,7 +104,6 @@ fn a_trace_costs_a_small_part_of_a_run() {
 #[test]
 fn measured_timelines_have_no_defect() {
     let Some(gpu) = hopper() else { return };
-    let profile = gpu.device.profile().expect("checked when the GPU was opened");
     let few = decode(&gpu, shipped("gpt3_mlp").expect("it ships"), 8, Element::F16);
     let of = |name, dims: &[(&str, u64)]| {
         let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
@@ -121,7 +120,12 @@ fn measured_timelines_have_no_defect() {
         of("resnet_layer", &[("B", 2)]),
         of("resnet38_layer2", &[("B", 1)]),
     ] {
-        let report = trace(&plan, &profile, 0, 2, 5).unwrap_or_else(|e| panic!("{e}"));
+        let graph = plan.graph();
+        let dims = graph.dims.iter().map(|(name, size)| (name.clone(), u64::from(*size))).collect();
+        let overrides = Overrides { dims, element: Some(graph.element), ..Overrides::default() };
+        let source = shipped(&graph.name).expect("it ships");
+        let resolved = resolve_text(source, &graph.name, &overrides).unwrap_or_else(|e| panic!("{e}"));
+        let report = trace(&resolved, &plan, 0, 2, 5).unwrap_or_else(|e| panic!("{e}"));
         let timeline = &report.timeline;
         assert_eq!(defect(timeline), None);
         assert_eq!(timeline.runs.len(), 2);
