@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::common::{Gpu, dim, pipeline, plan, plan_of, quick};
 use crate::faults::{delayed, delays};
 use crate::fused::{DYNAMIC, STATIC, fused, of_images};
-use crate::fused_decode::decode;
+use crate::fused_decode::{WIDE_MLP, decode};
 use crate::prompts::prompt_layer;
 use cusync::ffi::{self, cusync_note as Note};
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, shipped};
@@ -505,6 +505,7 @@ fn decode_kernels_do_what_was_judged() {
             decode(&gpu, shipped(name).expect("it ships"), m, Element::F16),
         ));
     }
+    plans.push(("wide_mlp M = 8".into(), decode(&gpu, WIDE_MLP, 8, Element::F16)));
     let dims = vec![("B".into(), 5), ("S".into(), 256)];
     let overrides = Overrides { dims, ..Overrides::default() };
     let generate = shipped("llama65_generate").expect("it ships");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::attends::PAGED;
 use crate::common::{Gpu, assert_right, dim, pipeline, plan, plan_of, quick};
 use crate::fused::{DYNAMIC, STATIC, expected, fused, hopper};
-use crate::fused_decode::decode;
+use crate::fused_decode::{WIDE_MLP, decode};
 use cusync::device::{Delays, DeviceBuffer, Stream, helpers};
 use cusync::runtime::{
     ChainOverride, InputSets, Options, Overrides, Pipeline, Result, element_code, shipped,
@@ -312,6 +312,8 @@ fn decode_chains_survive_delays() {
             cases.push(case(format!("{name} M = {m} decode"), plan, 200 + i as u32));
         }
     }
+    let wide = decode(&gpu, WIDE_MLP, 8, Element::F16);
+    cases.push(case("wide_mlp M = 8 decode, in rounds".into(), wide, 210));
     survive(&gpu, cases);
 }
 

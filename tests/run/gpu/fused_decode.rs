@@ -53,7 +53,7 @@ fn decode_plans_run_as_pipelines() {
 }
 
 /// Qwen2.5-7B's MLP on one GPU, whose gate has 288 rows of weights a worker.
-const WIDE_MLP: &str = r#"Pipeline(name: "wide_mlp", dims: { "M": 8, "E": 3584, "I": 18944 }, stages: [
+pub(crate) const WIDE_MLP: &str = r#"Pipeline(name: "wide_mlp", dims: { "M": 8, "E": 3584, "I": 18944 }, stages: [
     GatedGemm(name: "gate_up", a: "X(M,E)", gate: "G(E,I)", up: "U(E,I)", out: "Y(M,I)"),
     Gemm(name: "down", a: "Y(M,I)", b: "D(I,E)", residual: "X(M,E)", out: "Z(M,E)"),
 ])"#;
