@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The layout arithmetic of the decode kernels, compiled for the host: what callers size buffers by, and tests check.
+// The layout arithmetic of the decode kernels, compiled for the host: callers size buffers with it, and tests check it.
 #include "host/decode.h"
 
 #include "abi/cusync.h"
