@@ -136,7 +136,7 @@ bool valid_heads(cusync_stage const& s) {
   return (h.head_dim == 64 || h.head_dim == 128) && !s.activation;
 }
 
-/// A product whose output has attention heads, with angles for each token of its sequences.
+/// A product with attention heads in its output, and with angles for each token of its sequences.
 bool valid_rotated(cusync_stage const& s) {
   cusync_heads const& h = s.heads;
   if (!valid_heads(s) || !valid_product(s, false) || !operand(s, CUSYNC_OPERAND_ROTARY)) return false;

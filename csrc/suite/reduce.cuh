@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Grid reductions whose order does not depend on the arrival order of CTAs.
+// Grid reductions in an order that does not depend on the arrival of CTAs.
 #pragma once
 #include "entry.cuh"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Kernels of adjustable duration whose results show, bit for bit, whether they ran in a valid order.
+// Kernels of adjustable duration. Their results show, bit for bit, whether they ran in a valid order.
 #pragma once
 #include "cusync/tile_sync.cuh"
 

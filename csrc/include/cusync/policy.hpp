@@ -64,7 +64,7 @@ struct TileBox {
   CUSYNC_HD constexpr bool empty() const { return m.empty() || n.empty(); }
 };
 
-/// The producer tiles whose output consumer tile (m, n) reads at k-blocks k to last_k.
+/// The producer tiles that consumer tile (m, n) reads at k-blocks k to last_k.
 CUSYNC_HD constexpr TileBox producers_over(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k, uint32_t last_k) {
   Range const r = footprint_over(e.rows, e.tensor_rows, m, n, k, last_k);
   Range const c = footprint_over(e.cols, e.tensor_cols, m, n, k, last_k);

@@ -218,7 +218,7 @@ CUSYNC_DEVICE void cp_async_bulk_wait_group_read() {
 
 // ---- mbarriers in shared memory ------------------------------------------------------------------------------------
 
-/// Initializes a barrier whose phase completes after `arrivals` arrivals (and their expected bytes).
+/// Initializes a barrier: each phase completes after `arrivals` arrivals (and their expected bytes).
 CUSYNC_DEVICE void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(uint32_t(__cvta_generic_to_shared(barrier))),
                "r"(arrivals)

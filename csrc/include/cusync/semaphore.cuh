@@ -104,7 +104,7 @@ CUSYNC_DEVICE void wait_reached(uint32_t const* semaphores, uint32_t slot, uint3
   report_and_trap(watch, site, slot, have, want);
 }
 
-/// Posts to a slot. Called by one thread, after a barrier over the threads whose stores the post covers.
+/// Posts to a slot. Called by one thread, after a barrier over the threads that made the stores.
 CUSYNC_DEVICE void post(uint32_t* semaphores, uint32_t slot, uint32_t value = 1) {
   ptx::red_release_gpu_add(semaphores + slot, value);
 }

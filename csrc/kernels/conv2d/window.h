@@ -30,7 +30,7 @@ struct Window {
   uint8_t class_rows, class_cols;  ///< classes: windows per channel block
   uint8_t tail;                    ///< zero pixels after a window: the last row's padding
   uint8_t buffers : 4;             ///< windows that fit in shared memory
-  uint8_t filter_group : 3;        ///< taps whose filter blocks one copy may load
+  uint8_t filter_group : 3;        ///< maximum taps per filter copy
   uint8_t eighths : 6;             ///< in turned kernels (see below): slots per product / 8
   uint8_t cut : 2;                 ///< enum Cut
   uint16_t row_tiles;              ///< tiles per image; 1 if a tile has whole images

@@ -84,7 +84,7 @@ struct Units {
     return {first + part * each / count, first + (part + 1) * each / count};
   }
 
-  /// The segment that begins at `unit`, of a worker whose share ends at `end`.
+  /// The segment that begins at `unit`; the worker's share ends at `end`.
   CUSYNC_HD constexpr Segment segment(uint32_t unit, uint32_t end) const {
     uint32_t const s = sequence_at(before, unit), base = before[s] * heads, each = before[s + 1] - before[s];
     uint32_t const head = (unit - base) / each, first = base + head * each, last = first + each;

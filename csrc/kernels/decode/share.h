@@ -51,7 +51,7 @@ CUSYNC_HD constexpr bool in_pairs(uint32_t k, uint32_t features, bool gated, uin
 /// k-blocks of the even worker of a pair: whole chunks of any size, so a worker's first row has phase 0.
 CUSYNC_HD constexpr uint32_t even_blocks(uint32_t blocks) { return round_up(ceil_div(blocks, 2), kPhases); }
 
-/// One round of a stage whose shares have more rows than fit in the accumulators. The output is divided into `count`
+/// One round of a stage with more rows per share than fit in the accumulators. The output is divided into `count`
 /// even parts per worker, one per round. A kernel has each round as a separate stage.
 struct Round {
   uint32_t number = 0, count = 1;

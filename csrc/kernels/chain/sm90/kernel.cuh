@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   if (warp >= 4) {
     if constexpr (C::kConsumerGroups > 1) cutlass::arch::warpgroup_reg_alloc<C::kConsumerRegisters>();
     if constexpr (C::kThreeGroups) {
-      // Compute the release target of ring stages here; computed earlier, it would occupy producer registers.
+      // Compute the release target of ring stages here: earlier, it would count against the producers' registers.
       LoadPipeline ours(shared.load, load_params, typename C::ClusterShape{}, cute::false_type{}, cute::true_type{});
       consume_items<C>(params, shared, ours, work, staged, place);
     } else {

@@ -14,7 +14,7 @@ struct WindowParams {
   Window windows[CUSYNC_MAX_STAGES];
 };
 
-/// Taps whose filter blocks arrive in one copy, for windows that allow it: their ring stages are consecutive.
+/// Taps per filter copy, in windows that allow it: their ring stages are consecutive.
 inline constexpr uint32_t kFilterGroup = 3;
 
 /// Windows in a stage's table in device memory.

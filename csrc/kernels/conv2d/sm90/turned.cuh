@@ -96,7 +96,7 @@ struct TurnedArithmetic {
       if (held) loaded.consumer_release(release), ++release;
       held = true;
     };
-    // Used instead of `acc`, whose registers would have to suit the products of every width.
+    // Used instead of `acc`: its registers would have to suit the products of every width.
     float sums[Slots / 2] = {};
     auto const fence = [&] {
 #pragma unroll

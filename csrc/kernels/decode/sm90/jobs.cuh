@@ -199,7 +199,7 @@ class Jobs {
   }
 
   /// The same, but only after the previous job is over on all workers, as a launch begins after the previous one has
-  /// ended. For the warps that load activations (`warp`: which of them): nothing is stored before they load. They poll
+  /// ended. For the warps that load activations (`warp` is the caller's index): nothing is stored before they load. They poll
   /// while there is nothing else to do.
   CUSYNC_DEVICE bool next_behind_the_last(uint32_t warp) {
     if (job_slots(p_, shared_).mine() != JobSlots::kNone) {

@@ -78,7 +78,7 @@ struct Config {
     alignas(16) typename StagingPipeline::SharedStorage staged;
     alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp requests the next item
     WorkItem items[kWorkDepth];
-    uint32_t ready;  ///< k-blocks, counted over all tiles, whose operands may be loaded
+    uint32_t ready;  ///< k-blocks that may be loaded, counted over all tiles
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
   static_assert(kSharedBytes <= kSharedLimit);
