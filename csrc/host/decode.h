@@ -25,8 +25,8 @@ typedef struct cusync_share {
 uint32_t cusync_host_decode_in_pairs(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, uint32_t width);
 /// The share of worker `worker`; writes up to `capacity` of its k-blocks, in multiplication order, and returns their
 /// number.
-uint32_t cusync_host_decode_share(const cusync_shared_product* of, uint32_t worker, cusync_share* share, uint32_t* blocks,
-                                  uint32_t capacity);
+uint32_t cusync_host_decode_share(const cusync_shared_product* product, uint32_t worker, cusync_share* share,
+                                  uint32_t* blocks, uint32_t capacity);
 
 #ifdef __cplusplus
 }

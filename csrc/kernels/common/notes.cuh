@@ -18,11 +18,11 @@ struct NoteOf {
 /// Records an event. Called by one thread: for a wait, after the poll that satisfied it; for a load or a post, just
 /// before it. A note therefore comes after the notes of everything its event depends on: places are drawn from one
 /// word, without an ordering of their own, and program order, releases and acquires order the draws too.
-CUSYNC_DEVICE void note(cusync_notes const& notes, cusync_event event, NoteOf const& of, uint32_t at, uint32_t value) {
+CUSYNC_DEVICE void note(cusync_notes const& notes, cusync_event event, NoteOf const& where, uint32_t at, uint32_t value) {
 #if CUSYNC_DELAYS
   if (!notes.capacity) return;
   uint32_t const place = ptx::atom_relaxed_gpu_add(notes.count, 1u);
-  if (place < notes.capacity) notes.list[place] = {uint32_t(event), of.stage, of.m, of.n, of.item, at, value};
+  if (place < notes.capacity) notes.list[place] = {uint32_t(event), where.stage, where.m, where.n, where.item, at, value};
 #endif
 }
 

@@ -107,7 +107,7 @@ struct ProductLoad {
     // With tickets or mail, request the next item while the ring still holds enough of this one to hide the latency.
     constexpr uint32_t kAhead = C::kMailed ? 12 : 4;
     uint32_t const ask_at = !C::kMailed && !params.drawn ? end : end - begin > kAhead ? end - kAhead : begin;
-    NoteOf const of{params.stages[item.stage].index, item.range.m, item.range.n, begin};
+    NoteOf const where{params.stages[item.stage].index, item.range.m, item.range.n, begin};
     load_k_blocks<C::kStages>(
         pipeline, state, begin, end, ready, true, !waits_b,
         [&](uint32_t k, auto const& slot) { copy_b(k, slot), copy_a(k, slot); },
@@ -117,8 +117,8 @@ struct ProductLoad {
           if (waits_b) copy_b(k, slot);
         },
         [&](uint32_t k) {
-          note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
-          if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
+          note(params.coupling.notes, CUSYNC_EVENT_LOAD, where, CUSYNC_OPERAND_A, k);
+          if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, where, CUSYNC_OPERAND_B, k);
           if (k == ask_at) shared.more_work.arrive();
         });
     ready.finish_tile(end - begin);

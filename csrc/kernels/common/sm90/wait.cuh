@@ -29,11 +29,11 @@ struct LoadWaits {
 };
 
 /// Records the slots of a box, after all of them have been waited for.
-CUSYNC_DEVICE void note_box(Coupling const& coupling, cusync_edge const& edge, TileBox const& box, NoteOf const& of,
+CUSYNC_DEVICE void note_box(Coupling const& coupling, cusync_edge const& edge, TileBox const& box, NoteOf const& where,
                             uint32_t epoch) {
 #if CUSYNC_DELAYS
   for_each_slot(edge.policy, box, [&](uint32_t slot, uint32_t posts) {
-    note(coupling.notes, CUSYNC_EVENT_WAIT, of, slot, wait_value(epoch, posts * coupling.post_weight));
+    note(coupling.notes, CUSYNC_EVENT_WAIT, where, slot, wait_value(epoch, posts * coupling.post_weight));
   });
 #endif
 }
@@ -43,9 +43,9 @@ template <ReadBy By>
 CUSYNC_DEVICE void wait_for_epilogue(Coupling const& coupling, cusync_edge const& edge, TileRange const& item,
                                      uint32_t stage, uint32_t group) {
   wait_for_tile<By>(edge, item.m, item.n, wait_context(coupling, stage, item.epoch));
-  NoteOf const of{stage, item.m, item.n, item.k_begin};
-  note_box(coupling, edge, producers_of(edge, item.m, item.n, 0), of, item.epoch);
-  note(coupling.notes, CUSYNC_EVENT_LOAD, of, edge.operand, group);
+  NoteOf const where{stage, item.m, item.n, item.k_begin};
+  note_box(coupling, edge, producers_of(edge, item.m, item.n, 0), where, item.epoch);
+  note(coupling.notes, CUSYNC_EVENT_LOAD, where, edge.operand, group);
 }
 
 /// The slot that a lane still waits for before its k-block.

@@ -203,7 +203,7 @@ struct WindowLoad {
     uint32_t slot = state.index(), phase = state.phase();
     uint32_t const before = state.count() - k;  // k-blocks of other items
     uint32_t const classes = window.classes();
-    auto const barrier_of = [&](uint32_t of) { return reinterpret_cast<uint64_t*>(&shared.load.full_barrier_[of]); };
+    auto const barrier_of = [&](uint32_t index) { return reinterpret_cast<uint64_t*>(&shared.load.full_barrier_[index]); };
 #pragma unroll 1
     while (k < end) {
       uint32_t rest = left(begun, k);  // k-blocks of the window

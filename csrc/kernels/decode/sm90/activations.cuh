@@ -24,8 +24,8 @@ class ActivationLoader {
     }
   }
 
-  CUSYNC_DEVICE void run(Run<AnyParams> const& of) {
-    run_ = of;
+  CUSYNC_DEVICE void run(Run<AnyParams> const& current) {
+    run_ = current;
 #pragma unroll 1
     for (uint32_t s = 0; s < p_.stage_count; ++s) {
       Share const share = shared_.share(s);
@@ -86,8 +86,8 @@ class ActivationLoader {
     uint32_t const want = exists ? wait_value(epoch_, posts) : 0;
     uint32_t const have = exists ? ptx::ld_acquire_gpu(stage.waits + stage.wait_base + slot) : 0;
     bool const there = !exists || reached(have, want);
-    NoteOf const of{stage.index, 0, stage.part_of(blockIdx.x), 0};
-    if (exists && there) note(p_.notes, CUSYNC_EVENT_WAIT, of, slot, have);
+    NoteOf const where{stage.index, 0, stage.part_of(blockIdx.x), 0};
+    if (exists && there) note(p_.notes, CUSYNC_EVENT_WAIT, where, slot, have);
     uint32_t missing = __ballot_sync(~0u, !there);
     if constexpr (Lanes < 32) missing = missing >> (threadIdx.x % 32 - lane_) & ((1u << Lanes) - 1);
     uint32_t known = missing ? next_ + (__ffs(int(missing)) - 1) * kLoaders : next_ + Lanes * kLoaders;
@@ -95,7 +95,7 @@ class ActivationLoader {
       if (lane_ == 0) {
         Watch const watch{p_.report, p_.timeout_ns, stage.index};
         wait_reached(stage.waits, stage.wait_base + slot, want, {stage.edge, 0, stage.part_of(blockIdx.x), tile}, watch);
-        note(p_.notes, CUSYNC_EVENT_WAIT, of, slot, want);
+        note(p_.notes, CUSYNC_EVENT_WAIT, where, slot, want);
       }
       known = next_ + kLoaders;
     }

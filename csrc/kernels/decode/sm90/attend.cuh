@@ -406,14 +406,14 @@ class Attending {
       *reinterpret_cast<uint2*>(static_cast<Element*>(stage_.d) + row * Dim + column()) = make_uint2(
           Packed<Element>::of(outputs.x, outputs.y), Packed<Element>::of(outputs.z, outputs.w));
     }
-    NoteOf const of{stage_.index, segment.sequence, segment.head, blockIdx.x};
-    if (threadIdx.x == 0) note(p_.notes, CUSYNC_EVENT_STORE, of, 0, 0);
+    NoteOf const where{stage_.index, segment.sequence, segment.head, blockIdx.x};
+    if (threadIdx.x == 0) note(p_.notes, CUSYNC_EVENT_STORE, where, 0, 0);
     ptx::bar_sync(1, kMathThreads);
     if (threadIdx.x != 0 || !stage_.posts) return;
     if (CUSYNC_DELAYS && p_.delays.limit_ns)
       delay(p_.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p_.epochs + blockIdx.x), stage_.index, segment.sequence,
             segment.head);
-    note(p_.notes, CUSYNC_EVENT_POST, of, segment.head, 1);
+    note(p_.notes, CUSYNC_EVENT_POST, where, segment.head, 1);
     post(stage_.posts, segment.head);
   }
 

@@ -41,7 +41,7 @@ CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::Share
   uint32_t const k_blocks = params.tiles.k_blocks;
   // Request the next item while the ring still holds enough of this tile to hide the latency.
   uint32_t const ask_at = k_blocks > 4 ? k_blocks - 4 : 0;
-  NoteOf const of{stage.index, item.m, item.n, 0};
+  NoteOf const where{stage.index, item.m, item.n, 0};
   load_k_blocks<C::kStages>(
       pipeline, state, 0, k_blocks, ready, waits_a || waits_b, !(waits_a && waits_b),
       [&](uint32_t k, auto const& at) { copy_b(k, at), copy_a(k, at); },
@@ -54,8 +54,8 @@ CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::Share
         if (waits_b) copy_b(k, at);
       },
       [&](uint32_t k) {
-        if (waits_a) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
-        if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
+        if (waits_a) note(params.coupling.notes, CUSYNC_EVENT_LOAD, where, CUSYNC_OPERAND_A, k);
+        if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, where, CUSYNC_OPERAND_B, k);
         if (k == ask_at) shared.more_work.arrive();
       });
   ready.finish_tile(k_blocks);

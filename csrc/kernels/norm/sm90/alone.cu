@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(kRows == 1 ? kMostThreads : kMostOfTwo, kRows)
   constexpr Element const* type = nullptr;
   uint32_t const thread = threadIdx.x, threads = blockDim.x, first = blockIdx.x * kRows;
   auto const has = [&](uint32_t j) { return thread + j * threads < norm.vectors; };
-  auto const each = [&](void const* of, auto&& f) {
-    auto const from = static_cast<uint4 const*>(of) + thread;
+  auto const each = [&](void const* base, auto&& f) {
+    auto const from = static_cast<uint4 const*>(base) + thread;
 #pragma unroll
     for (uint32_t j = 0; j < kVectors; ++j)
       if (has(j)) f(from + j * threads, j);
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kRows == 1 ? kMostThreads : kMostOfTwo, kRows)
   auto const take = [](uint32_t (&to)[4], uint4 words) {
     to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
   };
-  auto const row = [&](void const* of, int r) { return static_cast<uint4 const*>(of) + uint64_t(first + r) * norm.vectors; };
+  auto const row = [&](void const* base, int r) { return static_cast<uint4 const*>(base) + uint64_t(first + r) * norm.vectors; };
   // Evict the rows from L2 first: the next launch reads their results instead. Gain and bias stay in L1 for the SM's
   // next CTA: read from L2 by each CTA they would be at least half of the L2 traffic of a wide row.
 #pragma unroll
