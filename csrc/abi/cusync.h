@@ -44,7 +44,7 @@ typedef struct cusync_trace {
 /// return CUSYNC_ERROR_NOT_BUILT.
 typedef struct cusync_delays {
   uint32_t seed;
-  uint32_t limit_ns;  ///< maximum of one delay, at most CUSYNC_MAX_DELAY_NS; a sleep may take twice as long. 0: no delays
+  uint32_t limit_ns;  ///< maximum delay, at most CUSYNC_MAX_DELAY_NS; a sleep may take twice as long. 0: none
 } cusync_delays;
 
 /// Events that a kernel records, for the test that compares a run with its checked plan. Available in the same builds
@@ -82,7 +82,7 @@ enum {
   CUSYNC_PROMPT_TOKENS = 128,  ///< tokens per k-block of CUSYNC_ATTENTION
   CUSYNC_ATTEND_SLAB = 8 * (128 + 2),  ///< floats per slab of a decode kernel with attention
   CUSYNC_MAX_NORMED = 16384,   ///< maximum row length that a decode kernel normalizes
-  CUSYNC_MAX_PARTS = 1625,     ///< parts of an output in a decode kernel, over all workers and rounds: the cube is below 2^32
+  CUSYNC_MAX_PARTS = 1625,     ///< parts of a decode kernel's output, over workers and rounds: the cube is below 2^32
   CUSYNC_TABLE_ALIGNMENT = 128,
 };
 
@@ -90,7 +90,7 @@ enum {
 enum cusync_family {
   CUSYNC_FAMILY_GEMM = 0,    ///< one stage per launch: tiles in the order of `cusync_work.order`
   CUSYNC_FAMILY_CHAIN = 1,   ///< many stages: items from lists
-  CUSYNC_FAMILY_DECODE = 2,  ///< many stages, few tokens: worker c of P owns columns [c * n / P, (c + 1) * n / P) of each
+  CUSYNC_FAMILY_DECODE = 2,  ///< few tokens: worker c of P owns columns [c * n / P, (c + 1) * n / P) of each stage
 };
 
 /// Identifies a compiled kernel.
@@ -273,7 +273,7 @@ enum {
 typedef struct cusync_mailbox {
   unsigned long long commands[CUSYNC_COMMANDS];  ///< written by the host
   uint32_t ended;                                ///< written by the kernel: number of the last finished job
-  uint32_t left;                                 ///< written by the kernel: number of launches that have left and take no more commands
+  uint32_t left;                                 ///< written by the kernel: launches that have left and take no more commands
 } cusync_mailbox;
 
 /// Device memory, zeroed once, through which the workers of a session's kernel relay commands. Words that workers poll
@@ -290,7 +290,7 @@ typedef struct cusync_jobs {
   cusync_mailbox* mailbox;  ///< device address
   cusync_relay* relay;      ///< device
   uint32_t* launches;       ///< device, zeroed once: one word per worker
-  uint32_t sets;            ///< sets of tensors: cusync_create takes the stages set by set, identical except for pointers. 0: no session
+  uint32_t sets;            ///< tensor sets: cusync_create takes stages set by set, alike except for pointers. 0: none
   uint32_t idle_ns;         ///< time without a command after which a launch leaves, 1 to 10^9
 } cusync_jobs;
 
@@ -399,7 +399,7 @@ typedef struct cusync_gate {
   uint32_t tiles, workers;      ///< of one launch of the kernel
   uint32_t edge, stage;         ///< for the report: the edge to the waiting stage, and that stage
   cusync_report* report;        ///< device pointer of a pinned host record, or NULL
-  unsigned long long timeout_ns;  ///< timeout of one wait; the gate ends after four times that without a draw. 0: the default of 1 s
+  unsigned long long timeout_ns;  ///< the gate ends after four times this without a draw. 0: the default of 1 s
 } cusync_gate;
 /// Holds back later work on `stream`. Occupies one thread on one SM, without shared memory.
 int32_t cusync_wait_for_start(const cusync_gate* gate, void* stream);
@@ -447,7 +447,7 @@ int32_t cusync_gated_activation(const void* packed, uint32_t packed_bits, void* 
 /// may then be d itself.
 int32_t cusync_rotate(const void* product, uint32_t product_bits, const void* angles, void* d, uint32_t m, uint32_t n,
                       uint32_t rotated, uint32_t head_dim, uint32_t tokens, uint32_t element, void* stream);
-/// d = act(x), element-wise, for peers without a fused epilogue.
+/// d = act(x), element-wise, for baselines without a fused epilogue.
 int32_t cusync_activation_kernel(const void* x, void* d, unsigned long long count, uint32_t activation,
                                  uint32_t element, void* stream);
 /// Ceilings for the floor estimate: the first function reads `bytes` once; the second repeats a satisfied wait and a

@@ -18,7 +18,7 @@ typedef struct cusync_share {
   uint32_t first, count;  ///< its features
   uint32_t rows, lead;    ///< number of its k-blocks (the pair's if paired), and of those before its own
   uint32_t chunks;
-  unsigned long long offset;  ///< of its weights, bytes
+  unsigned long long offset;  ///< byte offset of its weights
 } cusync_share;
 
 /// Whether pairs of workers compute a product together, in a kernel with attention for `width` tokens.

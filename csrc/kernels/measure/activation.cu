@@ -20,7 +20,7 @@ __global__ void gated_activation(Group<From> const* packed, Group<Element>* d, u
 
 /// The heads of a row and their rotation angles: one row per position, cosines, then sines.
 struct Heads {
-  uint32_t count, rotated, groups;  ///< heads per row; rotated heads, which come first; groups of 8 columns per half head
+  uint32_t count, rotated, groups;  ///< heads per row; rotated heads (the first ones); groups of 8 columns per half head
   uint32_t tokens;                  ///< tokens per sequence: row r has position r modulo this
 };
 

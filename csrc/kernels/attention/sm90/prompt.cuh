@@ -28,7 +28,7 @@ struct alignas(16) Prompt {
   uint16_t group;     ///< query heads that share keys and values
   uint8_t head_dim;   ///< 64 or 128
   uint8_t causal;
-  uint8_t appends;    ///< keys and values are appended to a cache: the tile of a group's first head appends those of its own tokens
+  uint8_t appends;    ///< tiles of a group's first head append their own tokens' keys and values to a cache
 };
 
 /// The fields that every tile needs to rotate the queries and keys it computes.

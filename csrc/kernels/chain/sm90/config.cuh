@@ -156,7 +156,7 @@ struct ChainConfig {
     Work items[kWorkDepth];
     cusync_edge waits[CUSYNC_MAX_WAITS];  ///< waits of the stage of warp 1's current item; private to warp 1
     uint32_t ready;                   ///< k-blocks that may be loaded, counted over all items
-    uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo the array size: store warps that have finished it, never reset
+    uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo the array size: finished store warps, never reset
     PartIf<kConvolves, WindowRing<kStages>> windows;
     float row_sums[2 * kConsumerThreads / 32];  ///< scratch memory for row operations
   };

@@ -33,7 +33,7 @@ using PartIf = std::conditional_t<Has, Part, Without<Part>>;
 ///
 ///   Load              replaces the copies of the load warp
 ///   Table             data of its stages in device memory; `table(stage)` fills it
-///   Rows<C>           one tile, by all consumer threads: constructed before the operands may be read; `run` waits for them
+///   Rows<C>           one tile, by all consumer threads: constructed before operands may be read; `run` waits
 ///   Store             RowStore
 template <cusync_operation>
 struct Operation;

@@ -13,7 +13,7 @@ namespace cusync::kernels::decode {
 template <class AnyParams, uint32_t Lanes>
 class ActivationLoader {
  public:
-  static constexpr uint32_t kLoaders = kLoadThreads / Lanes;  ///< the slot count is a multiple of this: each loader has its own slots
+  static constexpr uint32_t kLoaders = kLoadThreads / Lanes;  ///< divides the slot count: each loader has its own slots
 
   CUSYNC_DEVICE ActivationLoader(AnyParams const& p, Shared const& shared, uint32_t warp, uint32_t width)
       : p_(p), shared_(shared), width_(width), lane_(threadIdx.x % Lanes),

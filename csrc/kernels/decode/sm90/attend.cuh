@@ -303,7 +303,7 @@ class Attending {
     float4 outputs;
     float most, sum;
   };
-  CUSYNC_DEVICE static uint32_t query() { return threadIdx.x / (Dim / 4); }  ///< beyond the group: the thread has no query
+  CUSYNC_DEVICE static uint32_t query() { return threadIdx.x / (Dim / 4); }  ///< beyond the group: no query
   CUSYNC_DEVICE static uint32_t column() { return threadIdx.x % (Dim / 4) * 4; }
 
   /// Adds up the warps' parts of a segment in `scratch`, the segment's last chunk.

@@ -65,14 +65,14 @@ struct AttendParamsOf : ParamsOf<MostStages> {
   static constexpr uint32_t kMostAttends = MostAttends;
   int32_t const* lengths;  ///< shared by all attention stages
   uint32_t capacity;
-  uint32_t attend, attend_bytes;         ///< offset of AttendShared in shared memory, and its size including the segments' rows
+  uint32_t attend, attend_bytes;         ///< shared-memory offset of AttendShared; its size with the segments' rows
   uint8_t attend_of[MostStages];  ///< 1 + index of the stage's Attend; 0: not attention
   Produced produced[MostStages];
   Attend attends[MostAttends];
   Normalised norms[MostStages];
   uint32_t pairs;               ///< stages computed in pairs; if any, clusters are pairs
   uint8_t pair_of[MostStages];  ///< 1 + number of such stages before this one; 0: not in pairs
-  uint32_t pair, pair_bytes;    ///< offset in shared memory of the sums received from the neighbor, and bytes for one stage, allocated twice
+  uint32_t pair, pair_bytes;    ///< shared-memory offset of the neighbor's sums; bytes per stage, allocated twice
 };
 
 using AttendParams = AttendParamsOf<CUSYNC_MAX_STAGES, kMaxAttends>;

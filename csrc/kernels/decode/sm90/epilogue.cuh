@@ -16,7 +16,7 @@ namespace cusync::kernels::decode {
 /// has already received the neighbor's sums for the next stage, and the neighbor sent those after it had read the
 /// buffer.
 struct Neighbour {
-  char* sums;       ///< this worker's incoming sums, row by row for all tokens; at the same offset in the neighbor's memory
+  char* sums;       ///< incoming sums, row by row for all tokens; at the same offset in the neighbor's memory
   uint64_t* there;  ///< completes when all of them have arrived
   uint32_t parity, rank;
   unsigned long long limit_ns;

@@ -164,7 +164,7 @@ class Commands {
     JobSlots& slots = job_slots(p_, shared_);
     uint32_t const number = slots.mine() = JobSlots::behind(slots.mine());
     JobSlot& slot = slots.slot();
-    ptx::mbarrier_wait_parity_or_trap(&slot.empty, number / 2 ^ 1, p_.limit_ns);  // they have finished the job before the last
+    ptx::mbarrier_wait_parity_or_trap(&slot.empty, number / 2 ^ 1, p_.limit_ns);  // they have finished the job before last
     slot.job = job_, slot.wasted = wasted;
     ptx::mbarrier_arrive(&slot.full);
   }
@@ -199,8 +199,8 @@ class Jobs {
   }
 
   /// The same, but only after the previous job is over on all workers, as a launch begins after the previous one has
-  /// ended. For the warps that load activations (`warp` is the caller's index): nothing is stored before they load. They poll
-  /// while there is nothing else to do.
+  /// ended. For the warps that load activations (`warp` is the caller's index): nothing is stored before they load.
+  /// They poll while there is nothing else to do.
   CUSYNC_DEVICE bool next_behind_the_last(uint32_t warp) {
     if (job_slots(p_, shared_).mine() != JobSlots::kNone) {
       Watch const watch{p_.report, p_.timeout_ns, 0};

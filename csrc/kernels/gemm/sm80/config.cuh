@@ -27,7 +27,7 @@ template <class C>
 struct SharedStorage {
   union {
     alignas(128) typename C::SharedOperands operands;
-    alignas(128) uint16_t staged[C::kTileM * C::kStagedRow];  ///< the finished tile, after the operands have been consumed
+    alignas(128) uint16_t staged[C::kTileM * C::kStagedRow];  ///< the finished tile, after the main loop
   };
   // In shared memory because the main loop needs all registers.
   WorkSource source;    ///< thread 0 only

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kRows == 1 ? kMostThreads : kMostOfTwo, kRows)
 #pragma unroll
       for (int i = 0; i < 4 * kRows; ++i) {
         int const r = i / 4;
-        float2 const v = pair(ptx::opaque(x[r][j][i % 4]), type);  // otherwise both passes would keep its floats in registers
+        float2 const v = pair(ptx::opaque(x[r][j][i % 4]), type);  // or both passes keep its floats in registers
         float2 const apart{v.x - mean[r], v.y - mean[r]};
         sum[r].x += apart.x * (squared ? apart.x : 1.f), sum[r].y += apart.y * (squared ? apart.y : 1.f);
       }
