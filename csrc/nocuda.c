@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The kernel half of the C ABI for a build without a CUDA toolchain: the same symbols, so the same Rust code links,
-// and every function that would need a kernel says so. The host half (cusync_host_*) is host/policy.cpp in every build.
+// The kernel half of the C ABI for builds without a CUDA toolchain: the same symbols, so the same Rust code links.
+// Functions that need a kernel return CUSYNC_ERROR_NOT_BUILT. The host half (cusync_host_*) is host/policy.cpp in every
+// build.
 #include "abi/cusync.h"
 
 #include <stddef.h>

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The five functions of the C ABI that every kernel is reached by.
+// The five functions of the C ABI through which all kernels are used.
 #include "kernels/common/host.h"
 
 namespace cusync::kernels {
 
-// One for each line of instances.txt and element type that this build has.
+// One per line of instances.txt and element type in this build.
 #define CUSYNC_INSTANCE(name) KernelTable name();
 #include "instances.inc"
 #undef CUSYNC_INSTANCE
 
 namespace {
 
-/// Calls f with every compiled kernel until it says true.
+/// Calls f with each compiled kernel until it returns true.
 template <class F>
 bool any_kernel(F&& f) {
   static KernelTable const tables[] = {
@@ -26,7 +26,7 @@ bool any_kernel(F&& f) {
   return false;
 }
 
-/// Whether `kernel` is what `id` asks for: it may run more operations.
+/// Whether `kernel` satisfies `id`; it may support more operations.
 bool serves(cusync_kernel_id const& kernel, cusync_kernel_id const& id) {
   return kernel.family == id.family && kernel.arch == id.arch && kernel.element == id.element &&
          kernel.tile_m == id.tile_m && kernel.tile_n == id.tile_n && kernel.cluster_m == id.cluster_m &&
@@ -54,7 +54,7 @@ int32_t launch(Code const& code, uint32_t workers, cusync_how const& how, void c
     a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     a.val.programmaticStreamSerializationAllowed = 1;
   } else if (code.together) {
-    // Other work cannot keep some of the SMs while our workers spin on the rest. With a programmatic edge this costs 2 us.
+    // Other work must not occupy SMs while our workers spin on the rest. With a programmatic edge this costs 2 us.
     cudaLaunchAttribute& a = attributes[config.numAttrs++];
     a.id = cudaLaunchAttributeCooperative;
     a.val.cooperative = 1;
@@ -63,8 +63,8 @@ int32_t launch(Code const& code, uint32_t workers, cusync_how const& how, void c
     cudaLaunchAttribute& a = attributes[config.numAttrs++];
     cudaEvent_t const event = static_cast<cudaEvent_t>(how.started_event);
     if (code.arch == CUSYNC_SM90A) {
-      // The vendor's guarantee: not before every CTA has issued its trigger or ended. Of the event of a launch's completion it says
-      // that it is best effort.
+      // NVIDIA guarantees that this event fires only after every CTA has issued its trigger or exited. The launch
+      // completion event is documented as best effort.
       a.id = cudaLaunchAttributeProgrammaticEvent;
       a.val.programmaticEvent.event = event;
     } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a request must hold before any kernel looks at it.
+// Validation of requests before any kernel sees them.
 #include "abi/kernel.h"
 #include "cusync/semaphore.cuh"
 #include "kernels/common/notes.cuh"
@@ -24,11 +24,11 @@ bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
   if (o.kind > CUSYNC_ORDER_TABLE || o.grid_m != grid_m || o.grid_n != grid_n) return false;
   if (o.kind == CUSYNC_ORDER_TABLE) return o.table != nullptr;
   bool const rows = o.kind == CUSYNC_ORDER_GROUPED_ROWS, grouped = rows || o.kind == CUSYNC_ORDER_GROUPED_COLUMNS;
-  // A group's tiles are counted in 32 bits.
+  // Tiles of a group are counted in 32 bits.
   return !grouped || (o.group > 0 && uint64_t(o.group) * (rows ? grid_n : grid_m) <= UINT32_MAX);
 }
 
-/// Whether it multiplies A by B.
+/// Whether the operation multiplies A by B.
 bool is_product(uint32_t operation) {
   return operation == CUSYNC_GEMM || operation == CUSYNC_GATED_GEMM || operation == CUSYNC_CONV2D || operation == CUSYNC_ROTATED_GEMM;
 }
@@ -62,8 +62,8 @@ uintptr_t alignment(uint32_t role, bool decode) {
   }
 }
 
-/// Operands of known roles, each once, read when the operation reads them. Decode kernels take what the epilogue reads at
-/// the alignment of an element.
+/// Operands have known roles, each at most once, and are read when the operation reads them. In decode kernels epilogue
+/// operands need only element alignment.
 bool valid_operands(cusync_stage const& s, bool decode) {
   if (s.operand_count > CUSYNC_MAX_OPERANDS) return false;
   for (uint32_t i = 0; i < s.operand_count; ++i) {
@@ -74,7 +74,7 @@ bool valid_operands(cusync_stage const& s, bool decode) {
   return operand(s, CUSYNC_OPERAND_A);
 }
 
-/// The images of a convolution or a pool: pixels as many as the rows, tiles of whole rows or whole images.
+/// Images of a convolution or a pool: rows are pixels, and tiles are whole image rows or whole images.
 bool valid_images(cusync_stage const& s) {
   cusync_images const& i = s.images;
   for (uint32_t const size : {i.height, i.width, i.channels, i.out_height, i.out_width, i.filter_rows, i.filter_cols,
@@ -92,7 +92,7 @@ bool valid_images(cusync_stage const& s) {
   return i.tile_pixels < image ? image % i.tile_pixels == 0 : i.tile_pixels % image == 0;
 }
 
-/// Its window has pixels wherever it lies, and what is averaged is all of it.
+/// Every window contains pixels, and averaged windows have no padding.
 bool valid_pool(cusync_stage const& s) {
   cusync_images const& i = s.images;
   if (s.m == 0 || s.m > kMaxSize || s.n != i.channels || !valid_images(s)) return false;
@@ -102,7 +102,7 @@ bool valid_pool(cusync_stage const& s) {
   return valid_operands(s, false) && s.activation == CUSYNC_IDENTITY && !s.residual_first && s.out && aligned(s.out, 16);
 }
 
-/// Rows are read and written 16 bytes at a time. A thread of a decode kernel holds its part of a row in registers.
+/// Rows are read and written 16 bytes at a time. In decode kernels each thread holds its part of a row in registers.
 bool valid_norm(cusync_stage const& s, bool decode) {
   if (decode && (s.norm.tile_rows != 1 || s.n > CUSYNC_MAX_NORMED)) return false;
   if (s.m == 0 || s.n == 0 || s.m > kMaxSize || s.n > kMaxSize || s.n % 8 || s.k.most != s.n) return false;
@@ -111,7 +111,7 @@ bool valid_norm(cusync_stage const& s, bool decode) {
   return s.activation == CUSYNC_IDENTITY && s.out && aligned(s.out, 16);
 }
 
-/// Sizes, operands and arithmetic of a product of matrices.
+/// Sizes, operands and arithmetic of a matrix product.
 bool valid_product(cusync_stage const& s, bool decode) {
   uint32_t const k = s.k.most;
   if (s.m == 0 || s.n == 0 || k == 0 || s.m > kMaxSize || s.n > kMaxSize / 2 || k > kMaxSize) return false;
@@ -129,28 +129,28 @@ bool valid_product(cusync_stage const& s, bool decode) {
   return s.activation <= CUSYNC_RELU && !(gated && (adds || s.activation != CUSYNC_IDENTITY));
 }
 
-/// Heads of a width that kernels have.
+/// Head sizes that kernels support.
 bool valid_heads(cusync_stage const& s) {
   cusync_heads const& h = s.heads;
   if (!h.kv_heads || !h.query_heads || h.query_heads > 1024 || h.query_heads % h.kv_heads) return false;
   return (h.head_dim == 64 || h.head_dim == 128) && !s.activation;
 }
 
-/// A product whose output has the heads of an attention, and angles for each token of its sequences.
+/// A product with attention heads in its output, and with angles for each token of its sequences.
 bool valid_rotated(cusync_stage const& s) {
   cusync_heads const& h = s.heads;
   if (!valid_heads(s) || !valid_product(s, false) || !operand(s, CUSYNC_OPERAND_ROTARY)) return false;
   return s.n == (h.query_heads + 2 * h.kv_heads) * h.head_dim && h.capacity && s.m % h.capacity == 0;
 }
 
-/// An output that has all heads.
+/// An output with all heads.
 bool valid_outputs(cusync_stage const& s) {
   cusync_heads const& h = s.heads;
   if (!valid_heads(s)) return false;
   return s.m != 0 && s.m <= kMaxSize && s.n == h.query_heads * h.head_dim && s.out && aligned(s.out, 16);
 }
 
-/// Whole sequences, of so many tokens that no tile has queries of two; the kernel of a launch of its own cuts them itself.
+/// Whole sequences of a length such that no tile has queries of two sequences; a standalone kernel divides them itself.
 bool valid_prompt(cusync_stage const& s, cusync_kernel_id const& id, bool alone) {
   if (!valid_outputs(s)) return false;
   uint32_t const tokens = s.k.most, rows = tile_of(s, id).m;
@@ -167,7 +167,7 @@ bool valid_attention(cusync_stage const& s) {
   if (!valid_outputs(s) || h.query_heads / h.kv_heads > 8) return false;
   uint32_t const columns = (h.query_heads + 2 * h.kv_heads) * h.head_dim;
   if (s.k.most != columns || s.k.first != columns || s.k.step) return false;
-  // Rows of the cache, and units times workers, are numbers of 32 bits.
+  // Cache rows, and units times workers, must fit in 32 bits.
   uint64_t const sequence = ceil_div(h.capacity, CUSYNC_PAGE_TOKENS) * uint64_t(CUSYNC_PAGE_TOKENS) * h.kv_heads;
   if (!h.capacity || h.capacity > kMaxSize || s.m * sequence > kMaxSize) return false;
   if (uint64_t(h.pages) * h.kv_heads * CUSYNC_PAGE_TOKENS > kMaxSize) return false;
@@ -176,12 +176,12 @@ bool valid_attention(cusync_stage const& s) {
   return cached && operand(s, CUSYNC_OPERAND_LENGTHS);
 }
 
-/// Whether kernels wait for an operand that another stage produces. Gains, caches and tables come from the user alone.
+/// Whether kernels wait for this operand if a stage produces it. Gains, caches and tables come only from the user.
 bool awaited(uint32_t operation, uint32_t role) {
   return role == CUSYNC_OPERAND_A || (is_product(operation) && role != CUSYNC_OPERAND_ROTARY && read_at(operation, role) != ~0u);
 }
 
-/// Every edge feeds an operand that is there, and is waited for when that is read.
+/// Every edge feeds an existing operand of a kind that kernels wait for.
 bool valid_edges(cusync_stage const& s, uint32_t tile_k) {
   if (s.wait_count > CUSYNC_MAX_WAITS || s.post_count > CUSYNC_MAX_POSTS) return false;
   for (uint32_t i = 0; i < s.wait_count; ++i) {
@@ -196,7 +196,7 @@ bool valid_edges(cusync_stage const& s, uint32_t tile_k) {
   return true;
 }
 
-/// Posts are by tile of the stage's own grid.
+/// Posts are per tile of the stage's own grid.
 bool posts_by_tile(cusync_stage const& s, uint32_t grid_m, uint32_t grid_n) {
   for (uint32_t i = 0; i < s.post_count; ++i)
     if (s.posts[i].grid_m != grid_m || s.posts[i].grid_n != grid_n) return false;
@@ -215,7 +215,7 @@ bool valid_sync(Request const& r) {
 
 bool has_tickets(cusync_sync const& sync) { return sync.tickets && aligned(sync.tickets, 8); }
 
-/// A stage on its own: tiles in an order.
+/// A single stage: tiles in an order.
 bool valid_order_work(Request const& r, uint32_t grid_m, uint32_t grid_n) {
   cusync_work const& w = r.work;
   if (r.count != 1 || w.source > CUSYNC_SOURCE_TICKETS || w.workers > kMaxSize) return false;
@@ -223,7 +223,7 @@ bool valid_order_work(Request const& r, uint32_t grid_m, uint32_t grid_n) {
   return valid_order(w.order, grid_m, grid_n) && (!draws || has_tickets(r.sync));
 }
 
-/// Mailboxes, and what one list of them needs: items are named by 20 bits, and nobody leaves sums for others.
+/// Mailboxes, and the requirements of their single list: item numbers have 20 bits, and there are no slabs.
 bool valid_mail(cusync_work const& w) {
   cusync_mail const& mail = w.mail;
   if (w.source != CUSYNC_SOURCE_MAIL) return !mail.words;
@@ -237,7 +237,7 @@ bool valid_lists(Request const& r) {
   cusync_work const& w = r.work;
   bool const one = w.source == CUSYNC_SOURCE_DRAWN || w.source == CUSYNC_SOURCE_MAIL;
   if ((w.source != CUSYNC_SOURCE_LISTS && !one) || !valid_mail(w)) return false;
-  // A cluster draws no items: each of its CTAs would draw one of its own.
+  // Clusters cannot draw items: each of their CTAs would draw a different one.
   if (one && r.kernel.id.cluster_m * r.kernel.id.cluster_n != 1) return false;
   bool const lists = w.items && aligned(w.items, 16) && w.length && w.workers && w.workers <= 1u << 16;
   bool const slabs = w.slab_count == 0 || (w.slabs && aligned(w.slabs, 16) && w.slab_flags && aligned(w.slab_flags, 4));
@@ -263,14 +263,14 @@ bool valid_shares(Request const& r) {
   return r.sync.epochs && aligned(r.sync.epochs, 4);
 }
 
-/// What a decode kernel asks of a stage beside: its column tiles are its slots, or its key/value heads, or it has one; and only operand A is
-/// waited for, from the earlier stage that posts these slots.
+/// Additional requirements of decode kernels on a stage: its slots are its column tiles, its key/value heads or a
+/// single slot; it waits only for operand A, produced by the earlier stage that posts to these slots.
 bool valid_share(Request const& r, uint32_t index) {
   cusync_stage const& s = r.stages[index];
   uint32_t const width = r.kernel.id.width, workers = r.work.workers;
   bool const attends = s.operation == CUSYNC_ATTEND;
   if (s.m != r.stages[0].m || s.m > width || s.n > 1u << 24 || s.k.most > 1u << 24) return false;
-  // The index arithmetic of decode/attend.h, decode/layout.h and decode/share.h is of 32 bits.
+  // The index arithmetic of decode/attend.h, decode/layout.h and decode/share.h is 32-bit.
   uint64_t const units = attends ? uint64_t(s.m) * s.heads.kv_heads * ceil_div(s.heads.capacity, CUSYNC_PAGE_TOKENS) : 0;
   if ((units + 1) * workers >> 32) return false;
   if (is_product(s.operation) && s.round >= s.rounds) return false;
@@ -278,7 +278,7 @@ bool valid_share(Request const& r, uint32_t index) {
   if (parts > CUSYNC_MAX_PARTS || (s.n + 1) * parts >> 32) return false;
   if (uint64_t(ceil_div(s.k.most, r.kernel.tile_k)) * workers * workers >> 32) return false;
   if (s.wait_count > 1 || s.post_count > 1) return false;
-  // A normalisation has tiles of one row, and attention a column of tiles a head.
+  // Normalizations have single-row tiles; attention has one column of tiles per head.
   bool const rows = s.operation == CUSYNC_NORM;
   if (!posts_by_tile(s, 1, attends ? s.heads.kv_heads : rows ? 1 : ceil_div(s.n, CUSYNC_COLUMN_TILE))) return false;
   void const* const a = data_of(s, CUSYNC_OPERAND_A);
@@ -293,7 +293,7 @@ bool valid_share(Request const& r, uint32_t index) {
   return false;
 }
 
-/// Whether two sets of a session differ in nothing but pointers.
+/// Whether two sets of a session differ only in pointers.
 bool alike(cusync_stage const& x, cusync_stage const& y) {
   bool const sizes = x.operation == y.operation && x.m == y.m && x.n == y.n && x.k.most == y.k.most &&
                      x.round == y.round && x.rounds == y.rounds;
@@ -304,7 +304,7 @@ bool alike(cusync_stage const& x, cusync_stage const& y) {
   return sizes && epilogue && slots && x.operand_count == y.operand_count;
 }
 
-/// What a session needs beside; nothing else has a mailbox.
+/// Additional requirements of a session; other kernels have no mailbox.
 bool valid_jobs(Request const& r) {
   cusync_jobs const& jobs = r.work.jobs;
   if (!jobs.sets) return !jobs.mailbox && !jobs.relay;

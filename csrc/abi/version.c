@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The name of the ABI inside the library of kernels, for whoever is given the library alone (build/prebuilt.rs).
+// The ABI's name inside the kernel library, for tools that have only the library (build/prebuilt.rs).
 #ifndef CUSYNC_ABI
 #error "build.rs defines CUSYNC_ABI"
 #endif

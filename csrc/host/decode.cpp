@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The layout arithmetic of the decode kernels, compiled for the host: what callers size buffers by, and tests check.
+// The layout arithmetic of the decode kernels, compiled for the host: callers size buffers with it, and tests check it.
 #include "host/decode.h"
 
 #include "abi/cusync.h"
@@ -49,12 +49,13 @@ extern "C" uint32_t cusync_host_decode_in_pairs(uint32_t operation, uint32_t k, 
   return cusync::kernels::decode::in_pairs(k, n, operation == CUSYNC_GATED_GEMM, workers, width);
 }
 
-extern "C" uint32_t cusync_host_decode_share(cusync_shared_product const* of, uint32_t worker, cusync_share* out, uint32_t* blocks,
-                                             uint32_t capacity) {
+extern "C" uint32_t cusync_host_decode_share(cusync_shared_product const* product, uint32_t worker, cusync_share* out,
+                                             uint32_t* blocks, uint32_t capacity) {
   using namespace cusync::kernels::decode;
-  Geometry const stage = geometry(of->k, of->n, of->operation == CUSYNC_GATED_GEMM, of->workers, of->chunk_bytes, 3, of->paired,
-                                  {of->round, of->rounds});
-  Share const share = share_of(stage, worker, Divisor::of(of->workers), kFewTokens, of->paired);
+  Geometry const stage =
+      geometry(product->k, product->n, product->operation == CUSYNC_GATED_GEMM, product->workers, product->chunk_bytes, 3,
+               product->paired, {product->round, product->rounds});
+  Share const share = share_of(stage, worker, Divisor::of(product->workers), kFewTokens, product->paired);
   *out = {share.first, share.count, share.rows, share.lead, share.chunks, share.offset};
   for (uint32_t i = 0; i < share.tiles && i < capacity; ++i) blocks[i] = share.begin + share.tile(i, stage.chunk_shift);
   return share.tiles;

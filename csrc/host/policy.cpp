@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The policy arithmetic of the kernels, compiled for the host: what the cpu executor calls.
+// The kernels' policy arithmetic, compiled for the host: used by the cpu executor.
 #include "abi/cusync.h"
 
 #include "cusync/order.hpp"

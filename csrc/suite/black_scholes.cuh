@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// B&S: prices of European calls, double precision.
+// B&S: prices of European call options, double precision.
 #pragma once
 #include "entry.cuh"
 
-/// price = the call's value at spot price `spot` (positive): rate 0.08, volatility 0.3, one year, strike 60.
+/// price = value of the call at spot price `spot` (positive): rate 0.08, volatility 0.3, one year, strike 60.
 extern "C" __global__ void black_scholes(double const* spot, double* price, uint32_t n) {
   suite::begin(spot, price, n);
   double const rate = 0.08, volatility = 0.3, years = 1.0, strike = 60.0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// DL: two towers of convolutions that meet in a dot product. Images are (channel, y, x), n x n.
+// DL: two towers of convolutions joined by a dot product. Images are (channel, y, x), n x n.
 #pragma once
 #include "reduce.cuh"
 
-/// 3 x 3, stride 2, one row and column of zeros around, ReLU: (in, n, n) -> (out, n / 2, n / 2), n even.
-/// gridDim.y is `out`; weights are (out, in, 3, 3).
+/// 3 x 3, stride 2, zero padding of 1, ReLU: (in, n, n) -> (out, n / 2, n / 2), n even. gridDim.y is `out`; weights are
+/// (out, in, 3, 3).
 extern "C" __global__ void dl_conv(float const* x, float const* weights, float* y, uint32_t n, uint32_t in) {
   suite::begin(x, weights, y, n, in);
   uint32_t const half = n / 2, channel = blockIdx.y;
@@ -17,7 +17,7 @@ extern "C" __global__ void dl_conv(float const* x, float const* weights, float* 
       for (int dy = 0; dy < 3; ++dy) {
         for (int dx = 0; dx < 3; ++dx) {
           int const row = top + dy, column = left + dx;
-          // The far border is never met: top + 2 <= n - 1.
+          // No check of the far border is needed: top + 2 <= n - 1.
           if (row >= 0 && column >= 0) sum += weight[dy * 3 + dx] * plane[row * int(n) + column];
         }
       }
@@ -26,7 +26,7 @@ extern "C" __global__ void dl_conv(float const* x, float const* weights, float* 
   }
 }
 
-/// Means of 2 x 2: (channels, n, n) -> (channels, n / 2, n / 2); `outputs` = channels * (n / 2)^2.
+/// 2 x 2 mean pooling: (channels, n, n) -> (channels, n / 2, n / 2); `outputs` = channels * (n / 2)^2.
 extern "C" __global__ void dl_mean_pool(float const* x, float* y, uint32_t n, uint32_t outputs) {
   suite::begin(x, y, n, outputs);
   uint32_t const half = n / 2;
@@ -36,7 +36,7 @@ extern "C" __global__ void dl_mean_pool(float const* x, float* y, uint32_t n, ui
   }
 }
 
-/// z = x, then y; both of n values.
+/// z = x followed by y; n values each.
 extern "C" __global__ void dl_concat(float const* x, float const* y, float* z, uint32_t n) {
   suite::begin(x, y, z, n);
   for (uint32_t i = suite::thread_index(); i < 2 * n; i += suite::thread_count()) z[i] = i < n ? x[i] : y[i - n];

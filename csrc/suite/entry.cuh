@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What every kernel of the suite begins with, and the index that most of them run over.
+// Common entry code of the suite's kernels, and the thread index that most of them loop over.
 #pragma once
 #include <stdint.h>
 
@@ -7,20 +7,20 @@
 
 namespace suite {
 
-/// Whether all bits of the kernel's arguments are 0: they never are, but the compiler does not know that.
+/// Whether all bits of the kernel's arguments are 0. They never are, but the compiler does not know that.
 __device__ __forceinline__ bool all_zero() { return true; }
 template <class First, class... Rest>
 __device__ __forceinline__ bool all_zero(First first, Rest... rest) {
-  // No short circuit: all of them have to be loaded.
+  // No short circuit: all arguments must be loaded.
   return !first & all_zero(rest...);
 }
 
-/// Waits for the kernels before this one, then lets the next begin to launch. In this order, so that at most one level
-/// of kernels holds SMs while it waits, and so that "complete" passes along a chain of programmatic edges: a kernel
-/// cannot end before those that it waited for. Without programmatic edges, and below sm_90, it does nothing.
+/// Waits for the preceding kernels, then lets the next one launch. This order ensures that at most one level of kernels
+/// holds SMs while it waits, and that completion is transitive along a chain of programmatic edges: a kernel cannot
+/// complete before those it waited for. Does nothing without programmatic edges or below sm_90.
 ///
-/// It is given all arguments of the kernel, to touch them first: they lie in constant memory that each launch fills anew, and
-/// bringing it in takes 0.08 us that would otherwise follow the wait.
+/// Takes all arguments of the kernel in order to touch them first: they are in constant memory that each launch
+/// refills, and fetching it takes 0.08 us that would otherwise follow the wait.
 template <class... Args>
 __device__ __forceinline__ void begin(Args... args) {
 #if CUSYNC_HAS_SM90

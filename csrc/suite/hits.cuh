@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// HITS: hubs and authorities of a graph in compressed rows.
+// HITS: hubs and authorities of a graph in compressed sparse row (CSR) form.
 #pragma once
 #include "reduce.cuh"
 
-/// y = A x. `begin` has rows + 1 entries; `column` and `value` one a non-zero.
+/// y = A x. `begin` has rows + 1 entries; `column` and `value` have one entry per non-zero.
 extern "C" __global__ void hits_spmv(uint32_t const* begin, uint32_t const* column, float const* value, float const* x,
                                      float* y, uint32_t rows) {
   suite::begin(begin, column, value, x, y, rows);
@@ -29,7 +29,7 @@ extern "C" __global__ void hits_divide(float const* x, float const* norm, float*
   for (uint32_t i = suite::thread_index(); i < n; i += suite::thread_count()) y[i] = x[i] / by;
 }
 
-/// Both vectors and both norms become 0.
+/// Zeroes both vectors and both norms.
 extern "C" __global__ void hits_reset(float* x, float* y, float* x_norm, float* y_norm, uint32_t n) {
   suite::begin(x, y, x_norm, y_norm, n);
   for (uint32_t i = suite::thread_index(); i < n; i += suite::thread_count()) x[i] = y[i] = 0.f;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// IMG: a sharpened portrait: n x n images, row after row, clamped at their borders.
+// IMG: sharpens a portrait. Images are n x n, row-major, clamped at the borders.
 #pragma once
 #include "reduce.cuh"
 
@@ -24,7 +24,7 @@ extern "C" __global__ void img_blur(float const* image, float const* weights, fl
   }
 }
 
-/// out = the length of the Sobel gradient.
+/// out = magnitude of the Sobel gradient.
 extern "C" __global__ void img_sobel(float const* image, float* out, uint32_t n) {
   suite::begin(image, out, n);
   for (uint32_t i = suite::thread_index(); i < n * n; i += suite::thread_count()) {
@@ -39,7 +39,7 @@ extern "C" __global__ void img_sobel(float const* image, float* out, uint32_t n)
   }
 }
 
-/// largest[0] = the largest value.
+/// largest[0] = maximum of the image.
 extern "C" __global__ void img_max(float const* image, float* largest, float* scratch, uint32_t n) {
   suite::begin(image, largest, scratch, n);
   float part = suite::Max::identity(), total;
@@ -47,7 +47,7 @@ extern "C" __global__ void img_max(float const* image, float* largest, float* sc
   if (suite::reduce_grid<suite::Max>(part, scratch, total)) largest[0] = total;
 }
 
-/// smallest[0] = the smallest value.
+/// smallest[0] = minimum of the image.
 extern "C" __global__ void img_min(float const* image, float* smallest, float* scratch, uint32_t n) {
   suite::begin(image, smallest, scratch, n);
   float part = suite::Min::identity(), total;
@@ -55,7 +55,7 @@ extern "C" __global__ void img_min(float const* image, float* smallest, float* s
   if (suite::reduce_grid<suite::Min>(part, scratch, total)) smallest[0] = total;
 }
 
-/// image is stretched from smallest..largest to 0..5 and cut off at 1, in place.
+/// Stretches the image from smallest..largest to 0..5 and clamps it at 1, in place.
 extern "C" __global__ void img_extend(float* image, float const* smallest, float const* largest, uint32_t n) {
   suite::begin(image, smallest, largest, n);
   float const low = smallest[0], scale = 5.f / (largest[0] - low);
@@ -63,7 +63,7 @@ extern "C" __global__ void img_extend(float* image, float const* smallest, float
     image[i] = fminf((image[i] - low) * scale, 1.f);
 }
 
-/// out = image with `amount` times its difference from `blurred` added, cut off at 0 and 1.
+/// out = image + amount * (image - blurred), clamped to 0..1.
 extern "C" __global__ void img_unsharpen(float const* image, float const* blurred, float* out, float amount,
                                          uint32_t n) {
   suite::begin(image, blurred, out, amount, n);
@@ -71,7 +71,7 @@ extern "C" __global__ void img_unsharpen(float const* image, float const* blurre
     out[i] = fminf(fmaxf(image[i] + amount * (image[i] - blurred[i]), 0.f), 1.f);
 }
 
-/// out = x where mask is 1, y where it is 0, and between them between.
+/// out = blend of x and y: x where the mask is 1, y where it is 0.
 extern "C" __global__ void img_combine(float const* x, float const* y, float const* mask, float* out, uint32_t n) {
   suite::begin(x, y, mask, out, n);
   for (uint32_t i = suite::thread_index(); i < n * n; i += suite::thread_count())

@@ -7,7 +7,8 @@ namespace suite {
 constexpr uint32_t kClasses = 10;
 }
 
-/// rr_1: z = x with every column at mean 0 and deviation 1. One thread a column: few of them, the suite's long pole.
+/// rr_1: z = x with each column normalized to mean 0 and standard deviation 1. One thread per column: few threads, the
+/// longest kernel of the suite.
 extern "C" __global__ void ml_normalise(float const* x, float* z, uint32_t rows, uint32_t columns) {
   suite::begin(x, z, rows, columns);
   uint32_t const column = suite::thread_index();
@@ -22,7 +23,8 @@ extern "C" __global__ void ml_normalise(float const* x, float* z, uint32_t rows,
     squares += distance * distance;
   }
   float const scale = rsqrtf(squares / float(rows));
-  // Eight at a time: loads do not pass stores that might alias them, and one load at a time takes its full latency.
+  // Batches of eight: loads cannot move past stores that might alias them, and single loads would each expose their
+  // full latency.
   uint32_t row = 0;
   for (; row + 8 <= rows; row += 8) {
     float batch[8];
@@ -53,7 +55,7 @@ extern "C" __global__ void ml_intercept(float* scores, float const* intercepts, 
   if (i < rows * suite::kClasses) scores[i] += intercepts[i % suite::kClasses];
 }
 
-/// Each row of scores becomes a distribution, in place.
+/// Turns each row of scores into a distribution, in place.
 extern "C" __global__ void ml_softmax(float* scores, uint32_t rows) {
   suite::begin(scores, rows);
   uint32_t const row = suite::thread_index();
@@ -77,7 +79,7 @@ extern "C" __global__ void ml_row_max(float const* scores, float* most, uint32_t
   most[row] = largest;
 }
 
-/// nb_3: l = the logarithm of the sum of the exponentials of each row.
+/// nb_3: l = log-sum-exp of each row.
 extern "C" __global__ void ml_log_sum(float const* scores, float const* most, float* l, uint32_t rows) {
   suite::begin(scores, most, l, rows);
   uint32_t const row = suite::thread_index();
@@ -94,7 +96,7 @@ extern "C" __global__ void ml_exponential(float* scores, float const* l, uint32_
   if (i < rows * suite::kClasses) scores[i] = expf(scores[i] - l[i / suite::kClasses]);
 }
 
-/// result = the class whose two scores add up to most; the first of equals.
+/// result = the class with the largest sum of both scores; the first of equals.
 extern "C" __global__ void ml_argmax(float const* first, float const* second, uint32_t* result, uint32_t rows) {
   suite::begin(first, second, result, rows);
   uint32_t const row = suite::thread_index();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Reductions over a grid whose order never depends on which CTA comes first.
+// Grid reductions in an order that does not depend on the arrival of CTAs.
 #pragma once
 #include "entry.cuh"
 
@@ -18,7 +18,7 @@ struct Min {
   static __device__ float join(float a, float b) { return fminf(a, b); }
 };
 
-/// The reduction over the CTA, in every thread. blockDim.x is a multiple of 32, at most 1024.
+/// Reduces over the CTA; every thread gets the result. blockDim.x is a multiple of 32, at most 1024.
 template <class Op>
 __device__ float reduce_block(float value) {
   __shared__ float of_warp[32];
@@ -31,8 +31,8 @@ __device__ float reduce_block(float value) {
   return value;
 }
 
-/// The reduction over the grid: true in thread 0 of the last CTA to come here, with `result`. `scratch` holds a ticket,
-/// which is zero before and after, and one partial result a CTA: 1 + gridDim.x words.
+/// Reduces over the grid: returns true in thread 0 of the last CTA to arrive, with `result`. `scratch` holds a ticket,
+/// which is zero before and after, and one partial result per CTA: 1 + gridDim.x words.
 template <class Op>
 __device__ bool reduce_grid(float value, float* scratch, float& result) {
   __shared__ bool last;
@@ -47,7 +47,7 @@ __device__ bool reduce_grid(float value, float* scratch, float& result) {
   __syncthreads();
   if (!last) return false;
   float total = Op::identity();
-  // Past the L1, which another CTA's partial result never went through.
+  // Bypasses L1: partial results of other CTAs are not there.
   for (uint32_t i = threadIdx.x; i < gridDim.x; i += blockDim.x) total = Op::join(total, __ldcg(scratch + 1 + i));
   result = reduce_block<Op>(total);
   return threadIdx.x == 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Kernels of any length whose results show, bit for bit, whether they ran in a right order.
+// Kernels of adjustable duration. Their results show, bit for bit, whether they ran in a valid order.
 #pragma once
 #include "cusync/tile_sync.cuh"
 
 namespace suite {
 
-/// One round of an integer hash; src/dag/run has the same on the host.
+/// One round of an integer hash; benches/src/dag/random.rs mirrors it on the host.
 __device__ __forceinline__ uint32_t mix(uint32_t h, uint32_t with) {
   h = (h ^ with) * 0x9e3779b1u;
   return h ^ (h >> 15);
@@ -13,11 +13,11 @@ __device__ __forceinline__ uint32_t mix(uint32_t h, uint32_t with) {
 
 }  // namespace suite
 
-/// Every word of the outputs is a hash of `seed`, of its place and of one word of each input; `rounds` more rounds take
-/// time. Ranges are of `words` words each; the first `inputs` and `outputs` pointers count. An input whose bit is set in
-/// `in_place` is also an output, and is read at the thread's own word; the others are read at the mirrored word, so that
-/// every CTA needs another's. `delay_ns`, where not null: how long every third CTA sleeps first. `stamps`, where not null:
-/// when CTA 0 began and ended, in nanoseconds.
+/// Every output word is a hash of `seed`, its index and one word of each input; `rounds` additional hash rounds take
+/// time. Ranges have `words` words each; only the first `inputs` and `outputs` pointers are used. An input whose bit is
+/// set in `in_place` is also an output, and is read at the thread's own word; the others are read at the mirrored word,
+/// so every CTA depends on another one. `delay_ns`, if not null: how long every third CTA sleeps first. `stamps`, if
+/// not null: start and end times of CTA 0, in nanoseconds.
 extern "C" __global__ void spin(uint32_t const* in0, uint32_t const* in1, uint32_t const* in2, uint32_t const* in3,
                                 uint32_t* out0, uint32_t* out1, uint32_t words, uint32_t inputs, uint32_t outputs,
                                 uint32_t in_place, uint32_t seed, uint32_t rounds, uint32_t const* delay_ns,
@@ -41,9 +41,10 @@ extern "C" __global__ void spin(uint32_t const* in0, uint32_t const* in1, uint32
   if (stamps != nullptr && suite::thread_index() == 0) stamps[1] = cusync::ptx::globaltimer();
 }
 
-/// The same with CTA `c` taking up to `ragged` rounds more, by the seed; with `shift`, where not 0, input 0 read a second
-/// time, so many words further on (the last word past the end): CTAs then need their neighbours' results too; and able
-/// to wait for tiles. `words` = threads of the grid. Everything that earlier kernels do not write is read before it waits.
+/// Like spin, but able to wait for tiles. CTA `c` takes up to `ragged` more rounds, depending on the seed. If `shift`
+/// is not 0, input 0 is read a second time, that many words further on (the last word if past the end), so CTAs also
+/// depend on their neighbors. `words` = threads of the grid. Everything that earlier kernels do not write is read
+/// before the wait.
 extern "C" __global__ void spin_tiled(uint32_t const* in0, uint32_t const* in1, uint32_t const* in2,
                                       uint32_t const* in3, uint32_t* out0, uint32_t* out1, uint32_t words,
                                       uint32_t inputs, uint32_t outputs, uint32_t in_place, uint32_t seed,
@@ -74,7 +75,7 @@ extern "C" __global__ void spin_tiled(uint32_t const* in0, uint32_t const* in1, 
   cusync::end(sync, run);
 }
 
-/// stamp[0] = now, in nanoseconds: when a task began or ended.
+/// stamp[0] = current time in nanoseconds: the start or end of a task.
 extern "C" __global__ void stamp(unsigned long long* stamp) {
   suite::begin(stamp);
   if (suite::thread_index() == 0) stamp[0] = cusync::ptx::globaltimer();

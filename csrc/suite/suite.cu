@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The kernels of the kernel-level suite, as one image that the driver loads: graphs need functions, not C calls.
+// The kernels of the kernel-level suite as one image for the driver to load: graphs need functions, not C calls.
 #include "black_scholes.cuh"
 #include "dl.cuh"
 #include "hits.cuh"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// M1 and M2: chains of a transformer's element-wise kernels. Matrices are row after row.
+// M1 and M2: chains of element-wise transformer kernels. Matrices are row-major.
 #pragma once
 #include "reduce.cuh"
 
-/// y = GELU (tanh form) of x + bias of the column.
+/// y = GELU (tanh form) of x + column bias.
 extern "C" __global__ void tf_bias_gelu(float const* x, float const* bias, float* y, uint32_t rows, uint32_t columns) {
   suite::begin(x, bias, y, rows, columns);
   for (uint32_t i = suite::thread_index(); i < rows * columns; i += suite::thread_count()) {
@@ -12,7 +12,7 @@ extern "C" __global__ void tf_bias_gelu(float const* x, float const* bias, float
   }
 }
 
-/// y = each row of x at mean 0 and deviation 1, times gain plus shift of the column. One CTA a row.
+/// y = each row of x normalized to mean 0 and standard deviation 1, times gain plus shift per column. One CTA per row.
 extern "C" __global__ void tf_layer_norm(float const* x, float const* gain, float const* shift, float* y,
                                          uint32_t columns) {
   suite::begin(x, gain, shift, y, columns);
@@ -32,7 +32,7 @@ extern "C" __global__ void tf_residual(float const* x, float const* y, float* z,
   for (uint32_t i = suite::thread_index(); i < n; i += suite::thread_count()) z[i] = x[i] + y[i];
 }
 
-/// y = the sum of the first `count` inputs, in order.
+/// y = sum of the first `count` inputs, in order.
 extern "C" __global__ void tf_join(float const* x0, float const* x1, float const* x2, float const* x3, float const* x4,
                                    float const* x5, float const* x6, float const* x7, float const* x8,
                                    float const* x9, float const* x10, float const* x11, float* y, uint32_t count,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The device library on a GPU, by itself: schedules hand out every tile once in each run, posts and waits carry data
-// across launches and graph replays and over the wrap of a slot, and a wait that starves reports and ends.
-// Exits 1 when anything is wrong. The last test ends the process's CUDA context, as a real time-out would.
+// Tests the device library alone on a GPU: schedules hand out every tile once per run; posts and waits carry data
+// across launches, graph replays and the wrap-around of a slot; a starved wait reports and ends the kernel. Exits 1 on
+// any failure. The last test destroys the process's CUDA context, as a real timeout would.
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -64,7 +64,7 @@ void test_schedules(uint32_t ctas, unsigned long long first_epoch) {
   expect(*counter == (first_epoch + kRuns) * (kTiles + ctas), "a run draws tiles + CTAs tickets");
 }
 
-/// A ring of CTAs, each a row of `kCols` tiles: row r reads what row r - 1 wrote in the same run.
+/// A chain of CTAs, each with a row of `kCols` tiles: row r reads what row r - 1 wrote in the same run.
 constexpr uint32_t kRows = 24, kCols = 40, kThreads = 128;
 
 __host__ __device__ cusync_edge chain_edge(uint32_t block_n) {
@@ -77,7 +77,7 @@ __host__ __device__ cusync_edge chain_edge(uint32_t block_n) {
   return e;
 }
 
-/// x[row][.] = x[row - 1][.] + 1, with x[-1][.] = epoch; each CTA posts tile after tile and waits k-block by k-block.
+/// x[row][.] = x[row - 1][.] + 1, with x[-1][.] = epoch; each CTA posts tile by tile and waits k-block by k-block.
 __global__ void chain(cusync_edge e, uint32_t* x, WaitContext ctx, unsigned long long* counter, bool warps) {
   __shared__ uint32_t epoch;
   if (threadIdx.x == 0) epoch = draw_epoch(counter, gridDim.x);
@@ -110,7 +110,7 @@ void test_chain(uint32_t block_n, bool warps, uint32_t first_epoch) {
   auto const launch = [&] {
     chain<<<kRows, kThreads, 0, stream>>>(e, x, {semaphores, 0, {nullptr, 0, 0}}, counter, warps);
   };
-  launch();  // loads the kernel before it is captured
+  launch();  // load the kernel before the capture
   cudaGraph_t graph;
   cudaGraphExec_t replay;
   CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -138,7 +138,7 @@ void test_starvation() {
   cusync_edge const e = chain_edge(4);
   auto* semaphores = zeroed<uint32_t>(e.policy.slot_count);
   uint32_t const slot = slot_of(e.policy, 2, 7);
-  semaphores[slot] = 8 + 3;  // two epochs complete, the third short of one post
+  semaphores[slot] = 8 + 3;  // two epochs complete, the third one post short
   cusync_report* report = nullptr;
   CUDA(cudaHostAlloc(&report, sizeof *report, cudaHostAllocMapped));
   *report = {};

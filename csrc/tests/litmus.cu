@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Litmus tests of the ways in which kernels hand data from one CTA to another: as many rounds as asked for of store, post, look,
-// load, and the way back, in which the data is overwritten when it has been read. Pairs of CTAs pass a block of words to and fro;
-// a word of another round than the one that is read for is counted.
+// Litmus tests of the protocols by which kernels hand data from one CTA to another: any number of rounds of store,
+// post, poll and load, with an acknowledgment after which the data is overwritten. Pairs of CTAs pass a block of words;
+// words of any round other than the expected one are counted as wrong.
 //
-//   litmus [millions of rounds of each]      exits 1 when a way fails, or when no weakened one does
+//   litmus [millions of rounds of each]      exits 1 if a protocol fails, or if no weakened protocol fails
 //
-// Weakened ways leave a part of the protocol out. That one of them fails shows that this program can; that others do not on
-// this GPU shows nothing of the next.
+// Weakened protocols omit one part. If one of them fails, this program can detect errors; if another does not fail on
+// this GPU, that proves nothing for other GPUs.
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -23,7 +23,7 @@ using namespace cusync;
 constexpr uint32_t kThreads = 128, kWords = 512, kBytes = kWords * 4;
 constexpr unsigned long long kLimitNs = 2'000'000'000ull;
 
-enum Store : uint32_t { kBulk, kPlain, kStreaming, kRows };  ///< by TMA; by threads; past the L1; by threads, for TMA loads
+enum Store : uint32_t { kBulk, kPlain, kStreaming, kRows };  ///< TMA; threads; bypassing L1; threads, for TMA loads
 enum Load : uint32_t { kTma, kOrdinary, kPastL1, kAsync };
 enum Without : uint32_t { kNothing, kFullWait, kAnyWait, kRelease, kAcquire, kFence, kBarrier, kAck };
 
@@ -52,8 +52,8 @@ constexpr Way kWays[] = {
 };
 
 struct Memory {
-  uint32_t* data;   ///< kWords of each pair
-  uint32_t* words;  ///< of each pair: posts, and on another line acknowledgements
+  uint32_t* data;   ///< kWords per pair
+  uint32_t* words;  ///< per pair: posts, and acknowledgments on another cache line
   unsigned long long* wrong;
 };
 
@@ -73,7 +73,7 @@ __device__ void post(uint32_t* word, bool release) {
     atomicAdd(word, 1u);
 }
 
-/// A sleep now and then, of another length in each pair and round, before what others wait for.
+/// Sleeps occasionally, for a time that depends on pair and round, before operations that others wait for.
 __device__ void sometimes(uint32_t round, uint32_t pair) {
   uint32_t const hash = (round * 0x9e3779b1u + pair * 0x85ebca77u) ^ (round >> 7);
   if ((hash >> 9) % 16 == 0) ptx::nanosleep((hash >> 16) % 1024);
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads) run(Way way, Memory memory, uint32_t
   uint32_t wrong = 0;
   for (uint32_t round = 1; round <= rounds; ++round) {
     if (writes) {
-      // What was there has been read.
+      // Wait until the previous data has been read.
       if (thread == 0 && way.without != kAck) await(acks, round - 1, true);
       if (thread == 0) ptx::fence_proxy_async_global();
       __syncthreads();
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads) run(Way way, Memory memory, uint32_t
         else
           post(posts, way.without != kRelease);
       }
-      // The block is not overwritten before the copy has read it.
+      // Do not overwrite the block before the copy has read it.
       if (thread == 0 && way.without == kAnyWait) ptx::cp_async_bulk_wait_group_read<0>();
       __syncthreads();
       continue;
@@ -176,7 +176,7 @@ int main(int count, char** arguments) {
   int sms = 0, fit = 0;
   check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "no GPU");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, run, kThreads, 0), "occupancy");
-  // Partners have numbers that follow each other, so they are on different SMs.
+  // Partners have consecutive CTA numbers, so they are on different SMs.
   uint32_t const pairs = uint32_t(sms) * uint32_t(fit < 8 ? fit : 8) / 2;
   uint32_t const rounds = uint32_t(millions * 1e6 / pairs) + 1;
   Memory memory{};
@@ -188,7 +188,7 @@ int main(int count, char** arguments) {
     check(cudaMemset(memory.data, 0, size_t(pairs) * kBytes), "memset");
     check(cudaMemset(memory.words, 0, size_t(pairs) * 64 * 4), "memset");
     check(cudaMemset(memory.wrong, 0, 8), "memset");
-    // Weakened ways need not be run for as long: they show what the others would look like.
+    // Weakened protocols need fewer rounds: they only show what a failure looks like.
     uint32_t const own = way.without == kNothing ? rounds : rounds / 10 + 1;
     Way one = way;
     uint32_t own_rounds = own;

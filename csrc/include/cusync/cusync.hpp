@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The whole device library. A host compiler sees the index arithmetic, nvcc also the semaphores.
+// The whole device library. Host compilers see the index arithmetic; nvcc also sees the semaphores.
 #pragma once
 #include "cusync/desc.h"
 #include "cusync/edge.hpp"

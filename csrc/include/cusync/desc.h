@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Plain data that a checked plan turns into: what the Rust side hands to kernels, and what a rendered header
-// holds as constants. Compiles as C and C++; no logic here (see policy.hpp and order.hpp).
+// Plain data compiled from a checked plan: the Rust side passes it to kernels, and rendered headers hold it as
+// constants. Compiles as C and C++; the logic is in policy.hpp and order.hpp.
 #pragma once
 #include <stdint.h>
 
@@ -33,7 +33,7 @@ typedef struct cusync_axis {
   int32_t m, n, k, offset, extent;
 } cusync_axis;
 
-/// What an operand is to the stage that reads it.
+/// The role of an operand in the stage that reads it.
 enum cusync_role {
   CUSYNC_OPERAND_A = 0,
   CUSYNC_OPERAND_B = 1,
@@ -44,26 +44,26 @@ enum cusync_role {
   CUSYNC_OPERAND_VALUES = 6,   ///< cached values; the new ones are appended
   CUSYNC_OPERAND_LENGTHS = 7,  ///< int32: cached tokens of each sequence, before the run
   CUSYNC_OPERAND_PAGES = 8,    ///< int32: pages of each sequence
-  CUSYNC_OPERAND_ROTARY = 9,   ///< of each position, cosines and then sines
+  CUSYNC_OPERAND_ROTARY = 9,   ///< cosines, then sines, of each position
   CUSYNC_OPERAND_GAIN = 10,
 };
 
-/// Where in the consumer's k-loop an edge is waited for.
+/// Where in the consumer's k-loop it waits for an edge.
 enum cusync_wait_at {
   CUSYNC_WAIT_PER_K_BLOCK = 0,  ///< before the first k-block whose footprint enters new slots
-  CUSYNC_WAIT_AT_START = 1,     ///< everything that the tile will read, before its first dependent load
+  CUSYNC_WAIT_AT_START = 1,     ///< for everything the tile reads, before its first dependent load
 };
 
-/// One dependence as a kernel sees it: the producer's policy, the producer's tile size, the consumer's footprint.
+/// One dependence as kernels see it: the producer's policy and tile size, and the consumer's footprint.
 typedef struct cusync_edge {
   cusync_policy policy;
   uint32_t id;                        ///< index of the edge in the plan, for reports
-  uint32_t operand;                   ///< enum cusync_role of the consumer's operand that it feeds
+  uint32_t operand;                   ///< enum cusync_role of the consumer operand that the edge feeds
   uint32_t wait_at;                   ///< enum cusync_wait_at
-  uint32_t tile_rows, tile_cols;      ///< elements of the tensor that one producer tile writes
-  uint32_t tensor_rows, tensor_cols;  ///< the tensor, for clipping
+  uint32_t tile_rows, tile_cols;      ///< elements of the tensor written by one producer tile
+  uint32_t tensor_rows, tensor_cols;  ///< tensor size, for clipping
   uint32_t k_blocks;                  ///< k-blocks of one consumer tile
-  cusync_axis rows, cols;             ///< what the consumer tile (m, n) reads at k-block k
+  cusync_axis rows, cols;             ///< elements read by consumer tile (m, n) at k-block k
 } cusync_edge;
 
 enum cusync_order_kind {
@@ -74,7 +74,7 @@ enum cusync_order_kind {
   CUSYNC_ORDER_TABLE = 4,            ///< table[i] = m * grid_n + n
 };
 
-/// The order in which a stage's tiles are started: a bijection from 0 .. grid_m * grid_n - 1 onto the grid.
+/// The order in which a stage's tiles start: a bijection from 0 .. grid_m * grid_n - 1 onto the grid.
 typedef struct cusync_order {
   uint32_t kind;  ///< enum cusync_order_kind
   uint32_t grid_m, grid_n;
@@ -82,16 +82,16 @@ typedef struct cusync_order {
   const uint32_t* table;
 } cusync_order;
 
-/// What a kernel reports.
+/// Kinds of kernel reports.
 enum cusync_report_kind {
-  CUSYNC_REPORT_LATE = 0,        ///< a wait that timed out; the kernel traps
-  CUSYNC_REPORT_BAD_LENGTH = 1,  ///< sequence `tile_m` has `have` cached tokens, and room for `want`. The run goes on without it
-  CUSYNC_REPORT_BAD_PAGE = 2,    ///< page `tile_n` of sequence `tile_m` is `have`, of `want` pages. The run goes on without it
+  CUSYNC_REPORT_LATE = 0,        ///< a wait timed out; the kernel traps
+  CUSYNC_REPORT_BAD_LENGTH = 1,  ///< sequence `tile_m` has `have` cached tokens, room for `want`; the run skips it
+  CUSYNC_REPORT_BAD_PAGE = 2,    ///< page `tile_n` of sequence `tile_m` is `have`, of `want` pages; the run skips it
 };
 
-/// What went wrong first. Lives in pinned host memory, so it survives a trap that follows.
+/// The first fault of a run. In pinned host memory, so it survives a later trap.
 typedef struct cusync_report {
-  uint32_t claimed;  ///< 0 until the first reporter takes the record, 1 while it writes, 2 when complete
+  uint32_t claimed;  ///< 0 until the first reporter claims the record, 1 while it writes, 2 when complete
   uint32_t edge, stage, tile_m, tile_n, k_block, slot, have, want, sm;
   uint32_t kind;  ///< enum cusync_report_kind
 } cusync_report;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Edges and orders fixed at compile time, as types: what `using up_to_down = cusync::Edge<...>` in a rendered header
-// names. Each member calls the function of the same name that run-time edges use.
+// Edges and orders fixed at compile time, as types for rendered headers: `using up_to_down = cusync::Edge<...>`. Each
+// member calls the function of the same name for run-time edges.
 #pragma once
 #include "cusync/fixed.hpp"
 #if defined(__CUDACC__)
@@ -9,7 +9,7 @@
 
 namespace cusync {
 
-/// The producer's side of an edge.
+/// The producer side of an edge.
 template <class Desc>
 struct Producer {
   static CUSYNC_HD cusync_policy value() { return get<Desc>().policy; }
@@ -26,7 +26,7 @@ struct Producer {
 #endif
 };
 
-/// The consumer's side of an edge; `Edge<Desc>::Producer` is the other one.
+/// The consumer side of an edge; `Edge<Desc>::Producer` is the producer side.
 template <class Desc>
 struct Edge {
   using Producer = cusync::Producer<Desc>;

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Epochs and work distribution from one counter in device memory, so that a kernel knows which run it belongs to
-// without a host counter in its parameters: eager launches and graph replays mix freely. The counter is zeroed once,
-// when the pipeline is made, and counts on for ever. Runs of one kernel must not overlap (stream order sees to it).
+// Epochs and work distribution from one counter in device memory. A kernel learns its run number without a host counter
+// among its parameters, so eager launches and graph replays mix freely. The counter is zeroed once, when the pipeline
+// is created, and never reset. Runs of one kernel must not overlap; stream order guarantees that.
 #pragma once
 #include "cusync/ptx.cuh"
 
 namespace cusync {
 
-/// A piece of work: tile number `index` of the stage's order, in run number `epoch`.
+/// One unit of work: tile number `index` of the stage's order, in run number `epoch`.
 struct Ticket {
   uint32_t index;
   uint32_t epoch;
-  bool valid;  ///< false: no tile is left, the CTA ends
+  bool valid;  ///< false: no tiles are left, the CTA exits
 };
 
-/// Tiles handed out by the counter: a CTA that starts early takes more. Every CTA draws until its ticket is not
-/// valid, so one run draws exactly tiles + CTAs tickets, and a ticket tells its run. One thread of a CTA draws.
+/// Dynamic distribution: CTAs that start early take more tiles. Every CTA draws until its ticket is invalid, so one run
+/// draws exactly tiles + CTAs tickets, and a ticket determines its run. One thread per CTA draws.
 class TicketSchedule {
  public:
   CUSYNC_DEVICE TicketSchedule(unsigned long long* counter, uint32_t tiles, uint32_t ctas)
@@ -42,8 +42,8 @@ class TicketSchedule {
   bool started_ = false;
 };
 
-/// Tiles cta, cta + ctas, ...: the CTA draws all its tickets in one go, so the counter advances as under
-/// TicketSchedule, and the two kinds of schedule may follow each other on one counter.
+/// Static distribution: tiles cta, cta + ctas, ... The CTA draws all its tickets at once, so the counter advances as
+/// under TicketSchedule, and both kinds of schedule may alternate on one counter.
 class StaticSchedule {
  public:
   CUSYNC_DEVICE StaticSchedule(unsigned long long* counter, uint32_t tiles, uint32_t ctas, uint32_t cta)
@@ -62,12 +62,12 @@ class StaticSchedule {
   uint32_t tiles_, ctas_, next_, epoch_;
 };
 
-/// The epoch of a kernel without a schedule: one thread of each CTA calls it once.
+/// The epoch of a kernel without a schedule. One thread of each CTA calls it, once.
 CUSYNC_DEVICE uint32_t draw_epoch(unsigned long long* counter, uint32_t ctas) {
   return uint32_t(ptx::atom_relaxed_gpu_add(counter, 1) / ctas);
 }
 
-/// The same without an atomic: a word for each CTA, which only that CTA touches.
+/// draw_epoch without an atomic: one word per CTA, accessed only by that CTA.
 CUSYNC_DEVICE uint32_t next_epoch_of_cta(uint32_t* words, uint32_t cta) { return words[cta]++; }
 
 }  // namespace cusync

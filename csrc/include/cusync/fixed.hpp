@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Edges, policies and orders fixed at compile time: what a rendered header instantiates. A descriptor `Desc` has
+// Edges, policies and orders fixed at compile time, instantiated by rendered headers. A descriptor `Desc` has
 //   static constexpr cusync_edge value;   // or cusync_policy, cusync_order; its table pointers are NULL
 //   static constexpr T table;             // NoTable, SlotTable or OrderTable
-// Values and not pointers, because host and device each need their own copy of a table.
+// Tables are values rather than pointers because host and device each need their own copy.
 #pragma once
 #include "cusync/order.hpp"
 
@@ -10,14 +10,14 @@ namespace cusync {
 
 struct NoTable {};
 
-/// A user policy: the slot of each tile, row-major, and the posts of each slot.
+/// A user policy: the slot of each tile, row-major, and the post count of each slot.
 template <uint32_t Tiles, uint32_t Slots>
 struct SlotTable {
   uint32_t slots[Tiles];
   uint32_t posts[Slots];
 };
 
-/// A stated order: the row-major number of the i-th tile.
+/// An explicit order: the row-major number of the i-th tile.
 template <uint32_t Tiles>
 struct OrderTable {
   uint32_t tiles[Tiles];
@@ -39,7 +39,7 @@ CUSYNC_HD constexpr void attach(cusync_order& o, OrderTable<Tiles> const& t) {
 template <class Value>
 CUSYNC_HD constexpr void attach(Value&, NoTable const&) {}
 
-/// A descriptor's value with its table in the memory of the side that calls. The numbers fold into the code.
+/// A descriptor's value, with its table in the memory of the calling side. Its numbers fold into the code.
 template <class Desc>
 CUSYNC_HD inline auto get() {
   auto value = Desc::value;
@@ -48,7 +48,7 @@ CUSYNC_HD inline auto get() {
   return value;
 }
 
-/// The same for constant expressions.
+/// get() for constant expressions.
 template <class Desc>
 constexpr auto get_constant() {
   auto value = Desc::value;
@@ -56,16 +56,16 @@ constexpr auto get_constant() {
   return value;
 }
 
-// ---- for the static assertions of rendered headers ------------------------------------------------------------------------
+// ---- static assertions of rendered headers --------------------------------------------------------------------------
 
-/// The posts of all slots add up to all tiles.
+/// The post counts of all slots add up to the number of tiles.
 constexpr bool posts_add_up(cusync_policy const& p) {
   uint64_t posts = 0;
   for (uint32_t s = 0; s < p.slot_count; ++s) posts += posts_of(p, p.slot_base + s);
   return posts == uint64_t(p.grid_m) * p.grid_n;
 }
 
-/// The tiles in the grid's corners post slots of this edge's part of the array.
+/// The tiles in the corners of the grid post to slots of this edge.
 constexpr bool corners_in_bounds(cusync_policy const& p) {
   uint32_t const ms[] = {0, p.grid_m - 1}, ns[] = {0, p.grid_n - 1};
   for (uint32_t m : ms)
@@ -76,13 +76,13 @@ constexpr bool corners_in_bounds(cusync_policy const& p) {
   return true;
 }
 
-/// The order's first and last tiles lie on the grid.
+/// The first and last tiles of the order are on the grid.
 constexpr bool ends_on_grid(cusync_order const& o) {
   TileCoord const a = tile_at(o, 0), b = tile_at(o, o.grid_m * o.grid_n - 1);
   return a.m < o.grid_m && a.n < o.grid_n && b.m < o.grid_m && b.n < o.grid_n;
 }
 
-/// Consumer tile (m, n) waits for something, and only for tiles of the producer's grid.
+/// Consumer tile (m, n) waits at least once, and only for tiles on the producer's grid.
 constexpr bool waits_on_grid(cusync_edge const& e, uint32_t m, uint32_t n) {
   bool waits = false;
   for (uint32_t k = 0; k < e.k_blocks; ++k) {

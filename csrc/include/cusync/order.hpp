@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Tile orders: the i-th tile to be started. Host and device, constexpr. Mirrors codegen/src/sync/order.rs.
+// Tile orders: the i-th tile to start. Host and device, constexpr. Mirrors codegen/src/sync/order.rs.
 #pragma once
 #include "cusync/policy.hpp"
 

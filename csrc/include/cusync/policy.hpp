@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Index arithmetic of policies: which slot a producer tile posts, which slots a consumer's k-block waits for.
-// Host and device, constexpr, no memory access except a user policy's table. Mirrors codegen/src/sync; the
+// Index arithmetic of policies: the slot that a producer tile posts to, and the slots that a consumer's k-block waits
+// for. Host and device, constexpr; the only memory it reads is a user policy's table. Mirrors codegen/src/sync; the
 // tests compare the two at every tile.
 #pragma once
 #include "cusync/desc.h"
@@ -23,14 +23,14 @@ struct Range {
 CUSYNC_HD constexpr uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 CUSYNC_HD constexpr uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-/// The slot that tile (m, n) of the producer posts.
+/// The slot that producer tile (m, n) posts to.
 CUSYNC_HD constexpr uint32_t slot_of(cusync_policy const& p, uint32_t m, uint32_t n) {
   if (p.table) return p.slot_base + p.table[m * p.grid_n + n];
   uint32_t const column = p.stride_n ? n % p.stride_n : n / p.block_n;
   return p.slot_base + (m / p.block_m) * p.slots_n + column;
 }
 
-/// Posts that one epoch makes to `slot` (an index that includes slot_base): the tiles that map to it.
+/// Number of posts to `slot` per epoch: the tiles that map to it. `slot` includes slot_base.
 CUSYNC_HD constexpr uint32_t posts_of(cusync_policy const& p, uint32_t slot) {
   uint32_t const local = slot - p.slot_base;
   if (p.table) return p.table_posts[local];
@@ -41,8 +41,8 @@ CUSYNC_HD constexpr uint32_t posts_of(cusync_policy const& p, uint32_t slot) {
   return rows * cols;
 }
 
-/// Elements [begin, end) of a tensor axis of length `length` that consumer tile (m, n) reads at the k-blocks from k
-/// to last_k, or the smallest interval that holds them.
+/// Elements [begin, end) of a tensor axis of length `length` that consumer tile (m, n) reads at k-blocks k to last_k,
+/// or the smallest interval that contains them.
 CUSYNC_HD constexpr Range footprint_over(cusync_axis const& a, uint32_t length, uint32_t m, uint32_t n, uint32_t k,
                                          uint32_t last_k) {
   int64_t const at = int64_t(a.m) * m + int64_t(a.n) * n + a.offset;
@@ -53,7 +53,7 @@ CUSYNC_HD constexpr Range footprint_over(cusync_axis const& a, uint32_t length, 
   return {begin, end < begin ? begin : end};
 }
 
-/// The same at one k-block.
+/// footprint_over for one k-block.
 CUSYNC_HD constexpr Range footprint(cusync_axis const& a, uint32_t length, uint32_t m, uint32_t n, uint32_t k) {
   return footprint_over(a, length, m, n, k, k);
 }
@@ -64,7 +64,7 @@ struct TileBox {
   CUSYNC_HD constexpr bool empty() const { return m.empty() || n.empty(); }
 };
 
-/// The producer tiles whose output consumer tile (m, n) reads at the k-blocks from k to last_k.
+/// The producer tiles that consumer tile (m, n) reads at k-blocks k to last_k.
 CUSYNC_HD constexpr TileBox producers_over(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k, uint32_t last_k) {
   Range const r = footprint_over(e.rows, e.tensor_rows, m, n, k, last_k);
   Range const c = footprint_over(e.cols, e.tensor_cols, m, n, k, last_k);
@@ -72,20 +72,20 @@ CUSYNC_HD constexpr TileBox producers_over(cusync_edge const& e, uint32_t m, uin
   return {{r.begin / e.tile_rows, ceil_div(r.end, e.tile_rows)}, {c.begin / e.tile_cols, ceil_div(c.end, e.tile_cols)}};
 }
 
-/// The same at one k-block.
+/// producers_over for one k-block.
 CUSYNC_HD constexpr TileBox producers_of(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k) {
   return producers_over(e, m, n, k, k);
 }
 
-/// Slots that a wait visits, as a box of slot rows and slot columns. Not used for table policies.
+/// The slots that a wait visits, as a box of slot rows and slot columns. Not used for table policies.
 struct SlotBox {
   Range rows, cols;
   CUSYNC_HD constexpr bool empty() const { return rows.empty() || cols.empty(); }
   CUSYNC_HD constexpr bool operator==(SlotBox const& o) const { return rows == o.rows && cols == o.cols; }
 };
 
-/// The slots that hold every tile of `t`. A strided policy's columns wrap: begin may exceed slots_n, take them
-/// modulo slots_n.
+/// The slots of all tiles in `t`. Columns of a strided policy wrap around: indices may exceed slots_n, take them modulo
+/// slots_n.
 CUSYNC_HD constexpr SlotBox slots_of(cusync_policy const& p, TileBox const& t) {
   if (t.empty()) return {};
   Range const rows{t.m.begin / p.block_m, ceil_div(t.m.end, p.block_m)};
@@ -97,8 +97,8 @@ CUSYNC_HD constexpr SlotBox slots_of(cusync_policy const& p, TileBox const& t) {
   return {rows, {t.n.begin / p.block_n, ceil_div(t.n.end, p.block_n)}};
 }
 
-/// Calls f(slot, posts) for each slot that covers the producer tiles of `t`. A table policy visits a slot once for
-/// each tile that maps to it, which is harmless: a wait that holds once holds again.
+/// Calls f(slot, posts) for each slot that covers the producer tiles of `t`. A table policy visits a slot once per tile
+/// that maps to it, which is harmless: a satisfied wait stays satisfied.
 template <class F>
 CUSYNC_HD constexpr void for_each_slot(cusync_policy const& p, TileBox const& t, F&& f) {
   if (p.table) {
@@ -114,8 +114,8 @@ CUSYNC_HD constexpr void for_each_slot(cusync_policy const& p, TileBox const& t,
     }
 }
 
-/// The producer tiles that must be waited for just before the dependent load of k-block k. `first` marks the first
-/// k-block that this work item loads (not 0 in a split-K slice). Empty when nothing new is needed.
+/// The producer tiles to wait for just before the dependent load of k-block k. `first` marks the first k-block that
+/// this work item loads (not 0 in a split-K slice). Empty if k-block k needs no new slots.
 CUSYNC_HD constexpr TileBox wait_box(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k, bool first,
                                      uint32_t k_end) {
   if (e.wait_at == CUSYNC_WAIT_AT_START) return first ? producers_over(e, m, n, k, k_end - 1) : TileBox{};
@@ -129,19 +129,19 @@ CUSYNC_HD constexpr TileBox wait_box(cusync_edge const& e, uint32_t m, uint32_t 
   return slots_of(e.policy, now) == slots_of(e.policy, before) ? TileBox{} : now;
 }
 
-/// Steps of `step` elements that bring `first` to `target` or beyond. `step` is positive, `target` beyond `first`.
+/// Number of steps of size `step` from `first` to `target` or beyond. `step` > 0, `target` > `first`.
 CUSYNC_HD constexpr uint32_t steps_to(int64_t first, int64_t target, int32_t step) {
   return uint32_t((target - first + step - 1) / step);
 }
 
-/// k-blocks after `k` for which the slots along one axis stay the same; `unit` elements share a slot index.
+/// Number of k-blocks after `k` for which the slots along one axis stay the same; `unit` elements share a slot index.
 CUSYNC_HD constexpr uint32_t steps_within(cusync_axis const& a, uint32_t length, uint64_t unit, uint32_t m, uint32_t n,
                                           uint32_t k) {
   if (a.k == 0) return UINT32_MAX;
   int64_t const first = int64_t(a.m) * m + int64_t(a.n) * n + int64_t(a.k) * k + a.offset, last = first + a.extent;
   if (a.k < 0 || last <= 0) return 1;
-  // The range leaves its first unit when `first` reaches the next one, and enters a new last unit when `last` passes
-  // the end of the present one; past the end of the tensor there is nothing to enter.
+  // The range leaves its first unit when `first` reaches the next unit, and enters a new last unit when `last` passes
+  // the end of the current one; beyond the end of the tensor there are no units to enter.
   int64_t const u = int64_t(unit), begin = first < 0 ? 0 : first;
   uint32_t steps = steps_to(first, (begin / u + 1) * u, a.k);
   int64_t const end = (last + u - 1) / u * u;
@@ -152,8 +152,8 @@ CUSYNC_HD constexpr uint32_t steps_within(cusync_axis const& a, uint32_t length,
   return steps;
 }
 
-/// A lower bound of the next k-block after `k`, up to k_end, at which wait_box asks for something: k-blocks between
-/// need no look. `k` was waited for.
+/// A lower bound, up to k_end, of the next k-block after `k` with a non-empty wait_box: k-blocks in between need no
+/// check. The wait for `k` must be done.
 CUSYNC_HD constexpr uint32_t next_wait(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k, uint32_t k_end) {
   if (e.wait_at == CUSYNC_WAIT_AT_START) return k_end;
   bool const by_tile = e.policy.table || e.policy.stride_n;
@@ -165,11 +165,11 @@ CUSYNC_HD constexpr uint32_t next_wait(cusync_edge const& e, uint32_t m, uint32_
   return steps < k_end - k ? k + steps : k_end;
 }
 
-/// Whether a monotonic 32-bit counter has reached `want`; right across wrap-around while the two are less than
-/// 2^31 apart, which check's `count` obligation bounds.
+/// Whether a monotonic 32-bit counter has reached `want`. Correct across wrap-around while the two differ by less than
+/// 2^31, which the `count` obligation of `check` guarantees.
 CUSYNC_HD constexpr bool reached(uint32_t have, uint32_t want) { return int32_t(have - want) >= 0; }
 
-/// The value a slot must have reached for the posts of run number `epoch` (from 0) to be complete.
+/// The slot value at which all posts of run number `epoch` (from 0) are complete.
 CUSYNC_HD constexpr uint32_t wait_value(uint32_t epoch, uint32_t posts) { return (epoch + 1u) * posts; }
 
 }  // namespace cusync

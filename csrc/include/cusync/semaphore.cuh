@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Waiting for and posting to one semaphore slot. Every wait is bounded: when its time is up it writes a report and
-// ends the kernel, so that the host can name the edge. Waiting for ever is never an outcome.
+// Waiting for and posting to one semaphore slot. Every wait is bounded: on timeout it writes a report, so that the host
+// can name the edge, and traps. No wait hangs forever.
 #pragma once
 #include "cusync/policy.hpp"
 #include "cusync/ptx.cuh"
@@ -9,25 +9,25 @@ namespace cusync {
 
 inline constexpr unsigned long long kDefaultTimeoutNs = 1'000'000'000ull;
 
-/// Where a late wait is reported, and when it counts as late.
+/// Where late waits are reported, and the timeout.
 struct Watch {
-  cusync_report* report;          ///< device pointer of a pinned host record; NULL: only end the kernel
-  unsigned long long timeout_ns;  ///< of one wait; 0: kDefaultTimeoutNs
-  uint32_t stage;                 ///< the waiting stage's index in the plan
+  cusync_report* report;          ///< device pointer to a pinned host record; NULL: trap without a report
+  unsigned long long timeout_ns;  ///< timeout of one wait; 0: kDefaultTimeoutNs
+  uint32_t stage;                 ///< plan index of the waiting stage
 };
 
-/// What a wait is for, as the report will say.
+/// The site of a wait, for the report.
 struct WaitSite {
   uint32_t edge, tile_m, tile_n, k_block;
 };
 
-/// How the data behind a slot is read after the wait.
+/// How data is read after the wait.
 enum class ReadBy {
   kLoads,  ///< ordinary loads or cp.async
   kTma,    ///< bulk copies: a proxy fence follows the acquire
 };
 
-/// Orders reads after an acquire that has been satisfied. By the thread that acquired.
+/// Orders reads after a completed acquire. Called by the acquiring thread.
 template <ReadBy By>
 CUSYNC_DEVICE void order_reads() {
   if constexpr (By == ReadBy::kTma) {
@@ -39,13 +39,13 @@ CUSYNC_DEVICE void order_reads() {
   }
 }
 
-/// Fills the report, once per record, and ends the kernel. Inlined like everything here: a call inside a kernel
-/// makes ptxas serialise its WGMMA instructions.
+/// Fills the report, once per record, and traps. Inlined like everything here: with a call inside a kernel ptxas
+/// serializes the kernel's WGMMA instructions.
 CUSYNC_DEVICE void report_and_trap(Watch const& watch, WaitSite const& site, uint32_t slot, uint32_t have,
                                    uint32_t want) {
   if (cusync_report* r = watch.report) {
     uint32_t was = ptx::atom_acq_rel_sys_cas(&r->claimed, 0, 1);
-    // What a run goes on after gives way to what ends it.
+    // A fatal report overwrites a non-fatal one.
     if (was == 2 && r->kind != CUSYNC_REPORT_LATE && ptx::atom_acq_rel_sys_cas(&r->claimed, 2, 1) == 2) was = 0;
     if (was == 0) {
       r->kind = CUSYNC_REPORT_LATE;
@@ -62,14 +62,14 @@ CUSYNC_DEVICE void report_and_trap(Watch const& watch, WaitSite const& site, uin
       ptx::st_release_sys(&r->claimed, 2);
       ptx::fence_acq_rel_sys();
     } else {
-      // Another waiter reports. A trap ends the whole grid, so give it the time to finish.
+      // Another waiter is reporting. A trap ends the whole grid, so let the other finish first.
       for (uint32_t i = 0; i < 1000 && ptx::ld_acquire_sys(&r->claimed) != 2; ++i) ptx::nanosleep(1000);
     }
   }
   ptx::trap();
 }
 
-/// Fills the report, where it is still empty, and goes on.
+/// Fills the report if it is still empty, and continues.
 CUSYNC_DEVICE void report_only(cusync_report* r, uint32_t kind, uint32_t tile_m, uint32_t tile_n, uint32_t have,
                                uint32_t want) {
   if (!r || ptx::atom_acq_rel_sys_cas(&r->claimed, 0, 1) != 0) return;
@@ -82,8 +82,8 @@ CUSYNC_DEVICE void report_only(cusync_report* r, uint32_t kind, uint32_t tile_m,
   ptx::st_release_sys(&r->claimed, 2);
 }
 
-/// Returns once `semaphores[slot]` has reached `want`. One thread; the writes behind the posts are then visible to
-/// it, and through a barrier to others. Its first look is an acquire too.
+/// Returns once `semaphores[slot]` has reached `want`. Called by one thread; the writes before the posts are then
+/// visible to it, and to other threads after a barrier. Its first poll is an acquire too.
 CUSYNC_DEVICE void wait_reached(uint32_t const* semaphores, uint32_t slot, uint32_t want, WaitSite const& site,
                                 Watch const& watch) {
   uint32_t have = ptx::ld_acquire_gpu(semaphores + slot);
@@ -92,7 +92,7 @@ CUSYNC_DEVICE void wait_reached(uint32_t const* semaphores, uint32_t slot, uint3
   unsigned long long const begin = ptx::globaltimer();
   uint32_t pause = 16;
   do {
-    // A look costs about a microsecond, so short sleeps do; the clock is read once in 64.
+    // A poll takes about a microsecond, so short sleeps suffice; the clock is read once in 64 polls.
 #pragma unroll 1
     for (uint32_t i = 0; i < 64; ++i) {
       ptx::nanosleep(pause);
@@ -104,7 +104,7 @@ CUSYNC_DEVICE void wait_reached(uint32_t const* semaphores, uint32_t slot, uint3
   report_and_trap(watch, site, slot, have, want);
 }
 
-/// Posts to a slot. One thread, after a barrier over the threads whose stores it stands for.
+/// Posts to a slot. Called by one thread, after a barrier over the threads that made the stores.
 CUSYNC_DEVICE void post(uint32_t* semaphores, uint32_t slot, uint32_t value = 1) {
   ptx::red_release_gpu_add(semaphores + slot, value);
 }

@@ -20,13 +20,13 @@ __device__ inline Element from_float(float x) {
     return __float2bfloat16_rn(x);
 }
 
-/// Eight elements, read and written 16 bytes at a time.
+/// Eight elements, accessed 16 bytes at a time.
 template <class Element>
 struct alignas(16) Group {
   Element values[8];
 };
 
-/// Calls f with a null pointer of the element's type; its result is the status.
+/// Calls f with a null pointer to the element's type; f's result is the status.
 template <class F>
 int32_t with_element(uint32_t element, F&& f) {
   switch (element) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What kernels over every element of a tensor share: a grid-stride loop and its launch. Plain CUDA.
+// The grid-stride loop of element-wise kernels, and its launch. Plain CUDA.
 #pragma once
 #include "kernels/common/element.cuh"
 
@@ -10,7 +10,7 @@ inline constexpr unsigned kElementwiseThreads = 256;
 __device__ inline unsigned long long first_index() { return blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x; }
 __device__ inline unsigned long long index_stride() { return gridDim.x * (unsigned long long)blockDim.x; }
 
-/// Blocks for a grid-stride loop over `count` items: enough for any GPU, never none.
+/// Blocks for a grid-stride loop over `count` items: enough for any GPU, at least one.
 inline unsigned blocks_for(unsigned long long count) {
   unsigned long long const blocks = (count + kElementwiseThreads - 1) / kElementwiseThreads;
   return unsigned(blocks < 1 ? 1 : blocks > 4096 ? 4096 : blocks);

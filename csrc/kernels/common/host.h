@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host halves of all kernels share: questions to the device, and the one way to launch.
+// Host code shared by all kernels: device queries and the launch function.
 #pragma once
 #include <new>
 
@@ -7,14 +7,14 @@
 
 namespace cusync::kernels {
 
-/// The device's answer to an attribute query in `*value`.
+/// Queries a device attribute into `*value`.
 inline cudaError_t ask(int* value, cudaDeviceAttr attribute) {
   int device = 0;
   cudaError_t const error = cudaGetDevice(&device);
   return error ? error : cudaDeviceGetAttribute(value, attribute, device);
 }
 
-/// Whether the device runs code for `arch`: sm_90a code needs compute capability 9.0 itself.
+/// Whether the device can run code for `arch`: sm_90a code needs exactly compute capability 9.0.
 inline int32_t require(uint32_t arch) {
   int major = 0, minor = 0;
   cudaError_t error = ask(&major, cudaDevAttrComputeCapabilityMajor);
@@ -24,9 +24,9 @@ inline int32_t require(uint32_t arch) {
   return runs ? CUSYNC_OK : CUSYNC_ERROR_NOT_BUILT;
 }
 
-/// Registers of a compiled kernel; 0 when there is no GPU to ask, which is not an error. For sm_80 it is asked only of GPUs
-/// that run the machine code as it is: on a newer one the question would compile the kernel from PTX, for seconds, and be
-/// answered for other code.
+/// Registers per thread of a compiled kernel; 0 without a GPU, which is not an error. For sm_80, queried only on GPUs
+/// that run its machine code directly: newer ones would first compile the kernel from PTX, for seconds, and report on
+/// different code.
 inline uint32_t registers_of(void const* kernel, uint32_t arch) {
   int major = 0;
   cudaFuncAttributes attributes{};
@@ -36,12 +36,12 @@ inline uint32_t registers_of(void const* kernel, uint32_t arch) {
   return error ? 0 : uint32_t(attributes.numRegs);
 }
 
-/// A kernel's code and what each launch of it has in common.
+/// A kernel's code and the launch settings common to all its launches.
 struct Code {
   void const* kernel;
   uint32_t arch, threads, shared_bytes;
   uint32_t cluster_m = 1, cluster_n = 1;
-  bool together = false;  ///< Workers wait for each other, so all of them must be on SMs at once.
+  bool together = false;  ///< Workers wait for each other, so all must be co-resident.
 };
 
 /// A launch of `workers` clusters; `attributes` has room for three.
@@ -62,8 +62,8 @@ inline cudaLaunchConfig_t configure(Code const& code, uint32_t workers, cudaLaun
 /// Enqueues one run.
 int32_t launch(Code const& code, uint32_t workers, cusync_how const& how, void const* params);
 
-/// Workers that are resident at once. Loads the module and allows the most shared memory that any launch of the kernel has,
-/// `limit` bytes: loading it lazily, at a launch beside a kernel that spins, could wait for that kernel.
+/// Workers resident at once. Also loads the module and sets the shared-memory limit to `limit` bytes, the maximum over
+/// all launches of the kernel: lazy loading, at a launch next to a spinning kernel, could wait for that kernel.
 inline int32_t resident(Code const& code, uint32_t limit, uint32_t* workers) {
   *workers = 0;
   if (int32_t const status = require(code.arch); status != CUSYNC_OK) return status;
@@ -85,7 +85,7 @@ inline int32_t resident(Code const& code, uint32_t limit, uint32_t* workers) {
   return count ? CUSYNC_OK : CUSYNC_ERROR_NOT_BUILT;
 }
 
-/// Copies a table to the caller's device memory, and waits for that copy alone.
+/// Copies a table to the caller's device memory and waits for this copy only.
 inline int32_t upload(void const* table, size_t bytes, void* to) {
   cudaStream_t stream = nullptr;
   cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
@@ -106,7 +106,7 @@ struct Ready final : cusync_kernel {
   int32_t launch(cusync_how const& how) const override { return kernels::launch(code, workers, how, &params); }
 };
 
-/// The end of every `create`.
+/// Final step of every `create`.
 template <class Params>
 int32_t ready(Code const& code, uint32_t workers, Params const& params, cusync_kernel** out) {
   auto* kernel = new (std::nothrow) Ready<Params>;

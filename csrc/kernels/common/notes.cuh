@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a kernel does, noted event by event as it does it, for the test that holds it against what `check` judged. Like delays,
-// notes are in builds with CUSYNC_DELAYS only.
+// Notes: events that a kernel records, for the test that compares a run with the plan judged by `check`. Like delays,
+// only in builds with CUSYNC_DELAYS.
 #pragma once
 #include "kernels/common/delays.cuh"
 
 namespace cusync::kernels {
 
-/// Whether a request for notes can be met.
+/// Whether this build supports notes.
 inline bool has_notes(cusync_notes const& notes) { return CUSYNC_DELAYS || !notes.capacity; }
 
-/// What an event belongs to: a tile of a stage, and which of those who work on it has it. Of an item that is its first k-block,
-/// of a tile of an attention in a decode kernel its worker.
+/// The owner of an event: a tile of a stage, and one of its workers. `item` is the first k-block of the work item; for
+/// an attention tile of a decode kernel, the worker.
 struct NoteOf {
   uint32_t stage, m, n, item;
 };
 
-/// Notes an event. One thread: of a wait behind the look that satisfied it, of a load just before it, of a post just before it. So a
-/// note is behind those of all that its event is behind, whatever the kernel rests on: places are drawn from one word, without
-/// an order of their own, and orders of one thread, releases and acquires order those too.
-CUSYNC_DEVICE void note(cusync_notes const& notes, cusync_event event, NoteOf const& of, uint32_t at, uint32_t value) {
+/// Records an event. Called by one thread: for a wait, after the poll that satisfied it; for a load or a post, just
+/// before it. A note therefore comes after the notes of everything its event depends on: places are drawn from one
+/// word, without an ordering of their own, and program order, releases and acquires order the draws too.
+CUSYNC_DEVICE void note(cusync_notes const& notes, cusync_event event, NoteOf const& where, uint32_t at, uint32_t value) {
 #if CUSYNC_DELAYS
   if (!notes.capacity) return;
   uint32_t const place = ptx::atom_relaxed_gpu_add(notes.count, 1u);
-  if (place < notes.capacity) notes.list[place] = {uint32_t(event), of.stage, of.m, of.n, of.item, at, value};
+  if (place < notes.capacity) notes.list[place] = {uint32_t(event), where.stage, where.m, where.n, where.item, at, value};
 #endif
 }
 

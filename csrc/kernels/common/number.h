@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// CUTLASS's type of each element.
+// Maps each element type to its CUTLASS type.
 #pragma once
 #include <type_traits>
 
@@ -15,7 +15,7 @@ using Number = std::conditional_t<Element == CUSYNC_F16, cutlass::half_t, cutlas
 template <class Element>
 inline constexpr uint32_t kElementOf = std::is_same_v<Element, cutlass::half_t> ? CUSYNC_F16 : CUSYNC_BF16;
 
-/// A set of enum cusync_operation, as cusync_kernel_id has it.
+/// A set of enum cusync_operation, as a bit mask in the form of cusync_kernel_id.
 template <cusync_operation... Operations>
 inline constexpr uint32_t kOperationSet = ((1u << Operations) | ... | 0u);
 

@@ -1,57 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A stage as kernels see it, in three parts by who reads them and how often, and how they are made from a request.
+// A stage in the form that kernels use, in three parts by reader and frequency of access, and its construction from a
+// request.
 #pragma once
 #include "abi/kernel.h"
 #include "cusync/order.hpp"
 
 namespace cusync::kernels {
 
-/// What every tile of a stage asks of it. Small, so that the stages of a chain all lie in constant memory.
+/// The fields that every tile of a stage needs. Small, so that all stages of a chain fit in constant memory.
 struct Stage {
   void const* bias;
   void const* residual;
-  uint32_t m, columns;      ///< of the output
+  uint32_t m, columns;      ///< size of the output
   uint32_t grid_m, grid_n;  ///< tiles
   uint8_t operation;        ///< enum cusync_operation
   uint8_t activation;       ///< enum cusync_activation
-  uint8_t produced;         ///< bit 1 << role: a stage produces the operand of that role
-  uint8_t load_waits;       ///< Edges::waits[0, load_waits) are waited for along k
-  uint8_t wait_count;       ///< Edges::waits[load_waits, wait_count) before the epilogue
+  uint8_t produced;         ///< bit 1 << role: the operand of that role is produced by a stage
+  uint8_t load_waits;       ///< Edges::waits[0, load_waits): waited for along k
+  uint8_t wait_count;       ///< Edges::waits[load_waits, wait_count): waited for before the epilogue
   uint8_t post_count;
-  uint8_t index;            ///< of the stage in the plan, for reports
+  uint8_t index;            ///< index of the stage in the plan, for reports
   uint8_t residual_first;   ///< whether the residual is added before the activation
 };
 
 inline constexpr uint8_t kProducedA = 1 << CUSYNC_OPERAND_A, kProducedB = 1 << CUSYNC_OPERAND_B;
 inline constexpr uint8_t kProducedBias = 1 << CUSYNC_OPERAND_BIAS, kProducedResidual = 1 << CUSYNC_OPERAND_RESIDUAL;
 
-/// What the warps ask that wait and post.
+/// Edges, read by the warps that wait and post.
 struct Edges {
   cusync_edge waits[CUSYNC_MAX_WAITS];
   cusync_policy posts[CUSYNC_MAX_POSTS];
 };
 
-/// What the waits and posts of all stages of a kernel have in common.
+/// State shared by the waits and posts of all stages of a kernel.
 struct Coupling {
   uint32_t* semaphores;
   cusync_report* report;
   unsigned long long timeout_ns;
-  uint32_t post_weight;  ///< what a tile adds to its slot
+  uint32_t post_weight;  ///< value that a tile adds to its slot
   cusync_delays delays;
   cusync_notes notes;
 };
 
-/// The tiles of one stage in an order: what a launch of its own works off.
+/// The ordered tiles of a single-stage launch.
 struct OrderedTiles {
   cusync_order order;
   unsigned long long* tickets;
-  uint32_t tiles, k_blocks;  ///< k-blocks of each tile
-  uint32_t drawn;            ///< by ticket
+  uint32_t tiles, k_blocks;  ///< k-blocks per tile
+  uint32_t drawn;            ///< 1: drawn by ticket
   uint32_t counts;           ///< whether a run advances the counter
 };
 
-/// The first `load_waits` waits are those of operands that are read along k. Starved stages do not post, and some tests
-/// leave out the waits.
+/// The first `load_waits` waits are for operands read along k. Starved stages do not post, and some tests omit the
+/// waits.
 inline Stage make_stage(cusync_stage const& from, cusync_test const& test, uint32_t tile_m, uint32_t tile_n,
                         Edges& edges) {
   Stage s{};

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Who attends to what in an attention stage of a decode kernel, for any lengths of the sequences. Host and device.
+// The division of an attention stage among the workers of a decode kernel, for any sequence lengths. Host and device.
 //
-// A unit is up to 64 cached tokens of one key/value head of one sequence; the last unit of a head holds the tokens that are
-// left, none to 63, and the new token. Units are numbered by sequence, head, token. Workers have runs of them, of one head each
-// where that is even enough and else equal ones, so a ragged batch is balanced without a plan: lengths are read when the kernel
-// runs, and prefix sums say the rest.
+// A unit is up to 64 cached tokens of one key/value head of one sequence; the last unit of a head holds the remaining 0
+// to 63 tokens and the new token. Units are numbered by sequence, head, token. Each worker gets one run of units: of a
+// single head if that is balanced enough, otherwise equal runs. Ragged batches are therefore balanced without a plan:
+// lengths are read when the kernel runs, and prefix sums determine the rest.
 //
-// Law: every (sequence, head) is finished, and posted, by exactly one worker, whatever the lengths are. So a head's semaphore
-// gets as many posts a run as there are sequences.
+// Law: every (sequence, head) is finished, and posted, by exactly one worker, for any lengths. So a head's semaphore
+// gets one post per sequence in each run.
 #pragma once
 #include "cusync/policy.hpp"
 
 namespace cusync::kernels::decode {
 
-inline constexpr uint32_t kUnitTokens = 64;    ///< and tokens of a page
-inline constexpr uint32_t kMaxSequences = 64;  ///< the most tokens of a decode kernel, one a sequence
-inline constexpr uint32_t kMaxGroup = 8;       ///< query heads of a key/value head
-inline constexpr uint32_t kFewestUnits = 2;    ///< that are worth a worker while others have none
-inline constexpr uint32_t kBadLength = ~0u;    ///< in place of a length that is negative or leaves no room for a new token
+inline constexpr uint32_t kUnitTokens = 64;    ///< also tokens per page
+inline constexpr uint32_t kMaxSequences = 64;  ///< maximum tokens of a decode kernel, one per sequence
+inline constexpr uint32_t kMaxGroup = 8;       ///< query heads per key/value head
+inline constexpr uint32_t kFewestUnits = 2;    ///< minimum units worth a worker of their own
+inline constexpr uint32_t kBadLength = ~0u;    ///< replaces a length that is negative or leaves no room for a new token
 
-/// The cached tokens of a sequence, or kBadLength.
+/// Cached tokens of a sequence, or kBadLength.
 CUSYNC_HD constexpr uint32_t checked_length(int32_t length, uint32_t capacity) {
   return uint32_t(length) < capacity ? uint32_t(length) : kBadLength;
 }
 
-/// Units of one head of a sequence; one, which does nothing, of a sequence of bad length.
+/// Units per head of a sequence; one empty unit if the length is bad.
 CUSYNC_HD constexpr uint32_t units_of(uint32_t length) {
   return length == kBadLength ? 1 : length / kUnitTokens + 1;
 }
@@ -34,19 +34,19 @@ struct UnitShare {
   uint32_t begin, end;
 };
 
-/// The units of one (sequence, head) that one worker has.
+/// The units of one (sequence, head) in one worker's share.
 struct Segment {
   uint32_t sequence, head;
-  uint32_t begin, end;   ///< units, as all units are numbered
-  uint32_t first, last;  ///< units [first, last) are all of this (sequence, head)
+  uint32_t begin, end;   ///< units, in global numbering
+  uint32_t first, last;  ///< units [first, last) are all units of this (sequence, head)
 
   CUSYNC_HD constexpr bool whole() const { return begin == first && end == last; }
-  /// Whether the new token is in it.
+  /// Whether it contains the new token.
   CUSYNC_HD constexpr bool ends() const { return end == last; }
 };
 
-/// How many units a worker may have when each has units of one head alone, so that none adds up two parts one after the other;
-/// 0: too uneven. `needed(n)`: workers that runs of up to n units of one head take.
+/// Maximum units per worker if each worker has units of only one head, so that no worker combines two parts in
+/// sequence; 0: too unbalanced. `needed(n)`: number of workers for runs of up to n units of one head.
 template <class Needed>
 CUSYNC_HD constexpr uint32_t longest_run(uint32_t units, uint32_t workers, Needed&& needed) {
   uint32_t const even = ceil_div(units, workers), fewest = even < kFewestUnits ? kFewestUnits : even;
@@ -61,15 +61,15 @@ CUSYNC_HD constexpr uint32_t longest_run(uint32_t units, uint32_t workers, Neede
 
 /// All units of a stage.
 struct Units {
-  uint32_t const* before;  ///< of sequences + 1: units of one head of all sequences before
-  uint32_t const* runs;    ///< the same for workers, where each has units of one head
+  uint32_t const* before;  ///< sequences + 1 entries: units per head of all earlier sequences
+  uint32_t const* runs;    ///< the same for workers, if each has units of one head
   uint32_t sequences, heads;
   uint32_t all;            ///< workers
   uint32_t run;            ///< longest_run
 
   CUSYNC_HD constexpr uint32_t count() const { return before[sequences] * heads; }
 
-  /// Workers that have any.
+  /// Number of workers with units.
   CUSYNC_HD constexpr uint32_t workers() const {
     return run ? runs[sequences] * heads : min_u32(all, ceil_div(count(), kFewestUnits));
   }
@@ -84,14 +84,14 @@ struct Units {
     return {first + part * each / count, first + (part + 1) * each / count};
   }
 
-  /// The segment that begins at `unit`, of a worker whose units end at `end`.
+  /// The segment that begins at `unit`; the worker's share ends at `end`.
   CUSYNC_HD constexpr Segment segment(uint32_t unit, uint32_t end) const {
     uint32_t const s = sequence_at(before, unit), base = before[s] * heads, each = before[s + 1] - before[s];
     uint32_t const head = (unit - base) / each, first = base + head * each, last = first + each;
     return {s, head, unit, min_u32(end, last), first, last};
   }
 
-  /// The workers that have units of a segment's head: the first, and how many.
+  /// The workers with units of a segment's head, as a range.
   CUSYNC_HD constexpr UnitShare owners(Segment const& segment) const {
     uint32_t const s = segment.sequence;
     if (run) {
@@ -102,10 +102,10 @@ struct Units {
   }
 
  private:
-  /// The worker that has a unit of even shares.
+  /// The worker of a unit, with equal shares.
   CUSYNC_HD constexpr uint32_t owner(uint32_t unit) const { return ((unit + 1) * workers() - 1) / count(); }
 
-  /// The last sequence that begins at or before number `at`, of what `sums` counts.
+  /// The last sequence that begins at or before number `at`, in the counts of `sums`.
   CUSYNC_HD constexpr uint32_t sequence_at(uint32_t const* sums, uint32_t at) const {
     uint32_t low = 0, high = sequences;
     while (high - low > 1) {
@@ -116,8 +116,8 @@ struct Units {
   }
 };
 
-/// The order in which a worker takes its segments: a part of a head that the next worker goes on with comes first. So parts are
-/// left early, and what a worker ends with is whole wherever it has more than two segments.
+/// The order in which a worker processes its segments: a part of a head that continues in the next worker comes first.
+/// Parts are therefore written early, and with more than two segments a worker's last one is whole.
 class Walk {
  public:
   CUSYNC_HD constexpr Walk(Units const& units, uint32_t worker) : units_(units), share_(units.share(worker)) {
@@ -144,8 +144,8 @@ class Walk {
   uint32_t turn_ = 0, at_ = 0, passed_ = 0;
 };
 
-/// A head that several workers have parts of: each leaves its part in a slab. A worker has two slabs, for the segment that
-/// it begins with and for the one that it ends with; segments between are whole.
+/// A head divided among several workers, each of which writes its part to a slab. A worker has two slabs, for its first
+/// and its last segment; segments in between are whole.
 struct Parts {
   uint32_t first, count;  ///< workers
   uint32_t slab_of_first;

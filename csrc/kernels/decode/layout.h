@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Who owns what of a decode stage, and where each weight lies once re-laid. Host and device; kernel, re-layout and the
-// sizes that callers ask for all come from here.
+// Ownership of a decode stage's features, and the layout of its repacked weights. Host and device; the kernel, the
+// repacking and the size queries of callers all use this file.
 //
-// In device memory the weights of a stage are: worker by worker; of a worker, k-block by k-block (64 elements, 128
-// bytes a row); of a k-block, row by row, without gaps. So any run of k-blocks is one bulk copy. The eight 16-byte pieces
-// of a row are permuted as WGMMA's 128-byte swizzle wants them in shared memory, which depends on the row's address there
-// modulo 1024: a copy goes to a place of the same phase as its first row has in the worker's weights.
+// In device memory the weights of a stage are ordered by worker, then by k-block (64 elements, 128 bytes per row), then
+// by row, without gaps. Any run of k-blocks is therefore one bulk copy. The eight 16-byte pieces of a row are permuted
+// for WGMMA's 128-byte swizzle in shared memory, which depends on the row's address modulo 1024: the destination of a
+// copy must have the same phase as its first row has in the worker's weights.
 //
-// A stage that pairs of workers do together (share.h) lies as one of half as many workers, and one that is done in rounds as one
-// of as many workers as there are parts.
+// A stage that pairs of workers compute together (share.h) is laid out for half as many workers, and a stage that is
+// done in rounds for as many workers as there are parts.
 //
-// A worker's rows are its features in order. Of a gated stage they are groups of 8 features, 8 gate rows and then 8 up
-// rows, so that one thread's accumulators hold gate and up of the same output. The last group may be shorter: its up rows
-// follow its gate rows at once, and the epilogue brings them together.
+// A worker's rows are its features in order. Gated stages have groups of 8 features, 8 gate rows followed by 8 up rows,
+// so that one thread's accumulators hold gate and up of the same output. The last group may be shorter: its up rows
+// directly follow its gate rows, and the epilogue pairs them.
 #pragma once
 #include "cusync/policy.hpp"
 
 namespace cusync::kernels::decode {
 
-inline constexpr uint32_t kBlock = 64;       ///< k elements of a k-block, and columns of D behind one semaphore
-inline constexpr uint32_t kRowBytes = 128;   ///< a row of a k-block
+inline constexpr uint32_t kBlock = 64;       ///< k elements per k-block, and columns of D per semaphore
+inline constexpr uint32_t kRowBytes = 128;   ///< bytes per row of a k-block
 inline constexpr uint32_t kPhases = 8;  ///< rows after which the swizzle repeats
 inline constexpr uint32_t kSwizzleBytes = kPhases * kRowBytes;
 
@@ -37,17 +37,17 @@ CUSYNC_HD constexpr uint32_t owner_of(uint32_t feature, uint32_t features, uint3
   return ((feature + 1) * workers - 1) / features;
 }
 
-/// Workers that own some of the 64 features of column tile `tile`: the posts of one run to its semaphore.
+/// Number of workers that own some of the 64 features of column tile `tile`: the posts to its semaphore per run.
 CUSYNC_HD constexpr uint32_t owners_of_tile(uint32_t tile, uint32_t features, uint32_t workers) {
   uint32_t const begin = tile * kBlock, end = min_u32(begin + kBlock, features);
   uint32_t const spread = owner_of(end - 1, features, workers) - owner_of(begin, features, workers) + 1;
-  return min_u32(spread, end - begin);  // with fewer features than workers, some workers between own nothing
+  return min_u32(spread, end - begin);  // with fewer features than workers, some workers in between own nothing
 }
 
-/// Rows of weights of `features` features of one worker in device memory.
+/// Weight rows, in device memory, of a worker's `features` features.
 CUSYNC_HD constexpr uint32_t stored_rows(uint32_t features, bool gated) { return gated ? 2 * features : features; }
 
-/// Place of a row in its k-block in device memory; `up`: 0 for gate or a plain stage, 1 for up.
+/// Index of a row within its k-block in device memory; `up`: 0 for gate or a plain stage, 1 for up.
 CUSYNC_HD constexpr uint32_t stored_row(uint32_t feature, uint32_t up, uint32_t features, bool gated) {
   if (!gated) return feature;
   uint32_t const group = feature / 8, rest = features % 8;
@@ -55,14 +55,14 @@ CUSYNC_HD constexpr uint32_t stored_row(uint32_t feature, uint32_t up, uint32_t 
   return group * 16 + up * (whole ? 8 : rest) + feature % 8;
 }
 
-/// Bytes of all weights before worker `worker`'s.
+/// Bytes of all weights before those of worker `worker`.
 CUSYNC_HD constexpr uint64_t worker_offset(uint32_t worker, uint32_t k, uint32_t features, bool gated,
                                            uint32_t workers) {
   return uint64_t(stored_rows(first_feature(worker, features, workers), gated)) * k_blocks(k) * kRowBytes;
 }
 
-/// Where element `k` of a feature's weights lies, `up` as for stored_row: a byte offset. The rest of its 16-byte piece
-/// follows it. The phase of the swizzle is the row's number, counted through all of the worker's k-blocks, modulo 8.
+/// Byte offset of element `k` of a feature's weights, `up` as in stored_row. The rest of its 16-byte piece follows it.
+/// The swizzle phase is the row number, counted over all of the worker's k-blocks, modulo 8.
 CUSYNC_HD constexpr uint64_t weight_offset(uint32_t feature, uint32_t up, uint32_t at_k, uint32_t k, uint32_t features,
                                            bool gated, uint32_t workers) {
   uint32_t const worker = owner_of(feature, features, workers), first = first_feature(worker, features, workers);

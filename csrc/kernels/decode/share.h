@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What one worker of a decode kernel does in a stage: which features, and in which order its chunks along k. Host and
-// device.
+// One worker's share of a decode stage: its features, and the order of its chunks along k. Host and device.
 #pragma once
 #include "kernels/decode/layout.h"
 
 namespace cusync::kernels::decode {
 
-inline constexpr uint32_t kMaxRowTiles = 4;  ///< 64-row tiles of a worker: what the accumulators have registers for
-inline constexpr uint32_t kMaxChunks = 64;   ///< chunks alive in the weight ring; a power of two
+inline constexpr uint32_t kMaxRowTiles = 4;  ///< 64-row tiles per worker, limited by accumulator registers
+inline constexpr uint32_t kMaxChunks = 64;   ///< live chunks in the weight ring; a power of two
 
-/// How far warpgroups that take chunks in turn may be apart: one begins a chunk only when the chunk this many before it,
-/// which is the other's, is multiplied.
+/// Maximum distance between warpgroups that take chunks alternately: a warpgroup begins a chunk only once the chunk
+/// this many before it, which belongs to the other warpgroup, has been multiplied.
 ///
-/// A wait for the parity of a slot's phase is only right when the phase before it is over. A warpgroup that multiplies
-/// every phase of a slot knows that; but after a chunk of fewer k-blocks slots change hands, and then the phase before may
-/// be the other warpgroup's, which can be late by the whole weight ring. The k-blocks from the first chunk that may be
-/// unfinished up to the one waited for are fewer than the slots, so the slot's phase before belongs to a finished chunk.
-/// Below half of kMaxChunks the same holds for the phases of the chunks' own barriers. The number is odd: the chunk that is
-/// waited for is the other warpgroup's.
+/// Waiting for the parity of a slot's phase is correct only if the previous phase is over. A warpgroup that multiplies
+/// every phase of a slot knows that. But after a chunk with fewer k-blocks slots change owners, and then the previous
+/// phase may belong to the other warpgroup, which can lag by the whole weight ring. The k-blocks from the first
+/// possibly unfinished chunk to the one waited for are fewer than the slots, so the slot's previous phase belongs to a
+/// finished chunk. Below half of kMaxChunks the same holds for the phases of the chunk barriers. The number is odd, so
+/// that the chunk waited for belongs to the other warpgroup.
 CUSYNC_HD constexpr uint32_t turn_lead(uint32_t slots, uint32_t chunk_shift, uint32_t max_chunks) {
   return min_u32(2 * (slots >> (chunk_shift + 1)) + 1, max_chunks / 2 - 1);
 }
@@ -32,48 +31,49 @@ struct Divisor {
   }
 };
 
-/// Rows of weights, of both workers of a pair, that a warp has registers for the sums of: three tiles of 16.
+/// Maximum weight rows, over both workers of a pair, for which a warp has accumulator registers: three tiles of 16.
 inline constexpr uint32_t kPairRows = 48;
-/// k-blocks of a stage from which on half of them are worth an exchange of sums.
+/// Minimum k-blocks of a stage for which halving them is worth an exchange of sums.
 inline constexpr uint32_t kPairBlocks = 64;
-/// Tokens of the kernel whose stages may be in pairs: with fewer, a worker's weights take longer than its activations.
+/// Token width of the kernel that supports pairs: with fewer tokens, a worker's weights take longer than its
+/// activations.
 inline constexpr uint32_t kPairWidth = 32;
 
-/// Whether neighbouring workers, (0, 1), (2, 3) and so on, do a stage together, in kernels that attend: each multiplies the rows of both by
-/// its half of the k-blocks, and sends the other the sums of the other's rows. So each reads half of the activations, which take most of the
-/// time of a stage of few rows and many tokens. Who owns, stores and posts which features is as without pairs. Weights lie as those of
-/// half as many workers.
+/// Whether neighboring workers, (0, 1), (2, 3) and so on, compute a stage together, in kernels with attention. Each
+/// multiplies the rows of both by its half of the k-blocks, and sends the other the sums of the other's rows. Each thus
+/// reads half of the activations, which take most of the time of a stage with few rows and many tokens. Ownership,
+/// stores and posts of features are the same as without pairs. Weights are laid out for half as many workers.
 CUSYNC_HD constexpr bool in_pairs(uint32_t k, uint32_t features, bool gated, uint32_t workers, uint32_t width) {
   return width == kPairWidth && !gated && workers % 2 == 0 && features >= workers && ceil_div(features, workers / 2) <= kPairRows &&
          k_blocks(k) >= kPairBlocks;
 }
 
-/// k-blocks of the even worker of a pair. Whole chunks of any size, and a worker's first row has phase 0.
+/// k-blocks of the even worker of a pair: whole chunks of any size, so a worker's first row has phase 0.
 CUSYNC_HD constexpr uint32_t even_blocks(uint32_t blocks) { return round_up(ceil_div(blocks, 2), kPhases); }
 
-/// One of the rounds of a stage whose shares have more rows than accumulators hold. The output is cut into `count` even parts a
-/// worker, of which each takes one a round. A kernel has every round as a stage of its own.
+/// One round of a stage with more rows per share than fit in the accumulators. The output is divided into `count`
+/// even parts per worker, one per round. A kernel has each round as a separate stage.
 struct Round {
   uint32_t number = 0, count = 1;
 };
 
-/// Sizes of a stage, or of a round of one, that all workers have in common.
+/// Sizes of a stage, or of one round of it, that are the same for all workers.
 struct Geometry {
   uint32_t k, features, blocks;
   uint32_t share, spare;  ///< features / parts and features % parts
-  Divisor parts;          ///< of the output: `rounds` a worker. parts^3 stays below 2^32
-  uint32_t rows;          ///< the most that a part has in a k-block
-  uint32_t chunk_bytes;   ///< of shared memory that a chunk takes, of whatever phase its first row is
+  Divisor parts;          ///< parts of the output: `rounds` per worker. parts^3 stays below 2^32
+  uint32_t rows;          ///< maximum rows of a part per k-block
+  uint32_t chunk_bytes;   ///< shared memory per chunk, for any phase of its first row
   uint8_t round, rounds;
   uint8_t gated;
-  uint8_t row_tiles;      ///< 64-row WGMMA tiles of a part; spare rows are never stored
-  uint32_t chunk_shift;   ///< k-blocks of a chunk: 1 << chunk_shift
+  uint8_t row_tiles;      ///< 64-row WGMMA tiles of a part; excess rows are never stored
+  uint32_t chunk_shift;   ///< k-blocks per chunk: 1 << chunk_shift
 
-  /// The part that a worker makes.
+  /// The part that a worker computes.
   CUSYNC_HD constexpr uint32_t part_of(uint32_t worker) const { return worker * rounds + round; }
 };
 
-/// Chunks of one, two or four k-blocks (of up to 1 << most_shift): as many as fit into `chunk_bytes`.
+/// Chunks of one, two or four k-blocks (up to 1 << most_shift): as many as fit into `chunk_bytes`.
 constexpr Geometry geometry(uint32_t k, uint32_t features, bool gated, uint32_t workers, uint32_t chunk_bytes,
                             uint32_t most_shift = 2, bool paired = false, Round round = {}) {
   uint32_t const parts = workers * round.count;
@@ -88,31 +88,31 @@ constexpr Geometry geometry(uint32_t k, uint32_t features, bool gated, uint32_t 
   return g;
 }
 
-/// What a worker does in one stage: its features. All CTAs of a worker take its chunks along k in the same order.
+/// A worker's share of one stage: its features. All CTAs of a worker take its chunks along k in the same order.
 struct Share {
   uint32_t first, count;  ///< features
   uint32_t chunks;
-  uint32_t tiles;         ///< k-blocks in them: tiles of activations
-  uint32_t start;         ///< the chunk that it begins with
-  uint32_t short_at;      ///< place in its order of the chunk with fewer k-blocks, the last one along k; ~0: not here
+  uint32_t tiles;         ///< k-blocks in the chunks: activation tiles
+  uint32_t start;         ///< first chunk in its order
+  uint32_t short_at;      ///< index in its order of the chunk with fewer k-blocks, the last one along k; ~0: none
   uint32_t short_blocks;  ///< k-blocks of that chunk
-  uint32_t rows;          ///< of its worker in each k-block; of both of a pair
-  uint64_t offset;        ///< of its worker's weights; of its half of the pair's
-  uint32_t begin;         ///< k-blocks of the pair before its half; 0 without pairs
-  uint32_t lead;          ///< rows of the pair before its own; 0 without pairs
+  uint32_t rows;          ///< worker's rows per k-block; for pairs, rows of both
+  uint64_t offset;        ///< byte offset of the worker's weights; for pairs, of its half of the pair's weights
+  uint32_t begin;         ///< k-blocks of the pair before this worker's half; 0 without pairs
+  uint32_t lead;          ///< rows of the pair before this worker's own; 0 without pairs
 
-  /// Number along k of the i-th chunk.
+  /// Position along k of the i-th chunk.
   CUSYNC_HD constexpr uint32_t chunk(uint32_t i) const {
     i += start;
     return i >= chunks ? i - chunks : i;
   }
 
-  /// k-blocks of the i-th chunk; `in_chunk` of a full one.
+  /// k-blocks of the i-th chunk; `in_chunk` for a full one.
   CUSYNC_HD constexpr uint32_t blocks_of(uint32_t i, uint32_t in_chunk) const {
     return i == short_at ? short_blocks : in_chunk;
   }
 
-  /// Rows of its worker's weights before the i-th chunk: its place in device memory and its phase.
+  /// Rows of the worker's weights before the i-th chunk: determines its address in device memory and its phase.
   CUSYNC_HD constexpr uint32_t rows_before(uint32_t i, uint32_t chunk_shift) const {
     return (chunk(i) << chunk_shift) * rows;
   }
@@ -125,19 +125,20 @@ struct Share {
   }
 };
 
-/// first_feature by two cheap divisions less.
+/// first_feature with two fewer divisions.
 CUSYNC_HD constexpr uint32_t first_of(Geometry const& stage, uint32_t part) {
   return part * stage.share + stage.parts.divide(part * stage.spare);
 }
 
-/// Workers that begin at the same k-block, of a run of few tokens: about as many as share a path to the L2, which reads once what they ask
-/// for together.
+/// Workers that begin at the same k-block, in runs of few tokens: about as many as share a path to L2, which reads
+/// simultaneous requests for the same data once.
 inline constexpr uint32_t kNeighbours = 16;
-/// In runs of more tokens than these all workers begin at the first k-block: their activations are more than weights, and are read once for all.
+/// In runs of more tokens all workers begin at the first k-block: their activations exceed the weights, and are read
+/// once for all workers.
 inline constexpr uint32_t kFewTokens = 32;
 
-/// What a worker does in runs of up to `tokens` tokens. Groups of neighbours begin at different k-blocks, near those that they have
-/// themselves produced: these are there first, and the SMs do not all ask for the same activations at once.
+/// A worker's share in runs of up to `tokens` tokens. Groups of neighbors begin at different k-blocks, near those that
+/// they produced themselves: these are ready first, and the SMs do not all request the same activations at once.
 CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divisor workers, uint32_t tokens,
                                    bool paired = false) {
   Share s{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The element-wise kernels that products without a fused epilogue need: those of a library.
+// The element-wise kernels that library products without a fused epilogue need.
 #include "kernels/common/activation.cuh"
 #include "kernels/common/elementwise.cuh"
 
@@ -18,10 +18,10 @@ __global__ void gated_activation(Group<From> const* packed, Group<Element>* d, u
   }
 }
 
-/// What a head's row is rotated by: cosines, then sines, a row a position.
+/// The heads of a row and their rotation angles: one row per position, cosines, then sines.
 struct Heads {
-  uint32_t count, rotated, groups;  ///< heads of a row; the first of them that are rotated; groups of 8 columns of half a head
-  uint32_t tokens;                  ///< of a sequence: row r is of position r modulo this
+  uint32_t count, rotated, groups;  ///< heads per row; rotated heads (the first ones); groups of 8 columns per half head
+  uint32_t tokens;                  ///< tokens per sequence: row r has position r modulo this
 };
 
 template <class From, class Element>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The two ceilings behind every floor: streaming reads, and what one wait, one post and one hand-off cost; and the clocks of all SMs.
+// The two ceilings behind every floor: streaming reads, and the cost of one wait, one post and one hand-off. Also reads
+// the clocks of all SMs.
 #include "cusync/semaphore.cuh"
 #include "abi/kernel.h"
 
@@ -20,7 +21,7 @@ __global__ void __launch_bounds__(512) stream_read(uint4 const* data, unsigned l
 #pragma unroll
     for (int j = 0; j < batch; ++j) sum ^= v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
   }
-  // Practically never true, and unknown to the compiler, so the loads stay.
+  // Practically never true, but the compiler cannot know, so the loads stay.
   if (sum == 0x9e3779b9u) *sink = sum;
 }
 
@@ -29,7 +30,7 @@ enum : uint32_t { kWait = 0, kPost = 32, kPing = 64, kPong = 96, kWords = 128 };
 
 /// Two CTAs of one thread. CTA 0 times satisfied waits, then posts, then hand-offs to and from CTA 1.
 __global__ void measure_semaphores(uint32_t* scratch, uint32_t count, float* out) {
-  // CTA 1 waits through the first two measurements, so its limit is generous.
+  // CTA 1 waits during the first two measurements, so its timeout is generous.
   Watch const watch{nullptr, 20'000'000'000ull, 0};
   WaitSite const site{0, 0, 0, 0};
   if (blockIdx.x == 1) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Interleaves the gate and up weights of a gated stage, once, when they are bound.
+// Interleaves the gate and up weights of a gated stage, once, at bind time.
 #include "kernels/common/elementwise.cuh"
 
 namespace cusync::kernels {
 namespace {
 
-/// Moves groups of 8 columns; the element type does not matter.
+/// Moves groups of 8 columns, regardless of the element type.
 __global__ void pack_gated(uint4 const* gate, uint4 const* up, uint4* packed, unsigned long long groups) {
   for (auto i = first_index(); i < groups; i += index_stride()) {
     packed[2 * i] = gate[i];

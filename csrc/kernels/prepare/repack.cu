@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Lays a stage's weights out for the decode kernels, once, when they are bound.
+// Repacks a stage's weights for the decode kernels, once, at bind time.
 #include "kernels/common/elementwise.cuh"
 #include "kernels/decode/layout.h"
 
@@ -12,7 +12,7 @@ struct Repack {
   char* out;
 };
 
-/// One thread moves 8 elements of one row: neighbours take neighbouring features, so reads coalesce.
+/// One thread moves 8 elements of one row; neighboring threads take neighboring features, so reads coalesce.
 __global__ void __launch_bounds__(kElementwiseThreads) repack(Repack const r, unsigned long long pieces) {
   using namespace decode;
   for (auto i = first_index(); i < pieces; i += index_stride()) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Data of tests and benchmarks: random values, and the comparison with a reference.
+// Data for tests and benchmarks: random values, and the comparison with a reference.
 #include "kernels/common/elementwise.cuh"
 
 namespace cusync::kernels {
 namespace {
 
-/// A bijective 64-bit mixer: neighbouring indices give unrelated values (the finaliser of SplitMix64, Steele et al.).
+/// A bijective 64-bit mixer: neighboring indices give unrelated values (the finalizer of SplitMix64, Steele et al.).
 __device__ unsigned long long mix(unsigned long long x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
@@ -25,7 +25,7 @@ __global__ void fill_random(Element* data, unsigned long long count, float scale
 template <class Element>
 __global__ void compare(Element const* x, float const* y, unsigned long long count, float* out) {
   float difference = 0.f, norm = 0.f;
-  uint32_t largest = 0;  // bits of a non-negative float, which order like integers; a NaN is above all numbers
+  uint32_t largest = 0;  // bits of a non-negative float, ordered like integers; NaN is above all numbers
   for (auto i = first_index(); i < count; i += index_stride()) {
     float const d = to_float(x[i]) - y[i];
     difference += d * d;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The reference's product: float accumulation on CUDA cores, one CTA a tile, no tensor core, no TMA, no semaphore. It
-// shares no arithmetic with the kernels that it judges.
+// The reference product: float accumulation on CUDA cores, one CTA per tile, no tensor cores, no TMA, no semaphores. It
+// shares no arithmetic with the kernels that it verifies.
 #include "kernels/common/element.cuh"
 
 namespace cusync::kernels {
 namespace {
 
 constexpr int kTile = 128, kDepth = 16, kThreads = 256;  // each thread: 8 x 8 outputs
-constexpr int kPitch = kTile + 4;                        // of A's transposed tile, against bank conflicts
+constexpr int kPitch = kTile + 4;                        // pitch of A's transposed tile, to avoid bank conflicts
 
 template <class Element>
 __device__ Group<Element> load_group(Element const* base, uint32_t row, uint32_t col, uint32_t rows, uint32_t cols) {
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) product(Element const* a, Element co
   __shared__ float b_tile[kDepth][kTile];   // (k, n)
   int const t = threadIdx.x, tx = t % 16, ty = t / 16;
   uint32_t const row0 = blockIdx.y * kTile, col0 = blockIdx.x * kTile;
-  float acc[8][8] = {}, most[8][8] = {};  // sums, and what the largest partial sum of each may be
+  float acc[8][8] = {}, most[8][8] = {};  // sums, and upper bounds of their largest partial sums
 
   for (uint32_t k0 = 0; k0 < k; k0 += kDepth) {
     int const a_row = t / 2, a_col = t % 2 * 8, b_row = t / 16, b_col = t % 16 * 8;

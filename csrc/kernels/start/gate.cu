@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Holds a consumer's stream back until a producer can no longer be kept off the SMs: for kernels whose GPU guarantees no such
-// start by itself.
+// Holds back a consumer's stream until its producer can no longer be kept off the SMs, for kernels without such a
+// guarantee by the GPU.
 #include "cusync/semaphore.cuh"
 #include "kernels/common/host.h"
 
 namespace cusync::kernels {
 namespace {
 
-/// One thread. A run of the producer draws tiles + workers tickets, and its first `tiles` are its tiles: when those are drawn,
-/// every tile is with a CTA that has an SM, and CTAs that are still to come find nothing to do.
+/// One thread. A run of the producer draws tiles + workers tickets, and the first `tiles` are its tiles: once those are
+/// drawn, every tile belongs to a resident CTA, and later CTAs find nothing to do.
 __global__ void gate(cusync_gate const g) {
   unsigned long long const run = ptx::atom_relaxed_gpu_add(g.runs, 1);
   unsigned long long const want = run * (uint64_t(g.tiles) + g.workers) + g.tiles;
-  // A producer may itself wait before it draws again: so long, and its barriers within that, as chain kernels allow theirs.
+  // A producer may itself wait before it draws again. Allow as long as chain kernels allow their waits, and the
+  // barriers within them.
   unsigned long long const limit = 4 * (g.timeout_ns ? g.timeout_ns : kDefaultTimeoutNs);
   unsigned long long have = ptx::atom_relaxed_gpu_add(g.tickets, 0), last = have, begin = ptx::globaltimer();
   while (have < want) {

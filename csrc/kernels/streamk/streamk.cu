@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The Stream-K peer in the C ABI: picks the element type, checks the request.
+// The Stream-K baseline in the C ABI: selects the element type and checks the request.
 #include "abi/kernel.h"
 #include "kernels/streamk/streamk.h"
 
@@ -27,7 +27,7 @@ extern "C" int32_t cusync_streamk_create(cusync_stage const* stage, uint32_t ele
     return CUSYNC_ERROR_BAD_ARGUMENT;
   uint32_t const k = stage->k.most;
   if (!stage->m || !stage->n || !k || k % 8 || stage->n % 8 || element > CUSYNC_BF16) return CUSYNC_ERROR_BAD_ARGUMENT;
-  // A baseline of MLPs: other stages have no peer.
+  // The baseline covers MLPs only.
   bool const adds = data_of(*stage, CUSYNC_OPERAND_BIAS) || data_of(*stage, CUSYNC_OPERAND_RESIDUAL);
   if (stage->operation != CUSYNC_GEMM || adds || stage->activation > CUSYNC_GELU_TANH) return CUSYNC_ERROR_NOT_BUILT;
   return create(*stage, element, workspace, workspace_bytes, out);

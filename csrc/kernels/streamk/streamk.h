@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The Stream-K peer's interface: what each compiled kernel owes the C ABI. Host code only.
+// The interface between the compiled Stream-K kernels and the C ABI. Host code only.
 #pragma once
 #include <cuda_runtime_api.h>
 
 #include "abi/cusync.h"
 
-/// A Stream-K GEMM made ready. Each instantiation derives its own.
+/// A Stream-K GEMM, ready to launch. Each instantiation derives its own class.
 struct cusync_streamk {
   virtual ~cusync_streamk() = default;
   /// Enqueues the reset of the workspace and one run.
@@ -14,7 +14,7 @@ struct cusync_streamk {
 
 namespace cusync::kernels {
 
-/// Makes a peer ready, or, with a null `workspace`, only tells its size.
+/// Prepares a GEMM; with a null `workspace`, only returns its size.
 using StreamkCreate = int32_t(cusync_stage const& stage, void* workspace, unsigned long long* workspace_bytes,
                               cusync_streamk** out);
 

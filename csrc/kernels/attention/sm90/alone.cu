@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// An attention of prompts that has a launch to itself: a CTA for 64 queries of a head. Its two consumer warpgroups take every other
-// step of the same queries, and put their sums together at the end: so a tile takes half as long as 128 queries do in a chain kernel,
-// and twice as many SMs have one. The tiles of the most steps are first, and the GPU deals the others out to whoever is done.
+// Standalone prompt attention: one CTA per 64 queries of a head. Its two consumer warpgroups take alternate steps of
+// the same queries and combine their sums at the end, so a tile takes half as long as 128 queries do in a chain kernel,
+// and twice as many SMs have a tile. The tiles with the most steps come first; the GPU assigns the others to CTAs as
+// they become free.
 //
-//   warpgroup 0:  warp 0 loads the queries, then keys and values of each step; where keys and values go to a cache, warp 1 sends those
-//                 of the tile's own tokens there from the ring
+//   warpgroup 0:  warp 0 loads the queries, then keys and values of each step; if there is a cache, warp 1 copies keys
+//                 and values of the tile's own tokens there from the ring
 //   warpgroups 1, 2: steps 0, 2, 4, ... and 1, 3, 5, ...
 #include "cute/arch/copy_sm90_tma.hpp"
 #include "cutlass/arch/reg_reconfig.h"
@@ -18,13 +19,13 @@ namespace cusync::kernels::sm90 {
 namespace {
 
 constexpr uint32_t kQueries = 64, kGroups = 2, kSlots = 6, kThreads = 128 * (1 + kGroups), kUnitBytes = kQueries * 128;
-constexpr uint32_t kReleases = 128 + 1;  ///< that give a ring stage back: a warpgroup, and who appends
-constexpr uint32_t kBarrier = 1;  ///< named, of both consumer warpgroups
+constexpr uint32_t kReleases = 128 + 1;  ///< threads that release a ring stage: a warpgroup, and the appending thread
+constexpr uint32_t kBarrier = 1;  ///< named barrier of both consumer warpgroups
 
 struct Alone {
   CUtensorMap queries, qkv, out;
-  CUtensorMap cache[2];  ///< keys, values; as many rows of a head as a sequence has tokens
-  Prompt prompt;         ///< whose tiles are of 64 queries
+  CUtensorMap cache[2];  ///< keys, values; as many rows per head as a sequence has tokens
+  Prompt prompt;         ///< with tiles of 64 queries
   uint32_t heads, heads_of_all;  ///< query heads of a sequence, and of all sequences
   cusync_delays delays;
 };
@@ -34,18 +35,18 @@ struct alignas(1024) Memory {
   char units[Dim / 64][kUnitBytes];  ///< 64 columns of the queries each, later of the outputs
   char ring[kSlots][2][kPromptHalfBytes];
   uint64_t queries, full[kSlots], empty[kSlots];
-  float2 rows[kGroups][128][2];  ///< each thread's maximum and sum of both of its rows
+  float2 rows[kGroups][128][2];  ///< each thread's maximum and sum for each of its two rows
 };
 
-/// Ring stages of a step: keys and values, or both in one.
+/// Ring stages per step: one for keys and one for values, or one for both.
 template <int Dim>
 constexpr uint32_t kSlotsOfStep = Dim / 64;
 
-/// A warpgroup's place in the ring: it skips the other's steps.
+/// A warpgroup's position in the ring: it skips the other warpgroup's steps.
 template <int Dim>
 struct StepRing {
   Memory<Dim>& memory;
-  uint32_t next;  ///< stages before it, counted from the tile's first
+  uint32_t next;  ///< stages before it, counted from the first of the tile
 
   CUSYNC_DEVICE uint32_t slot() const { return next % kSlots; }
   CUSYNC_DEVICE char* half(int i) const { return memory.ring[slot()][i]; }
@@ -60,7 +61,7 @@ struct StepRing {
 };
 
 struct Tile {
-  uint32_t sequence, head, row, steps;  ///< the first query's token, counted within the sequence
+  uint32_t sequence, head, row, steps;  ///< row: token of the first query, within the sequence
 
   CUSYNC_DEVICE explicit Tile(Alone const& alone) {
     uint32_t const tile = alone.prompt.tiles - 1 - blockIdx.x / alone.heads_of_all, of_all = blockIdx.x % alone.heads_of_all;
@@ -70,7 +71,7 @@ struct Tile {
   }
 };
 
-/// By one thread.
+/// Called by one thread.
 template <int Dim>
 CUSYNC_DEVICE void load(Alone const& alone, Tile const& tile, Memory<Dim>& memory) {
   uint32_t const of_group = tile.head / alone.prompt.group, keys = (alone.heads + of_group) * Dim,
@@ -95,7 +96,7 @@ CUSYNC_DEVICE void load(Alone const& alone, Tile const& tile, Memory<Dim>& memor
   }
 }
 
-/// Sends the keys and values of the tile's own tokens to their caches, from where they lie for its steps; by one thread.
+/// Copies the keys and values of the tile's own tokens from the ring to their caches; one thread.
 template <int Dim>
 CUSYNC_DEVICE void append(Alone const& alone, Tile const& tile, Memory<Dim>& memory) {
   uint32_t const head = tile.head / alone.prompt.group, heads = alone.heads / alone.prompt.group;
@@ -119,10 +120,10 @@ CUSYNC_DEVICE void append(Alone const& alone, Tile const& tile, Memory<Dim>& mem
   }
 }
 
-/// By both consumer warpgroups.
+/// Called by both consumer warpgroups.
 template <class Element, int Dim>
 CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& memory) {
-  constexpr int kSums = Dim / 2, kHalf = kSums / 2;  // of a thread; of those the ones that it finishes
+  constexpr int kSums = Dim / 2, kHalf = kSums / 2;  // sums per thread; those of them that it finishes
   int const thread = int(threadIdx.x % 128);
   uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
   cute::Tensor sums = cute::make_tensor<float>(cute::Int<kSums>{});
@@ -136,11 +137,12 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& mem
   else
     cute::clear(sums);
 
-  // Each finishes half of the columns, and gives the other its sums of the rest, where its last step was: nothing is loaded there any more.
+  // Each warpgroup finishes half of the columns, and passes its sums of the other half through the ring stage of its
+  // last step, which is no longer loaded.
   uint32_t const last = group < tile.steps ? tile.steps - 1 - (tile.steps - 1 - group) % kGroups : group;
   auto const of_step = [&](uint32_t step) { return reinterpret_cast<float*>(memory.ring[step * kSlotsOfStep<Dim> % kSlots]); };
   float* const given = of_step(last);
-  // Who appends may still read there.
+  // The appending thread may still read there.
   uint32_t const before = last * kSlotsOfStep<Dim>;
   while (group < tile.steps && !ptx::mbarrier_test_wait_parity(&memory.empty[before % kSlots], before / kSlots % 2)) {
   }
@@ -171,7 +173,7 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& mem
     float const share = 1.f / (mine[half] * whole[half] + theirs[half] * row.y);
     mine[half] *= share, theirs[half] *= share;
   }
-  // All are done with the queries: outputs take their place.
+  // Both warpgroups are done with the queries: the outputs replace them.
   Fragment const at(thread);
 #pragma unroll
   for (int i = 0; i < kHalf; i += 2) {
@@ -195,7 +197,7 @@ template <class Element, int Dim>
 __global__ void __launch_bounds__(kThreads, 1) attention(CUTE_GRID_CONSTANT Alone const alone) {
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto& memory = *reinterpret_cast<Memory<Dim>*>(bytes);
-  // What follows waits for the end of this launch, so it may take an SM as soon as there is room.
+  // The next kernel waits for this launch to complete, so it may take an SM as soon as there is room.
   if (threadIdx.x == 0) {
     ptx::griddepcontrol_launch_dependents();
     cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&alone.queries));

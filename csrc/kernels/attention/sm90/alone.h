@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The kernel of an attention of prompts that has a launch to itself. Host code only.
+// The standalone kernel for prompt attention. Host code only.
 #pragma once
 #include "abi/kernel.h"
 
 namespace cusync::kernels {
 
-/// Makes the kernel of an attention that `is_alone` ready, in a chain kernel's place.
+/// Creates the kernel for an attention stage that `is_alone`, in place of a chain kernel.
 int32_t create_attention_alone(Request const& request, cusync_kernel** out);
 
 }  // namespace cusync::kernels

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The arithmetic of an attention in a chain kernel: 64 queries of a tile a warpgroup. To multiply the scores of a k-block beside the
-// weights of the one before takes more registers than there are.
+// The math of attention in a chain kernel: 64 queries of a tile per warpgroup. Overlapping the scores of one k-block
+// with the weighted values of the previous one would need more registers than there are.
 #pragma once
 #include "kernels/attention/sm90/steps.cuh"
 #include "kernels/common/sm90/operation.cuh"
 
 namespace cusync::kernels::sm90 {
 
-/// The ring of operands, as the steps of an attention take it.
+/// The operand ring, in the interface that attend_steps expects.
 template <class C>
 struct RingOf {
   typename C::SharedStorage& shared;
@@ -23,7 +23,7 @@ struct RingOf {
 };
 
 struct PromptArithmetic {
-  /// All consumer threads; `state` is the ring stage of the queries, and becomes that behind the last values.
+  /// All consumer threads; `state` is the ring stage of the queries, and is advanced past the last values.
   template <class C, class Item, class Staging, class Accumulators>
   CUSYNC_DEVICE static void accumulate(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                                        typename C::LoadPipeline& loaded, typename C::LoadState& state, Staging const& staging,
@@ -39,8 +39,8 @@ struct PromptArithmetic {
   }
 
  private:
-  /// The tile of a group's first head appends the keys and values of the tile's own tokens. All of them are in memory: they were
-  /// multiplied.
+  /// The tile of a group's first head appends the keys and values of the tile's own tokens. They are all in memory,
+  /// because they were multiplied.
   template <class C, int Dim, class Item>
   CUSYNC_DEVICE static void append(typename C::Params const& params, Item const& item, int thread) {
     Prompt const prompt = params.prompts[item.stage];
@@ -57,7 +57,7 @@ struct PromptArithmetic {
                                    Accumulators& acc, int thread) {
     using namespace cute;
     using Element = typename C::Element;
-    constexpr int kSums = Dim / 2;  // of a thread
+    constexpr int kSums = Dim / 2;  // per thread
     Prompt const prompt = params.prompts[item.stage];
     PromptTile const tile(prompt, item.range.m);
     uint32_t const steps = item.range.k_end - item.range.k_begin, group = uint32_t(__shfl_sync(~0u, thread / 128, 0));
@@ -66,7 +66,7 @@ struct PromptArithmetic {
 
     using Rows = HeadRows<Dim>;
 
-    // The staging buffers are free until the outputs are there: the queries make room in the ring.
+    // The staging buffers are free until the outputs are ready: move the queries there to free their ring stage.
     Rows queries{};
     loaded.consumer_wait(read);
 #pragma unroll
@@ -89,10 +89,10 @@ struct PromptArithmetic {
     float const share[2] = {1.f / softmax.whole(0), 1.f / softmax.whole(1)};
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums(i) *= share[i / 2 % 2];
-    // A head may be narrower than the tile of a product: what is behind it is not stored.
+    // A head may be narrower than a product tile: columns beyond it are not stored.
 #pragma unroll
     for (int i = kSums; i < C::kAccumulators; ++i) acc(i) = 0.f;
-    // All of the warpgroup are done with the queries: outputs take their place.
+    // The whole warpgroup is done with the queries: the outputs replace them.
     ptx::bar_sync(8 + group, 128);
   }
 };

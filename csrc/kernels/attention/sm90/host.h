@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host half of attention of whole sequences.
+// Host code of attention over whole sequences.
 #pragma once
 #include "kernels/attention/sm90/prompt.cuh"
 #include "kernels/common/sm90/host.h"
@@ -21,7 +21,7 @@ inline Rotation make_rotation(cusync_stage const& stage) {
   return {data_of(stage, CUSYNC_OPERAND_ROTARY), h.capacity, uint16_t(h.query_heads + h.kv_heads), uint8_t(h.head_dim)};
 }
 
-/// The table of a valid stage; false when the driver refuses a tensor map.
+/// The table of a valid stage; false if the driver rejects a tensor map.
 template <class Element>
 bool map_prompt(cusync_stage const& stage, PromptTable& to) {
   cusync_heads const& h = stage.heads;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The load warp's part of an attention: queries, then keys and values in the order in which they are multiplied.
+// The load warp's part of attention: queries, then keys and values in the order in which they are multiplied.
 #pragma once
 #include "cute/tensor.hpp"
 #include "kernels/attention/sm90/prompt.cuh"
@@ -8,7 +8,7 @@
 namespace cusync::kernels::sm90 {
 
 struct PromptLoad {
-  /// Loads one item; by one thread. All of it is behind warp 1's word, k-block by k-block.
+  /// Loads one item, in one thread. All its loads wait for warp 1's word `ready`, k-block by k-block.
   template <class C, class Item, class Place>
   CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
                                  typename C::LoadPipeline& pipeline, typename C::LoadState& state, Item const& item,

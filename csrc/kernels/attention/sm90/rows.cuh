@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Queries in shared memory, a token a row, on their way to where they make no room scarce; keys and values on theirs to a cache.
+// Copies of token rows: queries to free their ring stage, and keys and values to a cache.
 #pragma once
 #include "kernels/attention/sm90/prompt.cuh"
 
 namespace cusync::kernels::sm90 {
 
-/// The rows of a head of `Dim` columns, by pieces of 16 bytes under the 128-byte swizzle.
+/// The rows of a head with `Dim` columns, in 16-byte pieces under the 128-byte swizzle.
 template <int Dim>
 struct HeadRows {
   char *first, *second;  ///< halves of a ring stage; heads of 64 columns have only the first
 
-  static constexpr int kPieces = Dim / 8;  ///< of a row
+  static constexpr int kPieces = Dim / 8;  ///< per row
 
   CUSYNC_DEVICE uint4* at(int row, int piece) const {
     char* const half = piece < 8 ? first : second;
@@ -18,7 +18,7 @@ struct HeadRows {
   }
 };
 
-/// Copies `Rows` rows within shared memory, by a warpgroup.
+/// Copies `Rows` rows within shared memory; one warpgroup.
 template <int Rows, int Dim>
 CUSYNC_DEVICE void copy_rows(HeadRows<Dim> const& from, HeadRows<Dim> const& to, int thread) {
   constexpr int pieces = HeadRows<Dim>::kPieces;
@@ -26,7 +26,7 @@ CUSYNC_DEVICE void copy_rows(HeadRows<Dim> const& from, HeadRows<Dim> const& to,
   for (int i = thread; i < Rows * pieces; i += 128) *to.at(i / pieces, i % pieces) = *from.at(i / pieces, i % pieces);
 }
 
-/// Copies `rows` rows of a head, `stride` elements apart, to a cache; by `Threads` threads.
+/// Copies `rows` rows of a head, `stride` elements apart, to a cache; `Threads` threads.
 template <int Threads, int Dim, class Element>
 CUSYNC_DEVICE void append_rows(Element const* from, uint64_t stride, Element* cache, int rows, int thread) {
   constexpr int pieces = HeadRows<Dim>::kPieces, elements = Dim / pieces;
@@ -37,8 +37,8 @@ CUSYNC_DEVICE void append_rows(Element const* from, uint64_t stride, Element* ca
         __ldcg(reinterpret_cast<uint4 const*>(from + uint64_t(row) * stride + at));
 }
 
-/// Copies the keys and values of at most `most` tokens of a sequence, from token `row` on, to their caches; by `Threads` threads. `head`, of
-/// `heads`, is that of the keys. The tokens' keys and values are in memory.
+/// Copies the keys and values of at most `most` tokens of a sequence, from token `row`, to their caches; `Threads`
+/// threads. `head`, out of `heads`, is the key/value head. The tokens' keys and values must be in global memory.
 template <class Element, int Dim, int Threads>
 CUSYNC_DEVICE void append_tokens(Prompt const& prompt, PromptTable const& table, uint32_t sequence, uint32_t row, uint32_t head,
                                  uint32_t heads, uint32_t most, int thread) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The arithmetic of an attention: out = softmax(Q K^T / sqrt(dim)) V with a running maximum and sum, 64 queries a warpgroup and
-// 128 tokens a step. Scores and outputs are accumulators; weights are rounded in registers, where they are operand A of the second
-// product.
+// The math of attention: out = softmax(Q K^T / sqrt(dim)) V with a running maximum and sum, 64 queries per warpgroup
+// and 128 tokens per step. Scores and outputs are accumulators; weights are rounded in registers, where they are
+// operand A of the second product.
 #pragma once
 #include "cute/tensor.hpp"
 #include "cute/arch/mma_sm90_gmma.hpp"
@@ -11,25 +11,25 @@
 
 namespace cusync::kernels::sm90 {
 
-/// A descriptor of operand rows of 128 bytes under the 128-byte swizzle: groups of 8 rows follow each other. `leading`: bytes
-/// from 64 columns to the next, where columns are not what is summed over.
+/// A descriptor of operand rows of 128 bytes under the 128-byte swizzle, in contiguous groups of 8 rows. `leading`:
+/// bytes from one block of 64 columns to the next, if the columns are not the reduction dimension.
 CUSYNC_DEVICE cute::GmmaDescriptor rows_descriptor(void const* shared, uint32_t leading) {
-  cute::GmmaDescriptor of;
-  of.bitfield.start_address_ = uint16_t(cute::cast_smem_ptr_to_uint(shared) >> 4);
-  of.bitfield.leading_byte_offset_ = uint16_t(leading >> 4);
-  of.bitfield.stride_byte_offset_ = 1024 >> 4;
-  of.bitfield.base_offset_ = 0;
-  of.bitfield.layout_type_ = uint8_t(cute::SM90::GMMA::LayoutType::B128);
-  return of;
+  cute::GmmaDescriptor descriptor;
+  descriptor.bitfield.start_address_ = uint16_t(cute::cast_smem_ptr_to_uint(shared) >> 4);
+  descriptor.bitfield.leading_byte_offset_ = uint16_t(leading >> 4);
+  descriptor.bitfield.stride_byte_offset_ = 1024 >> 4;
+  descriptor.bitfield.base_offset_ = 0;
+  descriptor.bitfield.layout_type_ = uint8_t(cute::SM90::GMMA::LayoutType::B128);
+  return descriptor;
 }
 
-/// One operand's descriptor as cute's atoms take it, `bytes` further on.
-CUSYNC_DEVICE auto descriptor_at(cute::GmmaDescriptor of, uint32_t bytes) {
-  of.reg32_[0] += bytes >> 4;
-  return cute::make_tensor(cute::SM90::GMMA::DescriptorIterator{of}, cute::Layout<cute::_1>{});
+/// An operand's descriptor as an argument of cute's atoms, advanced by `bytes`.
+CUSYNC_DEVICE auto descriptor_at(cute::GmmaDescriptor descriptor, uint32_t bytes) {
+  descriptor.reg32_[0] += bytes >> 4;
+  return cute::make_tensor(cute::SM90::GMMA::DescriptorIterator{descriptor}, cute::Layout<cute::_1>{});
 }
 
-/// log2(e) / sqrt(Dim): scores times this are powers of two.
+/// log2(e) / sqrt(Dim): converts scores to exponents of two.
 template <int Dim>
 inline constexpr float kScoreScale = Dim == 128 ? 0.12751743f : 0.18033688f;
 
@@ -37,7 +37,8 @@ inline constexpr float kScoreScale = Dim == 128 ? 0.12751743f : 0.18033688f;
 struct Softmax {
   float most[2] = {-INFINITY, -INFINITY}, sum[2] = {0.f, 0.f};
 
-  /// Turns scores into weights, in place. `rescale`: what earlier weights are worth now. `scale`: of scores, for powers of two.
+  /// Turns scores into weights, in place. `rescale`: factor on earlier weights. `scale`: factor on scores, for powers
+  /// of two.
   template <int Values>
   CUSYNC_DEVICE void take(float (&s)[Values], float (&rescale)[2], float scale) {
 #pragma unroll
@@ -70,11 +71,13 @@ struct Softmax {
   }
 };
 
-/// Steps `begin`, `begin + stride` and so on before `end` of 64 queries, of which the first is token `first_row` of its sequence; by a
-/// warpgroup. `sums` are the outputs, not yet divided by the softmax's sums; without a step they are left as they are.
+/// Steps `begin`, `begin + stride`, ... before `end` for 64 queries, the first of which is token `first_row` of its
+/// sequence; one warpgroup. `sums` are the outputs, not yet divided by the softmax sums; without a step they are
+/// unchanged.
 ///
-/// `ring` brings the operands of the steps: `ring.wait()` waits for a stage of it, `ring.half(i)` is where half i of that lies, and
-/// `ring.leave()` gives it back and goes on to the next. Keys and values follow each other in it, or are the halves of one stage.
+/// `ring` provides the operands: `ring.wait()` waits for the current ring stage, `ring.half(i)` is the address of its
+/// half i, and `ring.leave()` releases it and advances. Keys and values are in consecutive stages, or are the halves of
+/// one stage.
 template <class Element, int Dim, class Ring, class Sums>
 CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, HeadRows<Dim> const& queries, uint32_t begin, uint32_t end,
                                 uint32_t stride, Ring& ring, Softmax& softmax, Sums& sums, int thread) {
@@ -84,8 +87,9 @@ CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, HeadRo
   using OfSums = MMA_Atom<decltype(SM90::GMMA::rs_op_selector<Element, Element, float, Shape<_64, Int<Dim>, _16>,
                                                                SM90::GMMA::Major::K, SM90::GMMA::Major::MN>())>;
   constexpr bool wide = Dim == 128;
-  constexpr int kScores = 64, kSums = Dim / 2;  // of a thread
-  // What bf16 leaves of a weight is multiplied too: rounding weights costs as much as rounding the outputs, and more.
+  constexpr int kScores = 64, kSums = Dim / 2;  // per thread
+  // In bf16 the rounding errors of weights are multiplied too: rounding weights would cost at least as much precision
+  // as rounding the outputs.
   constexpr int kParts = std::is_same_v<Element, cutlass::half_t> ? 1 : 2;
   Fragment const at(thread % 128);
   float s[kScores];
@@ -95,7 +99,7 @@ CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, HeadRo
   OfSums of_sums;
 
   auto const multiply_scores = [&] {
-    // Else the descriptors of all parts of the queries would be kept in registers from step to step.
+    // Otherwise the descriptors of all query parts would stay in registers across steps.
     GmmaDescriptor of_queries[2] = {rows_descriptor(queries.first, 16), rows_descriptor(queries.second, 16)};
     of_queries[0].reg32_[0] = ptx::opaque(of_queries[0].reg32_[0]), of_queries[1].reg32_[0] = ptx::opaque(of_queries[1].reg32_[0]);
     warpgroup_fence_operand(scores);

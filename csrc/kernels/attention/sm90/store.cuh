@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// From the queries of a tile to their rows of the output, as many as the sequence has.
+// Maps a tile's queries to rows of the output, within the sequence.
 #pragma once
 #include "kernels/common/sm90/operation.cuh"
 #include "kernels/attention/sm90/prompt.cuh"
@@ -20,7 +20,7 @@ struct SequenceStore {
     return {PromptTile(prompt, item.range.m).row + row, prompt.tokens};
   }
 
-  /// Columns of the output that a tile has.
+  /// Output columns of a tile.
   template <class C, class Item>
   CUSYNC_DEVICE static uint32_t columns(typename C::Params const& params, Item const& item) {
     return params.prompts[item.stage].head_dim;

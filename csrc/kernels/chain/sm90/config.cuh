@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The types of one Hopper chain kernel: many GEMM stages in one persistent kernel, each worker (a cluster of CTAs)
-// following a list of items. The rings between the warps, shared memory, parameters.
+// The types of one Hopper chain kernel: many GEMM stages in one persistent kernel, in which each worker (a cluster of
+// CTAs) follows a list of items. Rings between the warps, shared memory, parameters.
 //
-//   warpgroup 0:  warp 0 loads A and B, warp 1 hands out items and waits for their operands, warps 2 and 3 each store
-//                 and post for one consumer warpgroup; where there are three, warp 3 serves the second and then the third
-//   warpgroup 1 (to 3): multiply, add partial sums of split tiles, then the epilogue in registers
+//   warpgroup 0:  warp 0 loads A and B; warp 1 hands out items and waits for their operands; warps 2 and 3 each store
+//                 and post for one consumer warpgroup; with three of those, warp 3 serves the second and then the third
+//   warpgroup 1 (to 3): multiply, add partial sums of split tiles, then run the epilogue in registers
 //
-// Consumer warpgroups share nothing but the operand ring, so one runs ahead of the others by up to the ring's
-// depth, and its epilogue hides under their arithmetic.
+// Consumer warpgroups share only the operand ring, so one can run ahead of the others by up to the ring's depth, and
+// its epilogue overlaps with their math.
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/arch/barrier.h"
@@ -26,17 +26,17 @@
 
 namespace cusync::kernels::sm90 {
 
-/// An item as warp 1 hands it to the other warps: this CTA's own tile.
+/// An item as warp 1 passes it to the other warps: this CTA's own tile.
 struct alignas(16) Work {
   TileRange range;
   uint32_t stage;
   uint32_t slab;
   uint8_t role, slabs, part;
-  uint8_t valid;   ///< 0: the end
-  uint8_t inside;  ///< whether the tile lies in the stage's grid; a cluster's edge may stick out
-  uint8_t share_begin, share_end;  ///< what the item finishes of a unit that has several shares
-  uint32_t index;  ///< in the list, for the trace
-  uint32_t done;   ///< k-blocks of the items before: an operation on rows reads SharedStorage::ready itself
+  uint8_t valid;   ///< 0: end of work
+  uint8_t inside;  ///< whether the tile is inside the stage's grid; clusters at the edge may extend beyond it
+  uint8_t share_begin, share_end;  ///< shares that the item finishes, if a unit has several
+  uint32_t index;  ///< list index, for the trace
+  uint32_t done;   ///< k-blocks of earlier items, for row operations, which read SharedStorage::ready themselves
 };
 
 template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int ClusterN_, cusync_operation... Operations_>
@@ -46,66 +46,70 @@ struct ChainConfig {
   static constexpr bool kAttends = ((Operations_ == CUSYNC_ATTENTION) || ...);
   static constexpr bool kRotates = ((Operations_ == CUSYNC_ROTATED_GEMM) || ...);
   static_assert(kAttends || !kRotates, "angles are a part of what attention adds to the parameters");
-  /// Whether store warps bring the residual of a unit to its staging buffer. Those of pixels do not lie in rows.
+  /// Whether store warps load the residual of a unit into its staging buffer. Residuals of pixel tiles are not in
+  /// contiguous rows.
   static constexpr bool kBringsResiduals = !kConvolves;
   using Products = typename OperationsThat<true, OperationSet<>, Operations_...>::type;
   static_assert(!kConvolves || std::is_same_v<Products, OperationSet<CUSYNC_CONV2D>>,
                 "windows lie where the ring has operand A of other products");
   using RowOperations = typename OperationsThat<false, OperationSet<>, Operations_...>::type;
-  static constexpr bool kRows = !std::is_same_v<RowOperations, OperationSet<>>;  ///< whether there are any
-  static constexpr bool kMailed = false;  ///< whether items come by mail, each with its epoch
+  static constexpr bool kRows = !std::is_same_v<RowOperations, OperationSet<>>;  ///< whether there are row operations
+  static constexpr bool kMailed = false;  ///< whether items arrive by mail, each with its epoch
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
   static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
 
-  /// Whether channels stand on WGMMA's M side, and up to 128 slots a warpgroup on its N side: the products of a k-block then take longer than
-  /// the instructions around them, and its filter block serves twice as many pixels.
+  /// Whether channels are on WGMMA's M side, and up to 128 slots per warpgroup on its N side: the WGMMAs of a k-block
+  /// then take longer than the instructions around them, and one filter block serves twice as many pixels.
   static constexpr bool kTurned = kConvolves && kTileN == 64 && kTileM == 256;
   static constexpr int kConsumerGroups = kTurned ? kTileM / 128 : consumer_groups(kTileM);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
   static constexpr int kThreads = 128 + kConsumerThreads;
   static constexpr bool kThreeGroups = kConsumerGroups == 3;
   static constexpr int kStoreWarps = kConsumerGroups > 1 ? 2 : 1;
-  /// With two or three consumer warpgroups. Windows take more to load, and tiles of pixels have fewer accumulators. Attention beside
-  /// 128 accumulators of a product takes more to multiply. Three warpgroups leave each thread 144 registers, for 96 accumulators.
+  /// Register budgets with two or three consumer warpgroups. Windows need more registers to load, and pixel tiles have
+  /// fewer accumulators. Attention next to 128 product accumulators needs more registers for math. With three
+  /// warpgroups each thread has 144 registers, for 96 accumulators.
   static constexpr bool kLean = (kAttends && kTileN > 128) || kThreeGroups;
   static constexpr int kProducerRegisters = kConvolves ? 104 : kLean && !kThreeGroups ? 56 : 72;
   static constexpr int kConsumerRegisters = kConvolves ? 200 : kThreeGroups ? 144 : kLean ? 224 : 216;
-  static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< of a thread
+  static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< per thread
 
-  // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and each leaves by
-  // one TMA store: 64 output columns, rows of 128 bytes, or 32 columns where the stage is gated.
+  // A warpgroup finishes its part of a tile in units of one WGMMA row block by 64 accumulator columns. Each unit is one
+  // TMA store: 64 output columns in 128-byte rows, or 32 columns if the stage is gated.
   static constexpr int kUnitRows = 64, kUnitCols = 64, kUnitAccumulators = kUnitRows * kUnitCols / 128;
   static constexpr int kRowUnits = kTileM / (kUnitRows * kConsumerGroups), kColUnits = kTileN / kUnitCols;
   static constexpr int kUnits = kRowUnits * kColUnits;
   static_assert(kRowUnits * kUnitRows * kConsumerGroups == kTileM && kColUnits * kUnitCols == kTileN);
   static_assert(kUnits <= 4, "CUSYNC_POST_WEIGHT is shared by up to 4 parts of a product of matrices");
-  /// What parts that share a tile take of a unit: all of it, or in the smallest tile of pixels 16 shares of 8 columns and every other 8 rows.
+  /// Granularity at which parts share a tile: whole units, or in the smallest pixel tile 16 shares of 8 columns by
+  /// every other 8 rows.
   static constexpr uint32_t kUnitShares = kConvolves && kTileM == 64 && kTileN == 64 ? 16 : 1, kShares = kUnits * kUnitShares;
   static constexpr int kStagingDepth = 2;
   static constexpr int kUnitElements = kUnitRows * kUnitCols;
 
-  // As many ring stages as fit beside the staging buffers.
+  // Use as many ring stages as fit next to the staging buffers.
   static constexpr int kSharedLimit = 227 * 1024, kBarrierReserve = 1024;
   static constexpr int kStagingBytes = kConsumerGroups * kStagingDepth * kUnitElements * int(sizeof(Element));
-  // Beside a filter block there is room for 64 pixels of windows; and where blocks are narrow, the ring has whole groups of them.
+  // Each ring stage holds a filter block and 64 window pixels; with narrow blocks, the ring has whole groups of them.
   static constexpr int kRingRows = kConvolves ? 64 : kTileM, kRingGroup = kConvolves && kTileN == 64 ? int(kFilterGroup) : 1;
   static constexpr int kStageBytes = (kRingRows + kTileN) * kTileK * int(sizeof(Element));
   static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes / kRingGroup * kRingGroup;
-  static constexpr int kWindowRows = kStages * kRingRows;  ///< of 128 bytes
+  static constexpr int kWindowRows = kStages * kRingRows;  ///< rows of 128 bytes
   static_assert(kStages == Ring_, "abi/instances.txt states the depth of the ring");
   static_assert(!(kConvolves || kAttends) || kClusterSize == 1, "windows, keys and values are not shared by a cluster");
 
   using Multiplies = sm90::Multiplies<Element, kRingRows, kTileN, kClusterM, kClusterN, kStages>;
   using ClusterShape = typename Multiplies::ClusterShape;
   using Mainloop = typename Multiplies::Mainloop;
-  /// What multiplies. A window begins anywhere, so its operand A has no place in the ring, but the layout of one that had.
+  /// The MMA configuration. A window can begin at any row, so its operand A has no fixed place in the ring, only the
+  /// layout of one.
   using Shifted = sm90::Multiplies<Element, kTurned ? kRingRows : kTileM, kTileN, kClusterM, kClusterN, kStages>;
   using TileShape = typename Shifted::TileShape;
   using TiledMma = typename Shifted::Mainloop::TiledMma;
   using ShiftedLayout = typename Shifted::Mainloop::SmemLayoutA;
 
-  /// A thread's sums of a tile.
+  /// A thread's accumulators for one tile.
   CUSYNC_DEVICE static auto accumulators(TiledMma const& mma) {
     if constexpr (kTurned)
       return cute::make_tensor<float>(cute::Int<kAccumulators>{});
@@ -123,7 +127,7 @@ struct ChainConfig {
   template <class Atom, int Cols>
   using UnitLayout =
       decltype(cute::tile_to_shape(Atom{}, cute::Shape<cute::Int<kUnitRows>, cute::Int<Cols>>{}));
-  /// A finished unit in its staging buffer: rows of 128 bytes, or of 64 where two accumulators make one output.
+  /// A finished unit in its staging buffer: 128-byte rows, or 64-byte rows if two accumulators make one output.
   template <cusync_operation O>
   using LayoutOf = std::conditional_t<Operation<O>::kColumnShift == 0,
                                       UnitLayout<cute::GMMA::Layout_K_SW128_Atom<Element>, kUnitCols>,
@@ -133,8 +137,9 @@ struct ChainConfig {
       cute::SM90_TMA_STORE{},
       cute::make_tensor(static_cast<Element*>(nullptr), cute::Shape<int, int>{}, OutputStride{}), Layout{}));
 
-  /// For each warpgroup and staging buffer a barrier with a phase for each unit. The phase is complete when the unit's residual has arrived, or
-  /// when it is known, at the latest as the unit is sent, that it has none. So the phase is that of the staging ring.
+  /// One barrier per warpgroup and staging buffer, with one phase per unit. A phase completes when the unit's residual
+  /// has arrived, or when the unit is known to have none, at the latest when it is sent. The phase therefore equals
+  /// that of the staging ring.
   struct Residuals {
     cutlass::arch::ClusterTransactionBarrier brought[kConsumerGroups][kStagingDepth];
   };
@@ -145,20 +150,20 @@ struct ChainConfig {
     alignas(16) typename Mainloop::PipelineStorage load;
     alignas(16) typename WorkPipeline::SharedStorage work;
     alignas(16) typename StagingPipeline::SharedStorage staged[kConsumerGroups];
-    alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp asks for the next item
+    alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp requests the next item
     cutlass::arch::ClusterBarrier epoch_known;
-    uint32_t epoch;  ///< by mail: how many words this worker had before the launch
+    uint32_t epoch;  ///< by mail: number of words this worker had finished before the launch
     Work items[kWorkDepth];
-    cusync_edge waits[CUSYNC_MAX_WAITS];  ///< of the stage of warp 1's present item; its own
-    uint32_t ready;                   ///< k-blocks, counted over all items, whose operands may be loaded
-    uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo: store warps that are done with it, counted for ever
+    cusync_edge waits[CUSYNC_MAX_WAITS];  ///< waits of the stage of warp 1's current item; private to warp 1
+    uint32_t ready;                   ///< k-blocks that may be loaded, counted over all items
+    uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo the array size: finished store warps, never reset
     PartIf<kConvolves, WindowRing<kStages>> windows;
-    float row_sums[2 * kConsumerThreads / 32];  ///< scratch memory of operations on rows
+    float row_sums[2 * kConsumerThreads / 32];  ///< scratch memory for row operations
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
   static_assert(kSharedBytes <= kSharedLimit);
 
-  /// The tensor map of a stage's output, for each product that it may be.
+  /// The tensor maps of a stage's output, one per possible product.
   template <class>
   struct OutputMapsOf;
   template <cusync_operation O>
@@ -167,14 +172,14 @@ struct ChainConfig {
   };
   template <cusync_operation... Os>
   struct OutputMapsOf<OperationSet<Os...>> : OutputMap<Os>... {
-    /// Encodes them; false when the driver refuses one.
+    /// Encodes the maps; false if the driver rejects one.
     template <class Map>
     bool encode(Map&& map) {
       return (map(static_cast<OutputMap<Os>&>(*this).store, LayoutOf<Os>{}) && ...);
     }
   };
 
-  /// What a stage keeps for each operation on rows that it may be.
+  /// A stage's data for each possible row operation.
   template <class>
   struct RowTablesOf;
   template <cusync_operation O>
@@ -188,11 +193,11 @@ struct ChainConfig {
     }
   };
 
-  /// What of a stage lies in device memory: tensor maps, which the TMA reads there by itself, and edges, which are read off
-  /// the way of the arithmetic.
+  /// The part of a stage in device memory: tensor maps, which the TMA reads from there, and edges, which are not on the
+  /// critical path of the math.
   struct MatrixMaps {
-    CUtensorMap residual;   ///< a unit at a time
-    CUtensorMap last_rows;  ///< operand A of the last row of tiles, where that has fewer rows than a tile
+    CUtensorMap residual;   ///< one unit at a time
+    CUtensorMap last_rows;  ///< operand A of the last row of tiles, if shorter than a tile
   };
   struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable : PartIf<!kConvolves, MatrixMaps>,
                                                       RowTablesOf<RowOperations>,
@@ -203,21 +208,21 @@ struct ChainConfig {
     Edges edges;
   };
 
-  /// Whether a stage attends: its tensor maps are its own.
+  /// Whether a stage is attention, which has its own tensor maps.
   CUTLASS_HOST_DEVICE static bool is_attention(uint32_t operation) {
     return kAttends && operation == CUSYNC_ATTENTION;
   }
 
-  /// Whether a stage works on rows, so that it has no tensor maps.
+  /// Whether a stage is a row operation, which has no tensor maps.
   CUTLASS_HOST_DEVICE static bool is_rows(uint32_t operation) {
     return ((!Operation<Operations_>::kProduct && operation == Operations_) || ...);
   }
 
   struct Params : PartIf<kConvolves, WindowParams>, PartIf<kAttends, PromptParams> {
     Stage stages[CUSYNC_MAX_STAGES];
-    StageTable const* table;  ///< device: one a stage
+    StageTable const* table;  ///< device: one entry per stage
     uint32_t stage_count;
-    uint32_t drawn;           ///< one list by ticket, in place of a list for each worker
+    uint32_t drawn;           ///< one list drawn by ticket, instead of a list per worker
     cusync_item const* items;
     uint32_t list_length;
     uint32_t workers;
@@ -231,7 +236,7 @@ struct ChainConfig {
   static_assert(sizeof(Params) <= 4096, "kernel parameters, as the driver has always taken them");
 };
 
-/// The same kernel with mailboxes in place of lists: an instance of its own, so that others are what they were.
+/// The same kernel with mailboxes instead of lists: a separate instance, so other kernels are unchanged.
 template <class C>
 struct Mailed : C {
   static constexpr bool kMailed = true;
@@ -241,27 +246,27 @@ struct Mailed : C {
   static_assert(sizeof(Params) <= 4096 && C::kClusterSize == 1 && !C::kRows && !C::kConvolves);
 };
 
-/// The number of an item's run; `of_launch` is that of all items of a launch that is one.
+/// Run number of an item; `of_launch` is the run number if the whole launch is one run.
 template <class C>
 CUSYNC_DEVICE uint32_t epoch_of(Work const& item, uint32_t of_launch) {
   if constexpr (C::kMailed) return item.range.epoch;
   return of_launch;
 }
 
-/// What the events of an item are noted for.
+/// The owner of an item's events.
 template <class Params>
 CUSYNC_DEVICE NoteOf note_of(Params const& params, Work const& item) {
   return {params.stages[item.stage].index, item.range.m, item.range.n, item.range.k_begin};
 }
 
-/// The staging buffers of a warpgroup, and the next of them that it fills.
+/// The staging buffers of a warpgroup, and the next one to fill.
 template <class C>
 struct Staging {
   typename C::StagingPipeline& ring;
   cutlass::PipelineState<C::kStagingDepth> const& next;
 };
 
-/// This CTA's place in its cluster.
+/// Position of this CTA in its cluster.
 template <class C>
 struct ClusterPlace {
   uint32_t i, j, rank;

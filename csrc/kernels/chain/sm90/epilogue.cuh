@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // From accumulators to global memory in a chain kernel. Each consumer warpgroup stages its own units in swizzled shared
-// memory and has a store warp of its own, so that the two never wait for each other; the store warp that is last posts
-// the tile. Consumers never wait for a store, only for a free staging buffer.
+// memory and has its own store warp, so warpgroups never wait for each other; the last store warp to finish posts the
+// tile. Consumers wait only for free staging buffers, never for stores.
 #pragma once
 #include "cusync/edge.cuh"
 #include "kernels/chain/sm90/config.cuh"
@@ -10,8 +10,8 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Where unit `u` of a warpgroup's part of a tile of `columns` columns of accumulators begins: its row in the tile, its column in
-/// the output.
+/// Origin of unit `u` of a warpgroup's part of a tile with `columns` accumulator columns: its row in the tile, its
+/// column in the output.
 template <class C>
 struct Unit {
   uint32_t row, col;
@@ -24,7 +24,7 @@ struct Unit {
   CUSYNC_DEVICE bool any(Stage const& stage) const { return in_tile && col < stage.columns; }
 };
 
-/// Puts a unit's words, 8 columns a word pair, into a staging buffer.
+/// Writes a unit's words, 8 columns per word pair, to a staging buffer.
 template <int Pieces, class Element>
 CUSYNC_DEVICE void write_unit(Element* buffer, Fragment const& at, uint32_t const (&words)[Pieces][2]) {
   uint32_t* const to = reinterpret_cast<uint32_t*>(buffer);
@@ -34,7 +34,7 @@ CUSYNC_DEVICE void write_unit(Element* buffer, Fragment const& at, uint32_t cons
     for (int half = 0; half < 2; ++half) to[chunk_word<Pieces>(at, j, half)] = words[j][half];
 }
 
-/// Waits for those of the operands `Roles` that stages produce and an epilogue reads; by one thread.
+/// Waits for the operands in `Roles` that stages produce and an epilogue reads; one thread.
 template <class C, ReadBy By, uint32_t Roles>
 CUSYNC_DEVICE void await_in_epilogue(typename C::Params const& params, Work const& item, uint32_t epoch, uint32_t group) {
   Stage const& stage = params.stages[item.stage];
@@ -46,8 +46,8 @@ CUSYNC_DEVICE void await_in_epilogue(typename C::Params const& params, Work cons
   }
 }
 
-/// Finishes the units of a tile that this part owns, by the threads of one consumer warpgroup; `thread` counts over
-/// both.
+/// Finishes the units of a tile that this part owns, in the threads of one consumer warpgroup; `thread` counts over all
+/// warpgroups.
 template <class C>
 CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& item, Parts<C> const& parts,
                                uint32_t epoch, uint32_t rank, Units<C>& units, typename C::SharedStorage& shared,
@@ -56,10 +56,10 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   using Element = typename C::Element;
   Stage const& stage = params.stages[item.stage];
 
-  // Who brings a residual waits for it.
+  // The thread that loads a residual also waits for it.
   constexpr uint32_t kAwaited = kProducedBias;
   if (stage.produced & kAwaited) {
-    // One thread of the warpgroup acquires for all of it.
+    // One thread acquires for the whole warpgroup.
     if (thread % 128 == 0) await_in_epilogue<C, ReadBy::kLoads, kAwaited>(params, item, epoch, group);
     ptx::bar_sync(8 + group, 128);
   }
@@ -80,8 +80,8 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate()) {
     if (!parts.owns(u)) continue;
     float* const v = units.current();
-    // Beside operations on rows, and with three warpgroups, the places of a unit's values are too many for the registers that the
-    // loop leaves.
+    // With row operations, and with three warpgroups, the addresses of a unit's values do not fit in the registers left
+    // by the loop; `opaque` recomputes them.
     constexpr bool few_registers = C::kRows || C::kThreeGroups;
     Fragment const at(int(few_registers ? ptx::opaque(uint32_t(thread)) : uint32_t(thread)) % 128);
     if constexpr (C::kRotates) {
@@ -137,8 +137,8 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   }
 }
 
-/// A tile of an operation on rows, by all consumer threads. They store it themselves; a unit without contents tells each store
-/// warp that its warpgroup has. `mark` is called when the operands may be read.
+/// Runs one tile of a row operation, in all consumer threads, which store it themselves. An empty unit notifies each
+/// store warp that its warpgroup has finished. `mark` is called when the operands may be read.
 template <class C, class Mark>
 CUSYNC_DEVICE void run_rows(typename C::Params const& params, Work const& item, typename C::SharedStorage& shared,
                             typename C::LoadPipeline& loaded, typename C::LoadState& loaded_state,
@@ -146,7 +146,7 @@ CUSYNC_DEVICE void run_rows(typename C::Params const& params, Work const& item, 
                             cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread, Mark&& mark) {
   C::RowOperations::visit(params.stages[item.stage].operation, [&](auto found) {
     typename decltype(found)::template Rows<C> rows(params, item, thread);
-    // Their staging buffers, too, are free for what the rows need.
+    // Acquire all staging buffers: the rows may use them as scratch space.
     for (auto buffer = state; buffer.count() < state.count() + C::kStagingDepth; ++buffer) staged.producer_acquire(buffer);
     rows.run(params, item, shared, loaded, loaded_state, mark);
     staged.producer_commit(state);
@@ -154,27 +154,27 @@ CUSYNC_DEVICE void run_rows(typename C::Params const& params, Work const& item, 
   });
 }
 
-/// A store warp's side of the staging ring. A buffer is given back when the store has read it, up to kLag stores
-/// later: waiting for each store at once would leave one in flight.
+/// A store warp's side of the staging ring. A buffer is released once its store has read it, up to kLag stores later:
+/// waiting for each store immediately would leave only one in flight.
 template <class C>
 class StoreRing {
  public:
   CUSYNC_DEVICE StoreRing(typename C::StagingPipeline& staged) : staged_(staged) {}
 
-  /// The index of the next buffer that has been told of no residual, for the unit behind those that have.
+  /// Index of the next buffer to receive a residual, or the notice that there is none.
   CUSYNC_DEVICE uint32_t begin() {
     uint32_t const index = begun_.index();
     ++begun_;
     return index;
   }
 
-  /// The index of the next full buffer.
+  /// Index of the next full buffer.
   CUSYNC_DEVICE uint32_t wait() {
     staged_.consumer_wait(full_);
     return full_.index();
   }
 
-  /// After the store of that buffer was issued.
+  /// Call after issuing the store of that buffer.
   CUSYNC_DEVICE void issued() {
     ptx::cp_async_bulk_commit_group();
     ++full_;
@@ -184,7 +184,7 @@ class StoreRing {
     }
   }
 
-  /// After that buffer was read by other means.
+  /// Call after that buffer was read by other means.
   CUSYNC_DEVICE void read() {
     ++full_, ++pending_;
     release();
@@ -221,7 +221,8 @@ CUSYNC_DEVICE void store_unit(Store const& store, Stage const& stage, typename C
   copy(store, slice.partition_S(from), to(_, _, _, int(row) / rows, int(col) / cols));
 }
 
-/// Waits until a residual may be read: behind all that the item's loads wait for, since an epilogue is.
+/// Waits until a residual may be read: after everything the item's loads wait for, because an epilogue comes after
+/// those.
 template <class C>
 CUSYNC_DEVICE void await_residual(typename C::Params const& params, Work const& item, typename C::SharedStorage& shared,
                                   uint32_t group) {
@@ -232,14 +233,14 @@ CUSYNC_DEVICE void await_residual(typename C::Params const& params, Work const& 
   await_in_epilogue<C, ReadBy::kTma, kProducedResidual>(params, item, epoch_of<C>(item, shared.epoch), group);
 }
 
-/// Brings the residual of a warpgroup's next unit, at (row, col) of the output, to the buffer where the unit will be.
+/// Loads the residual of a warpgroup's next unit, at (row, col) of the output, into the unit's staging buffer.
 template <class C>
 CUSYNC_DEVICE void bring_residual(typename C::Params const& params, Work const& item, typename C::SharedStorage& shared,
                                   StoreRing<C>& ring, uint32_t group, uint32_t row, uint32_t col) {
   if constexpr (C::kBringsResiduals) {
     uint32_t const index = ring.begin();
     auto& brought = shared.brought[group][index];
-    ring.drain();  // what the buffer had is sent
+    ring.drain();  // the buffer's previous contents have been read
     brought.arrive_and_expect_tx(C::kUnitElements * sizeof(typename C::Element));
     cute::SM90_TMA_LOAD_2D::copy(&params.table[item.stage].residual, reinterpret_cast<uint64_t*>(&brought),
                                  static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL), shared.staging[group][index],
@@ -252,7 +253,7 @@ CUSYNC_DEVICE void send_units(typename C::Params const& params, Item const& item
                               typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader) {
   if (!leader) return;
   Stage const& stage = params.stages[item.stage];
-  // As many residuals are brought before a unit is sent as there are buffers.
+  // Load as many residuals ahead of the units being sent as there are buffers.
   int const ahead = C::kBringsResiduals && stage.residual ? C::kStagingDepth : 0;
   if (ahead) await_residual<C>(params, item, shared, group);
 #pragma unroll 1
@@ -282,7 +283,7 @@ CUSYNC_DEVICE void send_units(typename C::Params const& params, Item const& item
 }
 
 struct MatrixStore {
-  /// The rows of a tile from row `row` on.
+  /// The rows of a tile, from row `row`.
   template <class C>
   CUSYNC_DEVICE static MatrixRows rows(typename C::Params const&, Work const& item, uint32_t row) {
     return {item.range.m * C::kTileM + row};
@@ -309,7 +310,7 @@ struct MatrixStore {
 };
 
 struct RowStore {
-  /// The one unit of a tile, which has no contents.
+  /// The single, empty unit of a tile.
   template <class C>
   CUSYNC_DEVICE static void send(typename C::Params const& params, Work const& item, Parts<C> const&,
                                  typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, bool leader) {
@@ -321,31 +322,31 @@ struct RowStore {
   }
 };
 
-/// Tells whoever sends words that this worker has done its word of that number.
+/// Tells the sender that this worker has finished word `number`.
 template <class C>
 CUSYNC_DEVICE void tell_done(typename C::Params const& params, uint32_t number) {
   if constexpr (C::kMailed) ptx::st_release_sys(params.mail.done + blockIdx.x, number);
 }
 
-/// Posts a tile whose units one warpgroup's store warp has sent, when the other's has sent its own; by the thread that issued
-/// the stores, or is ordered behind them. `tile` counts the tiles of this CTA that were stored before; by mail, its words.
+/// Posts a tile once all store warps have sent their units. Called by the thread that issued the stores, or that is
+/// ordered after them. `tile` is the number of tiles this CTA stored before; by mail, of its words.
 template <class C>
 CUSYNC_DEVICE void post_item(typename C::Params const& params, Work const& item, Parts<C> const& parts,
                              typename C::SharedStorage& shared, uint32_t group, uint32_t tile) {
   typename C::StageTable const& at = params.table[item.stage];
   Stage const& stage = params.stages[item.stage];
   if (!C::kMailed && !stage.post_count) return;
-  // The first policy, and mostly the only one, is read in device memory while the stores complete.
+  // The first policy, usually the only one, is read from device memory while the stores complete.
   uint32_t const slot = C::kMailed && !stage.post_count ? 0 : slot_of(at.edges.posts[0], item.range.m, item.range.n);
-  // The full wait, by the thread that issued the stores: only then are they in global memory. The store warps add to one
-  // counter of the tile; whoever is last has seen the other's stores complete, and its release covers them. A counter is
-  // used again eight tiles later, further than the ring of items lets one warp lead the other.
+  // The full wait, in the thread that issued the stores: only then are they in global memory. The store warps count on
+  // one counter per tile; the last one has seen the others' stores complete, and its release covers them. A counter is
+  // reused eight tiles later, which is more than the work ring lets one warp run ahead of another.
   ptx::cp_async_bulk_wait_group<0>();
   if constexpr (C::kConsumerGroups > 1) {
     uint32_t* const counter = shared.stored + tile % (2 * C::kWorkDepth);
     if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % C::kConsumerGroups != C::kConsumerGroups - 1) return;  // not the last
   }
-  // Whoever sends words hears of each, in their order, behind its posts.
+  // The sender is told about each word in order, after its posts.
   if (C::kMailed && !stage.post_count) return tell_done<C>(params, tile + 1);
   delay(params.coupling.delays, DelayAt::kPost, epoch_of<C>(item, shared.epoch), item.stage, item.index, group);
   note(params.coupling.notes, CUSYNC_EVENT_POST, note_of(params, item), slot, parts.weight());

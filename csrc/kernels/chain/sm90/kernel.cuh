@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The Hopper chain kernel: a persistent, warp-specialised kernel layer around CUTLASS's TMA/WGMMA collective that runs
-// items of many GEMM stages, in the order of its worker's list.
+// The Hopper chain kernel: a persistent, warp-specialized kernel layer around CUTLASS's TMA/WGMMA collective that runs
+// items of many GEMM stages in the order of its worker's list.
 #pragma once
 #include "cutlass/arch/reg_reconfig.h"
 #include "kernels/chain/sm90/config.cuh"
@@ -11,7 +11,7 @@
 
 namespace cusync::kernels::sm90 {
 
-/// The marks of one item, by the first consumer thread, where a trace is asked for.
+/// Timestamps of one item, taken by the first consumer thread if a trace is requested.
 class Marks {
  public:
   CUSYNC_DEVICE Marks(cusync_trace* record) : record_(record) {}
@@ -33,15 +33,16 @@ CUSYNC_DEVICE Marks marks_of(typename C::Params const& params, Work const& item,
   return Marks(record);
 }
 
-/// Lets an item's bytes share registers until they are asked for.
+/// Packs an item's byte fields into one register until they are used.
 CUSYNC_DEVICE void hold_together(Work& item) {
   uint32_t word = item.role | item.slabs << 8 | item.part << 16 | uint32_t(item.inside) << 24;
   word = ptx::opaque(word);
   item.role = uint8_t(word), item.slabs = uint8_t(word >> 8), item.part = uint8_t(word >> 16), item.inside = uint8_t(word >> 24);
 }
 
-/// Makes zeros of the rows of operand A that no item of this CTA loads. Sums of theirs are not stored, but products of what happens to lie there
-/// draw power, and the clock gives way: 2 % of the time of wide tiles. By the consumer threads, while the first loads are under way.
+/// Zeroes the rows of operand A that no item of this CTA loads. Their sums are never stored, but multiplying stale data
+/// draws power and lowers the clock: 2 % of the time of wide tiles. Done by the consumer threads while the first loads
+/// are in flight.
 template <class C>
 CUSYNC_DEVICE void clear_unread_rows(typename C::Params const& params, typename C::SharedStorage& shared, ClusterPlace<C> const& place) {
   uint32_t rows = 0;
@@ -75,7 +76,7 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   shared.epoch_known.wait(0);
   uint32_t const of_launch = shared.epoch;
   for (Work item = items.next(); item.valid; item = items.next()) {
-    // Beside attention bytes stay in their words and, in wide tiles, what is asked once an item is read again.
+    // With attention, keep byte fields packed; in wide tiles, also re-read values that are used once per item.
     if constexpr (C::kAttends || C::kLean) hold_together(item);
     if constexpr (C::kLean) {
       staged_state = of_count<C::kStagingDepth>(staged_count, 1);
@@ -83,7 +84,7 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     auto const leave = [&] {
       if constexpr (C::kLean) staged_count = staged_state.count();
     };
-    // Else places that follow from it would be kept in registers from item to item, for both kinds of work.
+    // Otherwise addresses derived from it would stay in registers across items, for both kinds of work.
     if constexpr (C::kRows) thread = int(ptx::opaque(uint32_t(thread)));
     Marks const kept = marks_of<C>(params, item, cta, thread == 0);
     auto const marks = [&] { return C::kLean ? marks_of<C>(params, item, cta, ptx::opaque(threadIdx.x) == 128) : kept; };
@@ -137,8 +138,8 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   }
 }
 
-/// Begins to bring what this worker and its stages are told to the SM, or at least to the L2: the tensor maps of loads and of
-/// stores, the worker's list, and the table's edges. Weights have passed through the L2 since it was read last.
+/// Starts prefetching this worker's inputs to the SM, or at least to L2: tensor maps of loads and stores, the worker's
+/// list, and the table's edges. Weights have passed through L2 since these were last read.
 template <class C>
 CUSYNC_DEVICE void prefetch(typename C::Params const& params, int warp, bool leader) {
   if (warp == 1) {
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   bool const leader = ptx::elect_one();
   ClusterPlace<C> const place;
 
-  // The next kernel's own wait is for the whole of this one, so it may start as soon as there is room for it.
+  // The next kernel waits for this whole kernel anyway, so it may start as soon as there is room for it.
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
   if constexpr (C::kMailed)
     if (blockIdx.x == 0 && !params.mail.idle_ns) {
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
       return;
     }
 
-  // What the first items need comes from memory while the barriers are made: nobody else has read it for this run.
+  // Fetch the data of the first items while the barriers are initialized: no other CTA has read it in this run.
   prefetch<C>(params, warp, leader);
   if (warp == 0 && leader) {
     shared.more_work.init(1);
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   staged_params.role =
       warp >= 4 ? StagingPipeline::ThreadCategory::Producer : StagingPipeline::ThreadCategory::Consumer;
   staged_params.producer_arv_count = 128;
-  // One object for each thread, of its warpgroup's ring: choosing between two objects would put both into memory.
+  // One object per thread, for its warpgroup's ring: selecting between two objects would place both in local memory.
   if (warp == 0 && leader)
     for (auto& storage : shared.staged)
       for (int i = 0; i < C::kStagingDepth; ++i) {
@@ -237,7 +238,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   StagingPipeline staged(shared.staged[group], staged_params, cute::false_type{});
   cutlass::arch::fence_barrier_init();
   if constexpr (C::kClusterSize > 1) {
-    // A CTA's barriers must exist before another's copies arrive at them.
+    // A CTA's barriers must be initialized before another CTA's copies arrive at them.
     cute::cluster_arrive_relaxed();
     cute::cluster_wait();
   }
@@ -246,7 +247,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   if (warp >= 4) {
     if constexpr (C::kConsumerGroups > 1) cutlass::arch::warpgroup_reg_alloc<C::kConsumerRegisters>();
     if constexpr (C::kThreeGroups) {
-      // To whom a thread gives ring stages back is found out here, or it would be kept where producers leave registers.
+      // Compute the release target of ring stages here: earlier, it would count against the producers' registers.
       LoadPipeline ours(shared.load, load_params, typename C::ClusterShape{}, cute::false_type{}, cute::true_type{});
       consume_items<C>(params, shared, ours, work, staged, place);
     } else {
@@ -270,7 +271,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
           });
         __syncwarp();
       }
-      // Other CTAs' consumers may still have to release ring stages of this one.
+      // Consumers of other CTAs may still have to release ring stages of this CTA.
       if constexpr (C::kClusterSize > 1)
         if (leader) loaded.producer_tail(state);
     } else if (warp - 2 < C::kStoreWarps) {
@@ -294,7 +295,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
         ++tiles;
         __syncwarp();
       }
-      // Bulk stores read shared memory until they are done, also those of tiles that nobody waits for.
+      // Bulk stores read shared memory until they complete, including those of tiles without consumers.
       if (leader) ptx::cp_async_bulk_wait_group<0>();
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host half of the chain kernels: the table of stages, parameters.
+// Host code of the chain kernels: stage tables and parameters.
 #pragma once
 #include <memory>
 #include <new>
@@ -16,7 +16,8 @@ namespace cusync::kernels::sm90 {
 
 template <class OfLists, uint32_t Operations>
 struct ChainHost {
-  /// Mailboxes have kernels for two shapes: two more in each library, for whatever has mailboxes chooses its tiles for that.
+  /// Mailbox kernels exist for two tile shapes only: each adds a kernel to every library, and users of mailboxes choose
+  /// their tiles accordingly.
   static constexpr bool kMail = OfLists::kClusterSize == 1 && !OfLists::kRows && !OfLists::kConvolves && OfLists::kTileM == 128 &&
                                 (OfLists::kTileN == 128 || OfLists::kTileN == 256);
 
@@ -40,7 +41,7 @@ struct ChainHost {
     return CUSYNC_ERROR_NOT_BUILT;
   }
 
-  /// Whether the first stage is of an operation, which the kernel has.
+  /// Whether this kernel supports operation O and the first stage uses it.
   template <cusync_operation O>
   static bool has(Request const& request) {
     return Operations >> O & 1 && request.stages[0].operation == O;
@@ -50,7 +51,7 @@ struct ChainHost {
   static int32_t create_as(Request const& request, cusync_kernel** out) {
     uint32_t most = 0;
     if (int32_t const status = kernels::resident(code<C>(), C::kSharedBytes, &most); status != CUSYNC_OK) return status;
-    // A worker that is not resident could be waited for for ever.
+    // Other workers could wait forever for a worker that is not resident.
     if (request.work.workers > most) return CUSYNC_ERROR_BAD_ARGUMENT;
     typename C::Params p{};
     std::unique_ptr<typename C::StageTable[]> const table(new (std::nothrow) typename C::StageTable[request.count]);

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Mailboxes: a worker of a chain kernel takes its items from a small ring of words of its own, which a host fills while the kernel
-// runs, or worker 0, which then does nothing else. A word names an item of the one list that was judged, and its run. What
-// may be sent when is decided by whoever sends; here every word is done, in the order of its number.
+// Mailboxes: a worker of a chain kernel takes its items from its own small ring of words. A host fills it while the
+// kernel runs, or worker 0 does and runs no items itself. A word names an item of the one checked list, and its run.
+// The sender decides what may be sent when; here every word is executed, in order of its number.
 //
-// A launch that a host feeds ends when no worker has had a word for a while. No worker leaves by itself, since an item of another could
-// wait for one that lies in its mailbox: a worker that has done all it took falls asleep, a word wakes it, and only when all are asleep is
-// the launch closed, by one atomic word, after which nobody wakes. What then lies in a mailbox is the next launch's.
+// A launch fed by a host ends when no worker has received a word for a while. No worker leaves on its own, because
+// another worker's item could wait for an item still in its mailbox. A worker that has finished everything it took goes
+// to sleep, and a word wakes it. Once all are asleep one atomic operation closes the launch, after which no worker
+// wakes. Words left in mailboxes belong to the next launch.
 #pragma once
 #include "cusync/semaphore.cuh"
 #include "kernels/chain/sm90/config.cuh"
 
 namespace cusync::kernels::sm90 {
 
-/// What this worker has come to when a launch ends, in place of an epoch: words that it has done, and launches. The host's memory says the same,
-/// and is far away. One thread reads and writes it.
+/// State that this worker keeps between launches, in place of an epoch: finished words and launches. Host memory has
+/// the same values, but with a higher latency. One thread reads and writes it.
 template <class C>
 CUSYNC_DEVICE uint32_t* kept(typename C::Params const& params) {
   return params.epochs + 2 * blockIdx.x;
 }
 
-/// Words that this worker had done before this launch, as that thread tells the other warps.
+/// Number of words that this worker had finished before this launch, as published by the thread above.
 template <class C>
 CUSYNC_DEVICE uint32_t words_before(typename C::SharedStorage& shared) {
   if constexpr (C::kMailed) {
@@ -29,7 +30,7 @@ CUSYNC_DEVICE uint32_t words_before(typename C::SharedStorage& shared) {
   return 0;
 }
 
-/// Where word `number` of a worker lies, and how one is made.
+/// Address of word `number` of a worker, and the encoding of a word.
 CUSYNC_DEVICE unsigned long long* word_at(cusync_mail const& mail, uint32_t worker, uint32_t number) {
   return mail.words + worker * CUSYNC_MAIL + number % CUSYNC_MAIL;
 }
@@ -37,40 +38,40 @@ CUSYNC_DEVICE unsigned long long word_of(uint32_t number, uint32_t item, uint32_
   return (unsigned long long)(number % CUSYNC_NUMBERED) << 52 | (unsigned long long)(item) << 32 | epoch;
 }
 
-/// The worker's end of its mailbox; one warp, all lanes see the same.
+/// The worker's side of its mailbox; one warp, results are warp-uniform.
 template <class C>
 class Mailbox {
  public:
   CUSYNC_DEVICE explicit Mailbox(typename C::Params const& params) : params_(params) {
-    // Launches follow each other.
+    // Launches do not overlap.
     ptx::griddepcontrol_wait();
     if (threadIdx.x % 32) return;
     cusync_mail const& mail = params.mail;
     taken_ = __ldcg(kept<C>(params));
     launch_ = __ldcg(kept<C>(params) + 1) + 1;
     if (mail.idle_ns) {
-      if (blockIdx.x == 0) ptx::st_release_gpu(mail.awake + (launch_ + 1) % 2, 0);  // the next launch's
+      if (blockIdx.x == 0) ptx::st_release_gpu(mail.awake + (launch_ + 1) % 2, 0);  // for the next launch
       closed_ = wake();
     }
     ptx::st_release_sys(mail.here + blockIdx.x, launch_);
   }
 
-  /// The next item, with its place in the list and its epoch; none where the launch ends for this worker.
+  /// The next item, with its list index and its epoch; no item if the launch ends for this worker.
   CUSYNC_DEVICE cusync_item next(uint32_t& index, uint32_t& epoch) {
     unsigned long long word = 0;
     if (threadIdx.x % 32 == 0) word = take();
     word = __shfl_sync(~0u, word, 0);
     index = uint32_t(word >> 32) & CUSYNC_NO_ITEM, epoch = uint32_t(word);
     if (index == CUSYNC_NO_ITEM) return cusync_item{};
-    ptx::fence_proxy_async_global();  // what the sender had seen is loaded by TMA
+    ptx::fence_proxy_async_global();  // TMA will load data that the sender has seen
     uint4 const words = __ldg(reinterpret_cast<uint4 const*>(params_.items + index));
     return reinterpret_cast<cusync_item const&>(words);
   }
 
-  /// The words before this launch, until the first is taken; in lane 0.
+  /// Number of words before this launch, until the first is taken; in lane 0.
   CUSYNC_DEVICE uint32_t before() const { return taken_; }
 
-  /// Keeps for the next launch what this one has come to; one thread, the last that is done with it.
+  /// Saves the state for the next launch. Called by one thread, as the last use of this object.
   CUSYNC_DEVICE void leave() const {
     kept<C>(params_)[0] = taken_, kept<C>(params_)[1] = launch_;
   }
@@ -81,7 +82,7 @@ class Mailbox {
 
   CUSYNC_DEVICE uint32_t* awake() const { return params_.mail.awake + launch_ % 2; }
 
-  /// Whether it was too late.
+  /// Returns true if it was too late: the launch is closed.
   CUSYNC_DEVICE bool wake() { return ptx::atom_acq_rel_gpu_add(awake(), 1) & kClosed; }
 
   /// Waits for the next word.
@@ -94,7 +95,7 @@ class Mailbox {
     while (!closed_) {
       unsigned long long const word = ptx::ld_acquire_sys(word_at(mail, blockIdx.x, number));
       if (uint32_t(word >> 52) == number % CUSYNC_NUMBERED) {
-        if (asleep && wake()) break;  // it stays there
+        if (asleep && wake()) break;  // the word stays in the mailbox
         taken_ = number;
         if ((uint32_t(word >> 32) & CUSYNC_NO_ITEM) == CUSYNC_NO_ITEM) end();
         return word;
@@ -122,7 +123,7 @@ class Mailbox {
     return kEnd;
   }
 
-  /// A word that ends the launch is done behind all others.
+  /// The word that ends the launch counts as finished only after all others.
   CUSYNC_DEVICE void end() {
     uint32_t* const done = params_.mail.done + blockIdx.x;
     while (ptx::ld_acquire_sys(done) != taken_ - 1) ptx::nanosleep(100);
@@ -135,15 +136,16 @@ class Mailbox {
   bool closed_ = false;
 };
 
-/// Worker 0 where it is the scheduler: sends all items in the order of the list, each to a worker that is here and has room, and then
-/// each the end of the launch. It is the first to get an SM. One warp; a lane has every 32nd worker.
+/// Worker 0 as the scheduler: sends all items in list order, each to a worker that is present and has room, and finally
+/// sends every worker the end of the launch. It is the first worker to get an SM. One warp; each lane serves every 32nd
+/// worker.
 template <class C>
 CUSYNC_DEVICE void send_all(typename C::Params const& params) {
   constexpr uint32_t kOfLane = 8;
   cusync_mail const& mail = params.mail;
   uint32_t const lane = threadIdx.x % 32, first = 1 + lane;
   ptx::griddepcontrol_wait();
-  // A launch is a run.
+  // Each launch is one run.
   uint32_t const run = ptx::ld_acquire_gpu(mail.here), launch = run + 1;
   uint32_t sent[kOfLane];
 #pragma unroll
@@ -163,7 +165,7 @@ CUSYNC_DEVICE void send_all(typename C::Params const& params) {
       done[i] = worker < params.workers ? ptx::ld_acquire_gpu(mail.done + worker) : 0;
     }
     uint32_t const before = next;
-    // First to those that have least, so that the first items are one for each worker.
+    // Serve the workers with the fewest words first, so the first items go to one worker each.
 #pragma unroll 1
     for (uint32_t room = 1; room <= mail.ahead; ++room)
 #pragma unroll

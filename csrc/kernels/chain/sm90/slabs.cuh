@@ -1,76 +1,77 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Partial sums of tiles that are split along k. Each part leaves the accumulators that another part will finish in a
-// slab of float, laid out as its threads hold them, and sets the slab's flag to the run's number; whoever finishes
-// columns adds the other parts' sums in the order of the parts, so a sum does not depend on which worker was first.
-// Flags are never cleared: each run sets a higher number. A slab has one writer a run, and the next run writes only
-// after this one has ended.
+// Partial sums of tiles that are split along k. Each part writes accumulators that another part will finish to a slab
+// of floats, in the order its threads hold them, and sets the slab's flag to the run number. The part that finishes
+// columns adds the other parts' sums in part order, so a sum does not depend on arrival order. Flags are never cleared:
+// each run sets a higher number. A slab has one writer per run, and the next run writes only after this one has ended.
 #pragma once
 #include "kernels/chain/sm90/config.cuh"
 
 namespace cusync::kernels::sm90 {
 
-/// What a report names in place of an edge when a partial sum did not arrive.
+/// Reported in place of an edge if a partial sum does not arrive.
 inline constexpr uint32_t kSlabEdge = ~0u;
 
-/// The parts of a split tile as one of them sees them.
+/// The parts of a split tile, from the point of view of one part.
 template <class C>
 struct Parts {
-  uint32_t first, count;  ///< slabs of the other parts, and perhaps its own
-  uint32_t own;           ///< its slab, counted from `first`; `count` when it writes none
+  uint32_t first, count;  ///< slabs of the other parts, possibly including its own
+  uint32_t own;           ///< its slab, relative to `first`; `count` if it writes none
   bool shares, finishes;
-  uint32_t begin, end;  ///< of what it finishes, in shares, where a unit has several
+  uint32_t begin, end;  ///< range of shares that it finishes, if a unit has several
 
   CUSYNC_DEVICE explicit Parts(Work const& item)
       : first(item.slab), count(item.role == CUSYNC_WHOLE_TILE || item.role == CUSYNC_CONTRIBUTE ? 0 : item.slabs),
         own(item.role == CUSYNC_SHARE ? item.part : item.role == CUSYNC_CONTRIBUTE ? 0 : count),
         shares(item.role == CUSYNC_SHARE), finishes(item.role != CUSYNC_CONTRIBUTE), begin(item.share_begin), end(item.share_end) {}
 
-  /// Whether this part finishes unit u, or some of it. Parts that share a tile take units in turn.
+  /// Whether this part finishes unit u, or some of it. Parts that share a tile divide its units into consecutive
+  /// ranges.
   CUSYNC_DEVICE bool owns(uint32_t unit) const {
     if constexpr (C::kUnitShares > 1) return finishes;
     return shares ? unit * count / C::kUnits == own : finishes;
   }
-  /// Whether it finishes a share of the one unit that has several: 8 columns, `piece`, and of each 16 rows the first or the second 8.
+  /// Whether it finishes a share of the single unit that has several: 8 columns, `piece`, and the first or second 8 of
+  /// each 16 rows.
   CUSYNC_DEVICE bool owns_share(uint32_t row, uint32_t piece) const {
     uint32_t const share = piece * 2 + row / 8 % 2;
     return begin <= share && share < end;
   }
-  /// Whether nobody else finishes anything of 8 columns.
+  /// Whether it finishes all of the 8 columns `piece`.
   CUSYNC_DEVICE bool owns_columns(uint32_t piece) const { return begin <= 2 * piece && 2 * piece + 2 <= end; }
-  /// Whether it finishes any; others only contribute.
+  /// Whether it finishes anything; other parts only contribute.
   CUSYNC_DEVICE bool owns_any() const {
     if (C::kUnitShares > 1 || !shares) return finishes;
     bool any = false;
     for (uint32_t u = 0; u < C::kUnits; ++u) any |= owns(u);
     return any;
   }
-  /// Whether several parts' sums are on their way together: one part's at a time would be more round trips.
+  /// Whether the sums of several parts are loaded together: one part at a time would take more round trips.
   CUSYNC_DEVICE bool adds_together() const { return C::kUnitShares > 1 && shares && count > 2; }
-  /// Whether some of its sums are for another part to finish.
+  /// Whether some of its sums are finished by another part.
   CUSYNC_DEVICE bool gives() const { return shares || !finishes; }
-  /// What it adds to the tile's slot.
+  /// Its contribution to the tile's slot.
   CUSYNC_DEVICE uint32_t weight() const {
     return shares ? CUSYNC_POST_WEIGHT / min_u32(count, C::kShares) : CUSYNC_POST_WEIGHT;
   }
 };
 
-/// Each warpgroup of each CTA of a cluster has a flag of its own for each slab.
+/// One flag per slab, CTA of the cluster and warpgroup.
 template <class C>
 CUSYNC_DEVICE uint32_t slab_flag(uint32_t slab, uint32_t rank, uint32_t group) {
   return (slab * C::kClusterSize + rank) * (C::kConsumerGroups == 3 ? 3 : 2) + group;
 }
 
-/// The thread's first four values of a unit; the next four lie C::kConsumerThreads float4 further, so that a warp's
-/// accesses are contiguous.
+/// The thread's first four values of a unit; the next four are C::kConsumerThreads float4 further, so a warp's accesses
+/// are contiguous.
 template <class C>
 CUSYNC_DEVICE float4* slab_unit(float4* slabs, uint32_t slab, uint32_t rank, uint32_t unit, int thread) {
   constexpr size_t per_unit = size_t(C::kUnitAccumulators / 4) * C::kConsumerThreads;
   return slabs + (size_t(slab * C::kClusterSize + rank) * C::kUnits + unit) * per_unit + thread;
 }
 
-/// The accumulators of a thread, unit after unit, with one unit at a time in reach. An epilogue unrolled over all units
-/// is 100 KB of code that runs once a tile, and fetching it took 4 to 10 us; a loop over one unit's code needs the
-/// registers to move instead, because they cannot be indexed.
+/// A thread's accumulators, unit by unit, with one unit accessible at a time. An epilogue unrolled over all units is
+/// 100 KB of code that runs once per tile, and fetching it took 4 to 10 us. A loop over one unit's code has to rotate
+/// the registers instead, because they cannot be indexed.
 template <class C>
 struct Units {
   float values[C::kUnits][C::kUnitAccumulators];
@@ -86,7 +87,7 @@ struct Units {
 
   CUSYNC_DEVICE float* current() { return values[0]; }
 
-  /// Brings the next unit into reach, and after the last the first.
+  /// Makes the next unit current, cyclically.
   CUSYNC_DEVICE void rotate() {
 #pragma unroll
     for (int i = 0; i < C::kUnitAccumulators; ++i) {
@@ -98,7 +99,7 @@ struct Units {
   }
 };
 
-/// Leaves the sums that others finish; by all consumer threads, `thread` counted over both warpgroups.
+/// Writes the sums that other parts finish; all consumer threads, `thread` counts over all warpgroups.
 template <class C>
 CUSYNC_DEVICE void give_sums(typename C::Params const& params, Work const& item, Parts<C> const& parts, uint32_t epoch, uint32_t rank,
                              Units<C>& units, int thread) {
@@ -118,12 +119,12 @@ CUSYNC_DEVICE void give_sums(typename C::Params const& params, Work const& item,
   ptx::st_release_gpu(params.slab_flags + slab_flag<C>(slab, rank, group), epoch + 1);
 }
 
-/// Waits until every other part has left its sums; by all consumer threads.
+/// Waits until all other parts have written their sums; all consumer threads.
 template <class C>
 CUSYNC_DEVICE void await_sums(typename C::Params const& params, Work const& item, Parts<C> const& parts,
                               uint32_t epoch, uint32_t rank, int thread) {
   uint32_t const group = uint32_t(thread) / 128;
-  // A lane for each slab.
+  // One thread per slab.
   for (uint32_t s = thread % 128; s < parts.count; s += 128)
     if (s != parts.own) {
       wait_reached(params.slab_flags, slab_flag<C>(parts.first + s, rank, group), epoch + 1,
@@ -134,8 +135,8 @@ CUSYNC_DEVICE void await_sums(typename C::Params const& params, Work const& item
   ptx::bar_sync(8 + group, 128);
 }
 
-/// Adds the other parts' sums to what this one finishes of `v`, the accumulators of the one unit, `Pieces` times 8 columns by `Slabs` slabs
-/// on their way together.
+/// Adds the other parts' sums to the shares of `v`, the accumulators of the single unit, that this part finishes; loads
+/// `Pieces` times 8 columns from `Slabs` slabs at a time.
 template <class C, int Pieces, int Slabs>
 CUSYNC_DEVICE void add_pieces(typename C::Params const& params, Parts<C> const& parts, float* v, int thread) {
   uint32_t const last = (parts.end + 1) / 2;
@@ -181,7 +182,7 @@ CUSYNC_DEVICE void add_sums(typename C::Params const& params, Parts<C> const& pa
   for (uint32_t s = 0; s < parts.count; ++s) {
     if (s == parts.own) continue;
     float4 const* const from = slab_unit<C>(params.slabs, parts.first + s, rank, unit, thread);
-    // In two batches: loads in flight cost registers, which a thread with 128 accumulators has few of.
+    // In two batches: loads in flight need registers, which are scarce in a thread with 128 accumulators.
     constexpr int batch = C::kUnitAccumulators / 8;
 #pragma unroll
     for (int b = 0; b < 2 * batch; b += batch) {
@@ -197,7 +198,7 @@ CUSYNC_DEVICE void add_sums(typename C::Params const& params, Parts<C> const& pa
   }
 }
 
-/// Adds the other parts' sums where several of them are on their way together.
+/// Adds the other parts' sums with several parts in flight at a time.
 template <class C>
 CUSYNC_DEVICE void add_together(typename C::Params const& params, Parts<C> const& parts, Units<C>& units, int thread) {
   if constexpr (C::kUnitShares > 1) {

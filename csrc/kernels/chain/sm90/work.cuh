@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Warp 1 of a chain kernel: hands the items of the worker's list, or of its mailbox, to the other warps, and tells the load
-// warp through one word in shared memory how far the operands of each item may be loaded.
+// Warp 1 of a chain kernel: passes the items of the worker's list or mailbox to the other warps, and publishes in a
+// word of shared memory how far the operands of each item may be loaded.
 #pragma once
 #include "cusync/epoch.cuh"
 #include "kernels/chain/sm90/mail.cuh"
 
 namespace cusync::kernels::sm90 {
 
-/// The worker's items: its own list, or the next of the common list by ticket, or by mail. One warp; all lanes see the same.
+/// The worker's items: from its own list, from a common list by ticket, or by mail. One warp; results are warp-uniform.
 template <class C, bool Mailed = C::kMailed>
 class ItemSource {
  public:
@@ -16,7 +16,7 @@ class ItemSource {
     if (!params.drawn) list_ += size_t(worker_index<C>()) * params.list_length;
   }
 
-  /// `index` is the item's place in its list. Its epoch is that of all, unless it came by mail.
+  /// `index` is the item's list index. All items have the epoch of the launch, except by mail.
   CUSYNC_DEVICE cusync_item next(uint32_t& index, uint32_t&) {
     if (!params_.drawn) {
       index = next_++;
@@ -43,17 +43,17 @@ class ItemSource<C, true> : public Mailbox<C> {
   using Mailbox<C>::Mailbox;
 };
 
-/// The same for a warp that has few registers: the run's first ticket is reckoned once, before the first item, and what can be read
-/// again is not kept.
+/// ItemSource for a warp with few registers: the run's first ticket is computed once, before the first item, and
+/// anything that can be read again is not kept.
 template <class C>
 class LeanItemSource {
  public:
   CUSYNC_DEVICE explicit LeanItemSource(typename C::Params const& params) : params_(params) {}
 
-  /// The place of the first item in its list.
+  /// List index of the first item.
   CUSYNC_DEVICE uint32_t begin() {
     if (!params_.drawn) return 0;
-    // Tickets order runs against each other, so the first is drawn behind the kernel before.
+    // Tickets order runs against each other, so draw the first one after the preceding kernel has completed.
     ptx::griddepcontrol_wait();
     uint32_t index = 0;
     if (threadIdx.x % 32 == 0) {
@@ -63,7 +63,7 @@ class LeanItemSource {
     return __shfl_sync(~0u, index, 0);
   }
 
-  /// That of the item behind the one at `index`, where items are drawn.
+  /// List index of the next item, if items are drawn.
   CUSYNC_DEVICE uint32_t draw() {
     uint32_t index = 0;
     if (threadIdx.x % 32 == 0) index = uint32_t(ptx::atom_relaxed_gpu_add(params_.tickets, 1)) - first_;
@@ -79,10 +79,10 @@ class LeanItemSource {
 
  private:
   typename C::Params const& params_;
-  uint32_t first_;  ///< ticket of the run, in the first lane where items are drawn
+  uint32_t first_;  ///< first ticket of the run, in lane 0, if items are drawn
 };
 
-/// Brings a stage's waits to where an acquire does not throw them out of a cache. A whole warp, the only reader.
+/// Copies a stage's waits to shared memory, where an acquire does not invalidate them. One full warp, the only reader.
 CUSYNC_DEVICE void copy_waits(Edges const& from, cusync_edge* to) {
   constexpr uint32_t kPieces = sizeof(from.waits) / sizeof(uint2);
   static_assert(sizeof(from.waits) % sizeof(uint2) == 0 && alignof(cusync_edge) >= alignof(uint2));
@@ -92,7 +92,7 @@ CUSYNC_DEVICE void copy_waits(Edges const& from, cusync_edge* to) {
   __syncwarp();
 }
 
-/// Writes down which shares of its tile an item finishes. Share s is of part s * parts / kShares.
+/// Computes the shares of its tile that an item finishes. Share s belongs to part s * parts / kShares.
 template <class C>
 CUSYNC_DEVICE void deal_shares(Work& item) {
   if (item.role == CUSYNC_SHARE) {
@@ -103,8 +103,8 @@ CUSYNC_DEVICE void deal_shares(Work& item) {
   }
 }
 
-/// Runs until the list is spent; a whole warp. Everything that a run reads or writes beside weights is behind the one
-/// griddepcontrol_wait here: operands are loaded only after `ready` says so, and every store follows from a load.
+/// Runs until the list is exhausted; one full warp. All accesses of a run except weights are ordered after the single
+/// griddepcontrol_wait here: operands are loaded only after `ready` permits it, and every store depends on a load.
 template <class C>
 CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::SharedStorage& shared,
                             typename C::WorkPipeline& work) {
@@ -114,14 +114,15 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
   auto state = cutlass::make_producer_start_state<typename C::WorkPipeline>();
   ItemSource<C> source(params);
   uint32_t done = 0, asked = 0, epoch = 0;
-  uint32_t held = CUSYNC_MAX_STAGES;  // the stage whose edges are in shared memory
+  uint32_t held = CUSYNC_MAX_STAGES;  // the stage with edges in shared memory
   bool first = !C::kMailed;
-  // Each item brings its own epoch; what is said here is how many words there were before.
+  // Items carry their own epochs; publish the number of earlier words instead.
   if constexpr (C::kMailed)
     if (lane == 0) shared.epoch = source.before(), shared.epoch_known.arrive();
   while (true) {
     uint32_t index = 0;
-    // Tickets order runs against each other, so the first is drawn behind the kernel before. Lists are constant.
+    // Tickets order runs against each other, so draw the first one after the preceding kernel has completed. Lists are
+    // constant.
     if (first && params.drawn) ptx::griddepcontrol_wait();
     cusync_item const item = source.next(index, epoch);
     Stage const& stage = params.stages[item.stage];
@@ -133,7 +134,7 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     next.inside = next.range.m < stage.grid_m && next.range.n < stage.grid_n;
     if constexpr (C::kUnitShares > 1) deal_shares<C>(next);
 
-    // Before the wait for the kernel before: the load warp may begin with the weights of the first item meanwhile.
+    // Publish before waiting for the preceding kernel, so the load warp can start with the weights of the first item.
     work.producer_acquire(state);
     if (lane == 0) shared.items[state.index()] = next;
     __syncwarp();
@@ -150,8 +151,8 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
       delay(params.coupling.delays, DelayAt::kItem, first ? __ldcg(params.epochs + cta) : epoch, next.stage, cta, index);
     if (next.valid && !waits && lane == 0) ptx::atom_release_cta_shared_exch(&shared.ready, done + count);
     if (first) {
-      // After the first operands are on their way: reading the epoch takes as long as loading them.
-      epoch = __ldcg(params.epochs + cta);  // past the L1 cache, which may be older than the kernel before
+      // Only now that the first operands are in flight: reading the epoch takes as long as loading them.
+      epoch = __ldcg(params.epochs + cta);  // bypass L1, which may hold data older than the preceding kernel
       if (lane == 0) {
         shared.epoch = epoch;
         shared.epoch_known.arrive();
@@ -160,7 +161,7 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     }
     if (!next.valid) break;
     next.range.epoch = epoch;
-    // Tiles of images and of rows are many to a wait.
+    // Tiles of images and of rows often share a wait.
     if (waits)
       wait_for_tile_operands<C::kConvolves || C::kRows>(params.coupling, {shared.waits, stage.load_waits, stage.index},
                                                         next.range, &shared.ready, done);
@@ -169,20 +170,20 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
       params.trace[size_t(cta) * params.list_length + index].ready = ptx::globaltimer();
     done += count;
     if (C::kMailed || params.drawn) {
-      // A ticket drawn before this tile is nearly done would be missing where a worker is idle. All workers looking for their next
-      // word all the time would keep each other's looks waiting.
+      // A ticket drawn long before this tile is finished would be missing on an idle worker. If all workers polled for
+      // their next word all the time, they would delay each other's polls.
       shared.more_work.wait(asked);
       asked ^= 1;
     }
   }
   if constexpr (C::kMailed)
     if (lane == 0) source.leave();
-  // Every CTA has its own word, and only the next run reads it again.
+  // Every CTA has its own word, read next by the following run.
   if (!C::kMailed && lane == 0) params.epochs[cta] = epoch + 1;
 }
 
-/// The same by a warp with few registers. What an item has told the other warps is read again where it lies, behind the wait for its
-/// operands: nobody writes there before the next item but one.
+/// dispatch for a warp with few registers. Fields of an item are re-read from the work ring, also after the wait for
+/// its operands: they are not overwritten before the item after next.
 template <class C>
 CUSYNC_DEVICE void dispatch_lean(typename C::Params const& params, typename C::SharedStorage& shared,
                                  typename C::WorkPipeline& work) {
@@ -204,7 +205,7 @@ CUSYNC_DEVICE void dispatch_lean(typename C::Params const& params, typename C::S
       next.valid = from.role != CUSYNC_END_OF_LIST, next.index = index;
       next.inside = from.m < stage.grid_m && from.n < stage.grid_n;
       if (!first) next.done = before.done + before.range.k_end - before.range.k_begin;
-      // Before the wait for the kernel before: the load warp may begin with the weights of the first item meanwhile.
+      // Publish before waiting for the preceding kernel, so the load warp can start with the weights of the first item.
       __syncwarp();
       if (lane() == 0) item = next;
       __syncwarp();
@@ -220,8 +221,8 @@ CUSYNC_DEVICE void dispatch_lean(typename C::Params const& params, typename C::S
     if (item.valid && !waits && lane() == 0)
       ptx::atom_release_cta_shared_exch(&shared.ready, item.done + item.range.k_end - item.range.k_begin);
     if (first && lane() == 0) {
-      // After the first operands are on their way: reading the epoch takes as long as loading them.
-      shared.epoch = __ldcg(params.epochs + cta());  // past the L1 cache, which may be older than the kernel before
+      // Only now that the first operands are in flight: reading the epoch takes as long as loading them.
+      shared.epoch = __ldcg(params.epochs + cta());  // bypass L1, which may hold data older than the preceding kernel
       shared.epoch_known.arrive();
     }
     __syncwarp();
@@ -238,12 +239,12 @@ CUSYNC_DEVICE void dispatch_lean(typename C::Params const& params, typename C::S
       params.trace[size_t(cta()) * params.list_length + item.index].ready = ptx::globaltimer();
     index = item.index + 1;
     if (params.drawn) {
-      // A ticket drawn before this tile is nearly done would be missing where a worker is idle.
+      // A ticket drawn long before this tile is finished would be missing on an idle worker.
       shared.more_work.wait((state.index() + 1) % 2);
       index = source.draw();
     }
   }
-  // Every CTA has its own word, and only the next run reads it again.
+  // Every CTA has its own word, read next by the following run.
   if (lane() == 0) params.epochs[cta()] = shared.epoch + 1;
 }
 

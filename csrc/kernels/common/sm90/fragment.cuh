@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the epilogues of the Hopper kernels do to accumulators in registers: bias, activation, residual, rounding.
+// Epilogue operations of the Hopper kernels on accumulators in registers: bias, activation, residual, rounding.
 #pragma once
 #include "kernels/common/activation.cuh"
 #include "cutlass/array.h"
@@ -8,7 +8,7 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Two neighbouring elements as one 32-bit word.
+/// Packs two neighboring elements into one 32-bit word.
 template <class Element>
 CUSYNC_DEVICE uint32_t pack(float x, float y) {
   cutlass::Array<float, 2> values;
@@ -24,12 +24,12 @@ CUSYNC_DEVICE float2 load_pair(void const* base, uint64_t element) {
   return {float(pair[0]), float(pair[1])};
 }
 
-/// Where a thread's values of a chunk lie: the WGMMA accumulator gives it columns `col`, `col` + 1 of every group of
-/// 8 columns, in rows `row` and `row` + 8.
+/// A thread's position in a chunk: the WGMMA accumulator gives it columns `col` and `col` + 1 of every group of 8
+/// columns, in rows `row` and `row` + 8.
 struct Fragment {
   int row, col;
 
-  CUSYNC_DEVICE explicit Fragment(int thread)  // of the consumers that share a chunk
+  CUSYNC_DEVICE explicit Fragment(int thread)  // index among the consumer threads that share a chunk
       : row(thread / 32 * 16 + thread % 32 / 4), col(thread % 4 * 2) {}
 };
 
@@ -40,9 +40,9 @@ struct MatrixRows {
   CUSYNC_DEVICE bool any(Stage const& stage) const { return first < stage.m; }
 };
 
-/// The word of two columns of row `at.row`, or of the row 8 below for half 1, in group j of 8 columns, where a chunk lies in
-/// shared memory as TMA's swizzle of its row length has it: 16-byte piece j of row r is at piece j ^ (r % 8) of 8 where rows have
-/// 128 bytes, at j ^ (r / 2 % 4) of 4 where they have 64. The 32 words of a warp are in 32 different banks.
+/// The 32-bit word of two columns of row `at.row` (or of the row 8 below, for half 1) in group j of 8 columns. Chunks
+/// in shared memory have the TMA swizzle of their row length: 16-byte piece j of row r is at piece j ^ (r % 8) of 8 in
+/// 128-byte rows, and at j ^ (r / 2 % 4) of 4 in 64-byte rows. The 32 words of a warp are in 32 different banks.
 template <int Pieces>
 CUSYNC_DEVICE int chunk_word(Fragment const& at, int j, int half) {
   int const row = at.row + 8 * half;
@@ -50,8 +50,8 @@ CUSYNC_DEVICE int chunk_word(Fragment const& at, int j, int half) {
   return row * (4 * Pieces) + piece * 4 + at.col / 2;
 }
 
-/// The residual of a chunk in global memory, an element pair at a time. `rows` says which row of the output a row of the chunk
-/// is; from stage.m on it is none.
+/// The residual of a chunk in global memory, one element pair at a time. `rows` maps rows of the chunk to rows of the
+/// output; results >= stage.m are outside the output.
 template <class Element, class Rows>
 struct GlobalResidual {
   Stage const& stage;
@@ -76,7 +76,7 @@ struct GlobalResidual {
   }
 };
 
-/// The residual of a chunk in the buffer of shared memory where the chunk itself will be.
+/// The residual of a chunk, in the shared-memory buffer that the chunk itself will overwrite.
 template <class Element>
 struct StagedResidual {
   Element const* buffer;
@@ -94,8 +94,8 @@ struct StagedResidual {
   }
 };
 
-/// Bias, activation and residual of `Cols` accumulator columns, in place. `v` holds a group of 4 values for each 8 of
-/// them: two columns of row `fragment.row`, two of the row 8 below.
+/// Applies bias, activation and residual to `Cols` accumulator columns, in place. `v` holds 4 values per group of 8
+/// columns: two columns of row `fragment.row`, and two of the row 8 below.
 template <class Element, int Cols, class Residual>
 CUSYNC_DEVICE void finish_chunk(Stage const& stage, float* v, uint32_t col0, Fragment const& at, Residual const& residual) {
   constexpr int groups = Cols / 8;
@@ -107,7 +107,7 @@ CUSYNC_DEVICE void finish_chunk(Stage const& stage, float* v, uint32_t col0, Fra
         v[4 * j] += b.x, v[4 * j + 1] += b.y, v[4 * j + 2] += b.x, v[4 * j + 3] += b.y;
       }
   }
-  // Two steps, either of which may be the first: so there is one copy of each in the code.
+  // A loop over both steps, which run in either order: the code has only one copy of each.
 #pragma unroll 1
   for (uint32_t step = 0; step < 2; ++step) {
     if (step == stage.residual_first) {

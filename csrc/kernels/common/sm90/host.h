@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host halves of the Hopper kernels around CUTLASS's collectives share: element types and tensor maps.
+// Host code shared by the Hopper kernels built on CUTLASS collectives: element types and tensor maps.
 #pragma once
 #include <cuda.h>
 
@@ -15,18 +15,18 @@
 
 namespace cusync::kernels::sm90 {
 
-/// cute prints and goes on when the driver refuses a tensor map, and leaves it zero.
+/// If the driver rejects a tensor map, cute prints an error, continues, and leaves the map zero.
 inline bool encoded(CUtensorMap const* map) {
   static constexpr CUtensorMap zero{};
   return std::memcmp(map, &zero, sizeof zero) != 0;
 }
 
-/// Tensor maps of A and B; false when the driver refuses one.
+/// Tensor maps of A and B; false if the driver rejects one.
 template <class C>
 bool map_operands(cusync_stage const& stage, typename C::Mainloop::Params& to) {
   using Element = typename C::Element;
   using Mainloop = typename C::Mainloop;
-  // A filter is a matrix a tap, so that channels end where a tap's do.
+  // A filter is one matrix per tap, so k-blocks end at the channels of a tap.
   bool const taps = stage.operation == CUSYNC_CONV2D;
   int const m = int(stage.m), n = int(packed_columns(stage)), k = int(taps ? stage.images.channels : stage.k.most);
   int const count = int(stage.k.most) / k;
@@ -39,8 +39,8 @@ bool map_operands(cusync_stage const& stage, typename C::Mainloop::Params& to) {
   return encoded(to.tma_load_a.get_tma_descriptor()) && encoded(to.tma_load_b.get_tma_descriptor());
 }
 
-/// The tensor map of a tensor, its innermost axis first, of which copies bring a box in rows of 128 bytes under the 128-byte
-/// swizzle; false when the driver refuses it. It is dense, or has `outer` elements from one to the next along its outermost axis.
+/// The tensor map of a tensor, innermost axis first, copied in boxes with 128-byte rows under the 128-byte swizzle;
+/// false if the driver rejects it. The tensor is dense, or has a stride of `outer` elements along its outermost axis.
 template <class Element, int Rank>
 bool map_box(CUtensorMap& map, void const* data, cuuint64_t const (&sizes)[Rank], cuuint32_t const (&box)[Rank], cuuint64_t outer = 0) {
   auto const type = std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
@@ -57,7 +57,7 @@ bool map_box(CUtensorMap& map, void const* data, cuuint64_t const (&sizes)[Rank]
              CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/// The tensor map of the output, stored a `Layout` at a time.
+/// The tensor map of the output, stored one `Layout` at a time.
 template <class C, class Layout>
 auto map_output(cusync_stage const& stage, Layout const& layout) {
   auto const output = cute::make_tensor(static_cast<typename C::Element*>(stage.out),

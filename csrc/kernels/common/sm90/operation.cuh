@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What tells one operation of the Hopper layers from another, and how a kernel that runs several turns to one of them. The
-// layers own the rings, the waits, the items and the posts; an operation owns what lies between.
+// The interface of an operation in the Hopper kernel layers, and the dispatch in kernels with several operations. The
+// layers own the rings, waits, items and posts; the operation owns everything in between.
 #pragma once
 #include "kernels/common/sm90/fragment.cuh"
 #include "kernels/common/stage.cuh"
 
 namespace cusync::kernels::sm90 {
 
-/// Barrier of all consumer threads; those of one warpgroup are 8 and 9.
+/// Named barrier of all consumer threads; the warpgroups have 8 and 9.
 inline constexpr uint32_t kConsumerBarrier = 10;
 
-/// A part of a kernel's parameters, tables or shared memory that some kernels do not have.
+/// A part of a kernel's parameters, tables or shared memory that only some kernels have.
 template <class Part>
 struct Without {};
 template <bool Has, class Part>
 using PartIf = std::conditional_t<Has, Part, Without<Part>>;
 
-/// An operation, for its enumerator; kernels/NAME/sm90/operation.cuh specialises it for operation NAME. It has
+/// An operation, selected by its enumerator; kernels/NAME/sm90/operation.cuh specializes it for operation NAME. It has
 ///
 ///   kOperation        its enumerator
-///   kProduct          whether it multiplies: then it has
+///   kProduct          whether it is a matrix product; products have
 ///
-///   Load              what the load warp copies of an item: `Load::load<C>(...)` copies what no stage produces as soon as the
-///                     ring has room, and the rest behind the word of the warp that waits
+///   Load              copies of the load warp: `Load::load<C>(...)` copies operands without a producer as soon as the
+///                     ring has room, and the others when the wait warp allows it
 ///   Arithmetic        from the ring to accumulators: `Arithmetic::accumulate<C>(...)`
-///   kColumnShift      accumulator columns >> kColumnShift are columns of the output
+///   kColumnShift      accumulator columns >> kColumnShift are output columns
 ///   finish<Element>(stage, v, col, at, residual, words)
-///                     from accumulators to the output's words, 8 columns a pair, in registers
-///   Store             which rows of the output the rows of a tile are, and how a finished unit gets there, in chain kernels
+///                     from accumulators to the output's words, 8 columns per pair, in registers
+///   Store             in chain kernels: maps rows of a tile to rows of the output, and stores finished units
 ///
 /// Any other operation works on whole rows, which its threads read and write themselves. It has
 ///
-///   Load              what the load warp does instead
-///   Table             what its stages keep in device memory; `table(stage)` fills it
-///   Rows<C>           one tile, by all consumer threads: made before the operands may be read; `run` waits for them
+///   Load              replaces the copies of the load warp
+///   Table             data of its stages in device memory; `table(stage)` fills it
+///   Rows<C>           one tile, by all consumer threads: constructed before operands may be read; `run` waits
 ///   Store             RowStore
 template <cusync_operation>
 struct Operation;
 
-/// Every row of a tile is one of the output, by TMA.
+/// Every row of a tile is a row of the output, stored by TMA.
 struct MatrixStore;
-/// Sends one warpgroup's units of a tile to global memory by TMA; by the leader of a warp. Both ends of the staging ring skip
-/// units outside the output.
+/// Stores one warpgroup's units of a tile to global memory by TMA, from the leader of a warp. Both ends of the staging
+/// ring skip units outside the output.
 template <class C, class Item, class Parts, class Ring>
 CUSYNC_DEVICE void send_units(typename C::Params const& params, Item const& item, Parts const& parts,
                               typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader);
-/// The threads that made the rows have stored them.
+/// The threads that computed the rows have already stored them.
 struct RowStore;
 
 template <cusync_operation O>
@@ -59,7 +59,7 @@ using StoreOf = typename Operation<O>::Store;
 template <cusync_operation...>
 struct OperationSet;
 
-/// Those of them that multiply (or do not), added to `Set`.
+/// Appends the operations with kProduct == Product to `Set`.
 template <bool Product, class Set, cusync_operation...>
 struct OperationsThat {
   using type = Set;
@@ -73,7 +73,7 @@ struct OperationsThat<Product, OperationSet<Taken...>, First, Rest...>
 
 template <cusync_operation First, cusync_operation... Rest>
 struct OperationSet<First, Rest...> {
-  /// Calls f with the operation that a stage names, which is one of them.
+  /// Calls f with the operation of a stage, which must be in the set.
   template <class F>
   CUSYNC_DEVICE static void visit(uint32_t operation, F&& f) {
     if constexpr (sizeof...(Rest) == 0) {
@@ -86,8 +86,8 @@ struct OperationSet<First, Rest...> {
     }
   }
 
-  /// The same with one part of the operation, such as LoadOf. Where all of them, or the last of them, have the same part there
-  /// is no branch, and one copy of the code.
+  /// The same with one part of the operation, such as LoadOf. If all operations have the same part, or the remaining
+  /// ones do, there is no branch and one copy of the code.
   template <template <cusync_operation> class Part, class F>
   CUSYNC_DEVICE static void visit_part(uint32_t operation, F&& f) {
     if constexpr ((std::is_same_v<Part<First>, Part<Rest>> && ...))

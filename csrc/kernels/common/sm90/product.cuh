@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Products of matrices in a chain kernel. Load: TMA copies of A and B into the ring, multicast over the cluster where its
-// shape shares them; weights run ahead; operand A, and B where a stage produces it, come after warp 1's word. Arithmetic:
-// CUTLASS's collective.
+// Matrix products in a chain kernel. Load: TMA copies of A and B into the ring, multicast if the cluster shape allows;
+// weights run ahead; operand A, and B if a stage produces it, follow once warp 1 signals that they are ready.
+// Arithmetic: CUTLASS's collective.
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/pipeline/pipeline.hpp"
@@ -9,15 +9,17 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Fills ring stages with k-blocks [begin, end) of one tile; by one thread. `both` copies both operands of a k-block. Where it is not known yet
-/// that the awaited ones may be read, `early` copies what no stage produces, `has_early` tells that there is such an operand, and `late` copies
-/// the rest. `loaded` is called behind each k-block. `waits`: whether any operand is awaited.
+/// Fills ring stages with k-blocks [begin, end) of one tile, in one thread. `both` copies both operands of a k-block.
+/// While the awaited operands are not known to be ready, `early` copies the operand that no stage produces
+/// (`has_early`: there is one), and `late` copies the rest. `loaded` is called after each k-block. `waits`: whether any
+/// operand is awaited.
 ///
-/// In narrow tiles this thread's instructions are what limits a kernel, so what waits for nothing has a loop to itself.
+/// In narrow tiles this thread's instructions are the kernel's bottleneck, so k-blocks without waits have their own
+/// loop.
 template <int Stages, class Pipeline, class State, class Both, class Early, class Late, class Loaded>
 CUSYNC_DEVICE void load_k_blocks(Pipeline& pipeline, State& state, uint32_t begin, uint32_t end, ReadyReader& ready, bool waits,
                                  bool has_early, Both const& both, Early const& early, Late const& late, Loaded const& loaded) {
-  // k-blocks [k, ahead) have their ring stage and what comes early.
+  // k-blocks [k, ahead) have their ring stage and their early operand.
   uint32_t k = begin, ahead = begin;
   State ahead_state = state;
 #pragma unroll 1
@@ -34,7 +36,7 @@ CUSYNC_DEVICE void load_k_blocks(Pipeline& pipeline, State& state, uint32_t begi
       if (k == end) return;
       ahead = k, ahead_state = state;
     }
-    // A ring stage further ahead than this is freed only by a k-block that has yet to be loaded.
+    // Ring stages beyond this limit are freed only by k-blocks that have yet to be loaded.
     uint32_t const limit = has_early ? min_u32(end, k + Stages) : k;
     while (!ready.is_ready(k - begin)) {
       if (ahead >= limit) continue;
@@ -53,11 +55,12 @@ CUSYNC_DEVICE void load_k_blocks(Pipeline& pipeline, State& state, uint32_t begi
   }
 }
 
-/// Loads the k-range of one item; by one thread. The ring's transaction barrier of a k-block expects the bytes of both
-/// operands, so weights can be copied while activations are still waited for: when these arrive, the ring is full.
+/// Loads the k-range of one item, in one thread. The transaction barrier of a ring stage expects the bytes of both
+/// operands, so weights can be copied while activations are still awaited: when these arrive, the ring is full of
+/// weights.
 ///
-/// With multicast each CTA of a cluster copies its slice of operand B to all of them. A slice is part of the
-/// CTA's own tile, and the wait covers that tile, so it covers everything that the CTA copies for others.
+/// With multicast each CTA of a cluster copies its slice of operand B to all of them. A slice is part of the CTA's own
+/// tile, and the wait covers that tile, so it covers everything the CTA copies for others.
 struct ProductLoad {
   template <class C, class Item, class Place>
   CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
@@ -73,9 +76,9 @@ struct ProductLoad {
     Tensor ring_b = make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename C::Mainloop::SmemLayoutB{});
     Tensor const to_b = slice_b.partition_D(ring_b);  // (TMA, TMA_N, TMA_K, stage)
 
-    // A tile of operand A is one box of rows of 128 bytes. Rows that are not there take the TMA longer than others, so the last row of tiles has
-    // a box of its own, and a tile outside the grid has none. What the barrier expects of their bytes is taken back; what they left of older
-    // tiles makes sums that are not stored.
+    // A tile of operand A is one box with rows of 128 bytes. The TMA takes longer for rows outside the tensor, so the
+    // last row of tiles has its own, smaller box, and tiles outside the grid have none. Bytes that do not arrive are
+    // subtracted from the barrier's expected count; stale rows of older tiles only affect sums that are never stored.
     static_assert(C::kClusterN == 1, "no two CTAs of a cluster read the same rows");
     constexpr uint32_t kRowBytes = C::kTileK * sizeof(typename C::Element);
     uint32_t const first_row = item.range.m * C::kTileM, all_rows = params.stages[item.stage].m;
@@ -89,7 +92,7 @@ struct ProductLoad {
         SM90_TMA_LOAD_3D::copy(map_a, barrier, uint64_t(TMA::CacheHintSm90::EVICT_NORMAL),
                                shared.operands.smem_A.data() + slot.index() * C::kTileM * C::kTileK, int(k) * C::kTileK, int(first_row), 0);
     };
-    // What one row of workers reads is read once: in the L2 it would only take the place of activations.
+    // Data that only one row of workers reads is read once: keeping it in L2 would only displace activations.
     auto const keep = params.stages[item.stage].grid_m <= C::kClusterM ? TMA::CacheHintSm90::EVICT_FIRST
                                                                        : TMA::CacheHintSm90::EVICT_NORMAL;
     // All CTAs of a cluster read the same columns.
@@ -101,10 +104,10 @@ struct ProductLoad {
 
     bool const waits_b = params.stages[item.stage].produced & kProducedB;
     uint32_t const begin = item.range.k_begin, end = item.range.k_end;
-    // By ticket or by mail, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
+    // With tickets or mail, request the next item while the ring still holds enough of this one to hide the latency.
     constexpr uint32_t kAhead = C::kMailed ? 12 : 4;
     uint32_t const ask_at = !C::kMailed && !params.drawn ? end : end - begin > kAhead ? end - kAhead : begin;
-    NoteOf const of{params.stages[item.stage].index, item.range.m, item.range.n, begin};
+    NoteOf const where{params.stages[item.stage].index, item.range.m, item.range.n, begin};
     load_k_blocks<C::kStages>(
         pipeline, state, begin, end, ready, true, !waits_b,
         [&](uint32_t k, auto const& slot) { copy_b(k, slot), copy_a(k, slot); },
@@ -114,8 +117,8 @@ struct ProductLoad {
           if (waits_b) copy_b(k, slot);
         },
         [&](uint32_t k) {
-          note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
-          if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
+          note(params.coupling.notes, CUSYNC_EVENT_LOAD, where, CUSYNC_OPERAND_A, k);
+          if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, where, CUSYNC_OPERAND_B, k);
           if (k == ask_at) shared.more_work.arrive();
         });
     ready.finish_tile(end - begin);
@@ -123,7 +126,7 @@ struct ProductLoad {
 };
 
 struct ProductArithmetic {
-  /// All consumer threads; `state` is the ring stage of the first k-block, and becomes that behind the last.
+  /// Called by all consumer threads. `state` is the ring stage of the first k-block, and is advanced past the last.
   template <class C, class Item, class Staging, class Accumulators>
   CUSYNC_DEVICE static void accumulate(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                                        typename C::LoadPipeline& loaded, typename C::LoadState& state, Staging const&,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What Hopper kernels that follow work from a ring have in common: the main loop that multiplies, and the ring's far end.
+// Code shared by Hopper kernels that take work from a ring: the CUTLASS main loop, and the consumer end of the work
+// ring.
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/gemm/collective/collective_builder.hpp"
@@ -9,10 +10,10 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Warpgroups that multiply a tile of so many rows.
+/// Number of warpgroups that multiply a tile of `rows` rows.
 constexpr int consumer_groups(int rows) { return rows == 192 ? 3 : rows >= 128 ? 2 : 1; }
 
-/// CUTLASS's main loop for tiles of TileM x TileN x 64, with so many stages of operands.
+/// CUTLASS's main loop for tiles of TileM x TileN x 64, with `Stages` operand stages.
 template <class Element, int TileM, int TileN, int ClusterM, int ClusterN, int Stages>
 struct Multiplies {
   static constexpr int kGroups = consumer_groups(TileM);
@@ -20,14 +21,14 @@ struct Multiplies {
   using ClusterShape = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
   using Schedule = cute::conditional_t<(kGroups > 1), cutlass::gemm::KernelTmaWarpSpecializedCooperative,
                                        cutlass::gemm::KernelTmaWarpSpecialized>;
-  /// CUTLASS's builder knows one and two warpgroups along the rows.
+  /// CUTLASS's builder supports only one or two warpgroups along the rows.
   template <int Groups, class = void>
   struct Loop : cutlass::gemm::collective::CollectiveBuilder<
                     cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,            //
                     Element, cutlass::layout::RowMajor, 8,                          // A: M x K
                     Element, cutlass::layout::RowMajor, 8,                          // B: K x N
                     float, TileShape, ClusterShape, cutlass::gemm::collective::StageCount<Stages>, Schedule> {};
-  /// With three the same loop is put together here.
+  /// For three warpgroups, assemble the same loop here.
   template <class Any>
   struct Loop<3, Any> {
     static constexpr auto kA = cute::GMMA::Major::K, kB = cute::GMMA::Major::MN;
@@ -46,14 +47,14 @@ struct Multiplies {
   static_assert(cute::size(typename Mainloop::TiledMma{}) == 128 * kGroups);
 };
 
-/// The state of a ring that has been stepped `count` times from its start in phase `first`.
+/// The state of a ring after `count` steps from its start in phase `first`.
 template <int Depth>
 CUSYNC_DEVICE cutlass::PipelineState<Depth> of_count(uint32_t count, uint32_t first) {
   return {int(count % Depth), first ^ count / Depth % 2, count};
 }
 
-/// The other warps' end of the ring of work. A whole converged warp calls `next`, and each lane gives the item back for itself: one that
-/// did so for its warp would be as right, but checkers of races do not follow it.
+/// The consumer end of the work ring. A whole converged warp calls `next`, and each lane releases the item itself: one
+/// release per warp would be correct too, but race checkers cannot follow it.
 template <class C>
 class WorkReader {
  public:
@@ -61,7 +62,7 @@ class WorkReader {
       : shared_(shared), work_(work) {}
 
   CUSYNC_DEVICE auto next() {
-    // Where registers are few, one number is kept of the state's three.
+    // If registers are scarce, keep one number instead of the state's three.
     if constexpr (C::kLean) state_ = of_count<C::kWorkDepth>(count_++, 0);
     work_.consumer_wait(state_);
     auto const item = shared_.items[state_.index()];

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What operations on rows have in common: all consumer threads make a tile, and store it to global memory themselves.
+// Shared code of row operations: all consumer threads compute a tile and store it to global memory themselves.
 //
-// What others see of it:
-//   before   Warp 1 has acquired what the rows wait for, or has waited for the kernel before, and has released that through
-//            the word `ready`. Then the load warp brings rows through the ring; or (`await_rows`) one consumer thread acquires the
-//            word, a barrier passes it on, and the loads go to the L2 (ld.global.cg), so no line that the L1 got before counts.
-//   after    The stores are ordinary ones, and TMA copies of other CTAs will read them. Each thread orders its own before
-//            accesses of the async proxy, then its warp arrives at a barrier of the staging ring, as it does with any finished
-//            unit. The store warp waits for that barrier, so its post, a release, covers the stores of all threads; whoever
-//            acquires the post orders its own TMA copies behind it by a proxy fence too.
+// Ordering with respect to other warps and CTAs:
+//  before   Warp 1 has acquired the slots of the rows, or has waited for the preceding kernel, and has released that
+//           through the word `ready`. Then the load warp brings rows through the ring; or, with `await_rows`, one
+//           consumer thread acquires the word, a barrier passes it on, and the loads go to L2 (ld.global.cg), so stale
+//           L1 lines are never read.
+//  after    The stores are ordinary ones, and TMA copies of other CTAs will read them. Each thread orders its own
+//           stores before accesses of the async proxy, then its warp arrives at a barrier of the staging ring, as for
+//           any finished unit. The store warp waits for that barrier, so its post, a release, covers the stores of all
+//           threads. A CTA that acquires the post orders its own TMA copies after it with another proxy fence.
 #pragma once
 #include "cutlass/array.h"
 #include "cutlass/numeric_conversion.h"
@@ -17,7 +18,7 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Where the load warp copies nothing: it asks for the next item where items are drawn, and counts on.
+/// The load warp copies nothing: it requests the next item if items are drawn, and advances the count of k-blocks.
 struct RowLoad {
   template <class C, class Item, class Place>
   CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
@@ -28,8 +29,8 @@ struct RowLoad {
   }
 };
 
-/// Waits until a tile's rows may be read where they lie; by all consumer threads. The word says when, for a stage that waits for
-/// nothing too: it is behind the wait for the kernel before.
+/// Waits until a tile's rows may be read in place; called by all consumer threads. The word `ready` covers stages
+/// without waits too: it follows the wait for the preceding kernel.
 template <class C, class Item>
 CUSYNC_DEVICE void await_rows(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared, int thread) {
   ReadyReader ready(&shared.ready, item.done);
@@ -41,7 +42,7 @@ CUSYNC_DEVICE void await_rows(typename C::Params const& params, Item const& item
          {params.stages[item.stage].index, item.range.m, item.range.n, item.range.k_begin}, CUSYNC_OPERAND_A, 0);
 }
 
-/// Elements that a thread reads and writes at a time, 16 bytes.
+/// Elements that a thread reads or writes at once: 16 bytes.
 inline constexpr int kRowElements = 8;
 using RowFloats = cutlass::Array<float, kRowElements>;
 template <class Element>

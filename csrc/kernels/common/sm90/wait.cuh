@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The wait warp: polls the semaphores that guard operands A and B, ahead of the load warp, and tells it through one
-// word in shared memory how far it may load. It is a warp of its own because an acquire and a proxy fence wait for
-// the bulk copies that their own thread has in flight: in the load warp every wait, satisfied or not, drains the ring.
+// The wait warp: polls the semaphores that guard operands A and B, ahead of the load warp, and publishes in a word of
+// shared memory how far that warp may load. It is a separate warp because an acquire and a proxy fence wait for the
+// bulk copies that their own thread has in flight: in the load warp every wait, satisfied or not, would drain the ring.
 #pragma once
 #include "cusync/edge.cuh"
 #include "kernels/common/notes.cuh"
@@ -9,7 +9,7 @@
 
 namespace cusync::kernels::sm90 {
 
-/// In place of a tensor's sizes where only coordinates count: tensor maps clip what lies outside.
+/// Stands in for tensor sizes where only coordinates matter: tensor maps clip accesses outside the tensor.
 inline constexpr int kAnySize = 1 << 30;
 
 /// k-blocks [k_begin, k_end) of a tile, in run number `epoch`.
@@ -21,41 +21,41 @@ CUSYNC_DEVICE WaitContext wait_context(Coupling const& coupling, uint32_t stage,
   return {coupling.semaphores, epoch, {coupling.report, coupling.timeout_ns, stage}, coupling.post_weight};
 }
 
-/// Edges that are waited for along k.
+/// Edges waited for along k.
 struct LoadWaits {
   cusync_edge const* edges;
   uint32_t count;
-  uint32_t stage;  ///< of the plan, for reports
+  uint32_t stage;  ///< plan index of the stage, for reports
 };
 
-/// Notes the slots of a box, when all of them have been waited for.
-CUSYNC_DEVICE void note_box(Coupling const& coupling, cusync_edge const& edge, TileBox const& box, NoteOf const& of,
+/// Records the slots of a box, after all of them have been waited for.
+CUSYNC_DEVICE void note_box(Coupling const& coupling, cusync_edge const& edge, TileBox const& box, NoteOf const& where,
                             uint32_t epoch) {
 #if CUSYNC_DELAYS
   for_each_slot(edge.policy, box, [&](uint32_t slot, uint32_t posts) {
-    note(coupling.notes, CUSYNC_EVENT_WAIT, of, slot, wait_value(epoch, posts * coupling.post_weight));
+    note(coupling.notes, CUSYNC_EVENT_WAIT, where, slot, wait_value(epoch, posts * coupling.post_weight));
   });
 #endif
 }
 
-/// Waits for what an edge brings the epilogue of a warpgroup, by one thread.
+/// Waits for an edge that feeds the epilogue of a warpgroup, in one thread.
 template <ReadBy By>
 CUSYNC_DEVICE void wait_for_epilogue(Coupling const& coupling, cusync_edge const& edge, TileRange const& item,
                                      uint32_t stage, uint32_t group) {
   wait_for_tile<By>(edge, item.m, item.n, wait_context(coupling, stage, item.epoch));
-  NoteOf const of{stage, item.m, item.n, item.k_begin};
-  note_box(coupling, edge, producers_of(edge, item.m, item.n, 0), of, item.epoch);
-  note(coupling.notes, CUSYNC_EVENT_LOAD, of, edge.operand, group);
+  NoteOf const where{stage, item.m, item.n, item.k_begin};
+  note_box(coupling, edge, producers_of(edge, item.m, item.n, 0), where, item.epoch);
+  note(coupling.notes, CUSYNC_EVENT_LOAD, where, edge.operand, group);
 }
 
-/// What one lane still waits for before its k-block.
+/// The slot that a lane still waits for before its k-block.
 struct Missing {
   uint32_t edge, slot, have, want;
-  bool more;  ///< slots after this one have not been looked at
+  bool more;  ///< later slots have not been checked
 };
 
-/// Looks at the slots that guard k-block k of a tile, up to the first that is not reached. True: all are. Edges that
-/// are waited for at the start of a tile are not its concern.
+/// Checks the slots that guard k-block k of a tile, up to the first one that is not reached. Returns true if all are
+/// reached. Ignores edges waited for at the start of the tile.
 CUSYNC_DEVICE bool look(Coupling const& coupling, LoadWaits const& waits, TileRange const& item, uint32_t k,
                         Missing& missing) {
   bool all = true;
@@ -81,9 +81,9 @@ CUSYNC_DEVICE bool look(Coupling const& coupling, LoadWaits const& waits, TileRa
   return all;
 }
 
-/// Waits for the k-blocks of one tile's range in order, 32 at a time, a lane each; by a whole warp. `done` counts the
-/// k-blocks of the ranges before this one; the word becomes done + i + 1 when the range's k-blocks 0 to i may be loaded.
-/// `AtStart`: edges are mostly waited for at the start of a tile.
+/// Waits for the k-blocks of one tile's range in order, 32 at a time, one per lane of the warp. `done` counts the
+/// k-blocks of earlier ranges; the word becomes done + i + 1 when k-blocks 0 to i of this range may be loaded.
+/// `AtStart`: most edges are waited for at the start of a tile.
 template <bool AtStart = false>
 CUSYNC_DEVICE void wait_for_tile_operands(Coupling const& coupling, LoadWaits const& waits, TileRange const& item,
                                           uint32_t* ready, uint32_t done) {
@@ -121,7 +121,7 @@ CUSYNC_DEVICE void wait_for_tile_operands(Coupling const& coupling, LoadWaits co
       uint32_t const waiting = __ballot_sync(~0u, pending);
       uint32_t const prefix = waiting ? min_u32(__ffs(int(waiting)) - 1, count) : count;
       if (prefix > published) {
-        // The lanes below `prefix` have acquired; the fence and the warp's barrier order the loads behind them.
+        // The lanes below `prefix` have acquired; the fence and __syncwarp order the loads after them.
         order_reads<ReadBy::kTma>();
         __syncwarp();
         delay(coupling.delays, DelayAt::kLoads, item.epoch, waits.stage, item.m, item.n + base + prefix);
@@ -139,7 +139,7 @@ CUSYNC_DEVICE void wait_for_tile_operands(Coupling const& coupling, LoadWaits co
           pending = missing.more && !look(coupling, waits, item, k, missing);
         }
       }
-      // A look costs about a microsecond; the clock is read once in 64. The first lane that waits reports.
+      // A poll takes about a microsecond; the clock is read once in 64 polls. The first waiting lane reports.
       if (looks % 64 == 0 && ptx::globaltimer() - begin > limit && lane == prefix && pending)
         report_and_trap({coupling.report, coupling.timeout_ns, waits.stage}, {missing.edge, item.m, item.n, k}, missing.slot,
                         missing.have, missing.want);
@@ -148,19 +148,20 @@ CUSYNC_DEVICE void wait_for_tile_operands(Coupling const& coupling, LoadWaits co
   }
 }
 
-/// The load warp's end of the word; one thread. `done` counts the k-blocks of the tiles before the present one.
+/// The load warp's side of the word; one thread. `done` counts the k-blocks of earlier tiles.
 class ReadyReader {
  public:
   CUSYNC_DEVICE explicit ReadyReader(uint32_t const* word, uint32_t done = 0) : word_(word), done_(done) {}
 
-  /// Whether k-block k of the present tile may be loaded. Reads the word only when what it saw last is not enough.
+  /// Whether k-block k of the current tile may be loaded. Reads the word only if the last value seen is not enough.
   CUSYNC_DEVICE bool is_ready(uint32_t k) {
     uint32_t const need = done_ + k + 1;
     if (!reached(seen_, need)) seen_ = ptx::atom_acquire_cta_shared_read(word_);
     return reached(seen_, need);
   }
 
-  /// How many of the present tile's `all` k-blocks may be loaded, as far as was seen; the word is read only where k-block k is not among them.
+  /// How many of the current tile's `all` k-blocks are known to be loadable; reads the word only if k-block k is not
+  /// among them.
   CUSYNC_DEVICE uint32_t known(uint32_t k, uint32_t all) { return is_ready(k) ? min_u32(seen_ - done_, all) : k; }
 
   CUSYNC_DEVICE void finish_tile(uint32_t k_blocks) { done_ += k_blocks; }

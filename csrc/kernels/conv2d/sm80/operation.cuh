@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Convolutions on Ampere: CUTLASS's implicit-GEMM main loop in the kernel layer of products. Its k-blocks are 64 channels of one tap,
-// channels outermost, as many as a plan counts, and a tile waits for all of them at once; pixels of the padding and channels past the last are filled with zeros by cp.async.
+// Convolutions on Ampere: CUTLASS's implicit-GEMM main loop in the kernel layer of products. Its k-blocks are 64
+// channels of one tap, channels outermost, the same number as in the plan. A tile waits for all of them at once;
+// cp.async fills padding pixels and channels beyond the last with zeros.
 #pragma once
 #include "cutlass/conv/threadblock/conv2d_dgrad_filter_tile_access_iterator_analytic.h"
 #include "cutlass/conv/threadblock/conv2d_fprop_activation_tile_access_iterator_analytic.h"
 #include "cutlass/gemm/threadblock/default_mma_core_sm80.h"
-// Behind the core, whose headers it needs and does not include.
+// After the core: this header uses headers of the core without including them.
 #include "cutlass/conv/threadblock/implicit_gemm_multistage.h"
 
 #include "kernels/gemm/sm80/config.cuh"
@@ -31,7 +32,8 @@ struct Config<CUSYNC_CONV2D, Element_, TileM_, TileN_, Ring_> {
       cutlass::layout::RowMajor, cutlass::arch::OpClassTensorOp, kStages, cutlass::arch::OpMultiplyAdd>;
   using Pixels = cutlass::conv::threadblock::Conv2dFpropActivationTileAccessIteratorAnalytic<
       cutlass::MatrixShape<kTileM, kTileK>, Element, Layout, typename Core::IteratorThreadMapA>;
-  // Filters are R S C x K here, so the output channels follow each other: that is how CUTLASS walks a filter backwards.
+  // Filters are R S C x K here, so output channels are contiguous: the layout in which CUTLASS reads a filter in the
+  // backward pass.
   using Filter = cutlass::conv::threadblock::Conv2dDgradFilterTileAccessIteratorAnalytic<
       cutlass::MatrixShape<kTileK, kTileN>, Element, typename Core::IteratorThreadMapB, cutlass::conv::StrideSupport::kUnity>;
   using Mainloop = cutlass::conv::threadblock::ImplicitGemmMultistage<
@@ -39,7 +41,7 @@ struct Config<CUSYNC_CONV2D, Element_, TileM_, TileN_, Ring_> {
       typename Core::SmemIteratorB, cutlass::arch::CacheOperation::Global, typename Core::MmaPolicy, kStages>;
   using SharedOperands = typename Mainloop::SharedStorage;
 
-  // Whose sums a thread has, for the epilogue: warps have neighbouring rows and columns.
+  // Maps accumulators to threads, for the epilogue: warps have adjacent rows and columns.
   using Atom = cute::SM80_16x8x16_F32F16F16F32_TN;
   using TiledMma = cute::TiledMMA<
       cute::MMA_Atom<Atom>, cute::Layout<cute::Shape<cute::_2, cute::_2, cute::_1>>,
@@ -69,13 +71,13 @@ struct Config<CUSYNC_CONV2D, Element_, TileM_, TileN_, Ring_> {
     operands.filter = static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_B));
     operands.of_images = problem(channels, columns), operands.of_filter = problem(columns, channels);
     operands.pixels = {operands.of_images, Layout::packed({count, height, width, channels})};
-    // Strides of a column of taps, a row of taps and an input channel.
+    // Strides of a tap column, a tap row and an input channel.
     operands.taps = {operands.of_filter, Layout({channels * columns, cols * channels * columns, columns})};
     return operands;
   }
 };
 
-/// The main loop of one tile of a convolution, behind all of its waits.
+/// The main loop of one tile of a convolution, after all of its waits.
 template <class Element, int TileM, int TileN, int Ring, class Accumulators>
 CUSYNC_DEVICE void multiply(Params<Config<CUSYNC_CONV2D, Element, TileM, TileN, Ring>> const& params,
                             SharedStorage<Config<CUSYNC_CONV2D, Element, TileM, TileN, Ring>>& shared, WorkItem const& item,
@@ -86,7 +88,7 @@ CUSYNC_DEVICE void multiply(Params<Config<CUSYNC_CONV2D, Element, TileM, TileN, 
     for (uint32_t k = 1; k < params.tiles.k_blocks; ++k) ++blocks;
   }
   typename C::Operands const& from = params.operands;
-  // From the tile's first image on, for CUTLASS counts elements in 32 bits.
+  // Start at the tile's first image, because CUTLASS counts elements in 32 bits.
   auto images = from.of_images;
   uint32_t const row = item.m * params.tile_rows, pixels = uint32_t(images.P) * uint32_t(images.Q), first = row / pixels;
   images.N -= int(first);

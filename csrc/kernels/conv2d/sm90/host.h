@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host half of convolutions: tensor maps.
+// Host code of convolutions: tensor maps.
 #pragma once
 #include "kernels/common/sm90/host.h"
 #include "kernels/common/sm90/window.cuh"
 
 namespace cusync::kernels::sm90 {
 
-/// Whether one copy may bring the blocks of several taps: then those follow each other, and blocks of 64 features must not reach beyond a row
-/// of the filter.
+/// Whether one copy may load the blocks of several taps: these must be consecutive, and blocks of 64 features must not
+/// extend beyond a row of the filter.
 inline bool groups_filters(cusync_stage const& stage, Window const& window) {
   return window.classes() == 1 && window.taps % kFilterGroup == 0 && stage.n % 64 == 0;
 }
 
-/// The tensor maps of a stage's windows and filter groups; false when the driver refuses one.
+/// The tensor maps of a stage's windows and filter groups; false if the driver rejects one.
 template <class C>
 bool map_windows(cusync_stage const& stage, Window const& window, WindowTable& to) {
   using Element = typename C::Element;
@@ -28,7 +28,7 @@ bool map_windows(cusync_stage const& stage, Window const& window, WindowTable& t
                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
   };
   if (window.filter_group > 1) {
-    // As the ring's stages lie: 64 features, channels, blocks of features, taps.
+    // The order within ring stages: 64 features, channels, blocks of features, taps.
     cuuint64_t const row_bytes = uint64_t(stage.n) * sizeof(Element);
     cuuint64_t const filter_sizes[] = {64, i.channels, stage.n / 64, window.taps};
     cuuint64_t const filter_strides[] = {row_bytes, 64 * sizeof(Element), row_bytes * i.channels};
@@ -41,7 +41,7 @@ bool map_windows(cusync_stage const& stage, Window const& window, WindowTable& t
   }
   cuuint32_t const rows = window.image_slots / window.pitch;
   to.out = stage.out;
-  // As many elements as the stride leaves of the box.
+  // The strides reduce the box to every stride-th element.
   return encode(to.pixels, {64, window.pitch * cuuint32_t(i.stride_cols), rows * i.stride_rows, window.images},
                 {1, i.stride_cols, i.stride_rows, 1}, CU_TENSOR_MAP_SWIZZLE_128B) &&
          encode(to.zeros, {64, window.tail ? window.tail : cuuint32_t(1), 1, 1}, {1, 1, 1, 1}, CU_TENSOR_MAP_SWIZZLE_NONE);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Convolutions in a chain kernel. Load: per block of 64 channels and class of taps a window of pixels, read once, behind warp 1's word; per tap
-// of the class a filter block through the ring, ahead of it. Arithmetic: WGMMA with operand A shifted by the tap.
+// Convolutions in a chain kernel. Load: for each block of 64 channels and class of taps one window of pixels, loaded
+// once, after warp 1's signal; for each tap of the class a filter block through the ring, ahead of the signal.
+// Arithmetic: WGMMA with operand A shifted by the tap.
 #pragma once
 #include "kernels/common/sm90/product.cuh"
 #include "kernels/common/sm90/window.cuh"
@@ -8,11 +9,11 @@
 
 namespace cusync::kernels::sm90 {
 
-/// A k-block of a convolution: a tap of a class of a channel block. It goes from one to the next without divisions: one thread does so for
-/// every k-block, beside the copies.
+/// A k-block of a convolution: one tap of one class of a channel block. Advances without divisions, because one thread
+/// does it for every k-block in addition to the copies.
 struct Tap {
   uint32_t channels, index;  ///< block of channels, tap of the filter
-  uint32_t place, count;     ///< among the taps of its class, which have a window together
+  uint32_t place, count;     ///< among the taps of its class, which share a window
   uint32_t of_row, of_col;   ///< the class
 
   CUSYNC_DEVICE Tap(Window const& window, uint32_t k)
@@ -23,7 +24,7 @@ struct Tap {
     else if (begin_class(window); taps)
       advance(window, taps);
   }
-  /// By no more than what is left of the class.
+  /// Must not advance beyond the end of the class.
   CUSYNC_DEVICE void advance(Window const& window, uint32_t by = 1) {
     if (window.classes() > 1) {
 #pragma unroll 1
@@ -34,7 +35,7 @@ struct Tap {
   }
 
  private:
-  uint32_t col;  ///< of the filter
+  uint32_t col;  ///< filter column
 
   CUSYNC_DEVICE void step(Window const& w) {
     index += w.stride_cols, col += w.stride_cols;
@@ -58,10 +59,10 @@ struct Tap {
   }
 };
 
-/// The row of a window that a tap shifts operand A to. It too goes on without divisions: the warps that multiply take longer for two of
-/// them than the tensor cores for a k-block.
+/// The window row to which a tap shifts operand A. Also advances without divisions: two of them take the math warps
+/// longer than a k-block takes the tensor cores.
 struct Shift {
-  uint32_t index;  ///< of the tap, among those that have the window together
+  uint32_t index;  ///< tap index among the taps that share the window
   uint32_t col, row, rows;
 
   CUSYNC_DEVICE Shift(Window const& window, uint32_t k) : index(0), col(0), row(0), rows(0), of_col(0), of_row(0), line(0) {
@@ -74,7 +75,7 @@ struct Shift {
       rows = row * window.pitch + col;
     }
   }
-  /// By taps of one row of the filter; by one, where there is a window for each class of taps.
+  /// Advances by taps of one filter row; by one tap if there is one window per class.
   template <bool Strided>
   CUSYNC_DEVICE void advance(Window const& window, uint32_t taps) {
     if (Strided && window.classes() > 1) return step(window);
@@ -87,7 +88,8 @@ struct Shift {
   uint32_t of_col, of_row;  ///< the tap's class
   uint32_t line;            ///< `rows` of the first tap of its row
 
-  /// The next tap is a pixel or a row of pixels further, or the first of the next class. `row` is here the row's first tap.
+  /// The next tap is one pixel or one row of pixels further, or the first of the next class. Here `row` is the row's
+  /// first tap.
   CUSYNC_DEVICE void step(Window const& w) {
     ++index, ++rows, col += w.stride_cols;
     if (col < w.filter_cols) return;
@@ -103,8 +105,8 @@ struct Shift {
   }
 };
 
-/// Loads the k-range of one item; by one thread. The ring's barrier of a k-block expects its filter block and, where the
-/// k-block is the first of its window, the window.
+/// Loads the k-range of one item, in one thread. The barrier of a ring stage expects its filter block and, for the
+/// first k-block of a window, the window.
 struct WindowLoad {
   template <class C, class Item, class Place>
   CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
@@ -113,12 +115,12 @@ struct WindowLoad {
     using namespace cute;
     typename C::StageTable const& at = params.table[item.stage];
     auto& ring = shared.windows;
-    // Another stage's windows lie elsewhere: all of them must be done with.
+    // Windows of another stage have a different layout: wait until all of them have been used.
     if (ring.stage != item.stage) {
       ring.stage = item.stage, ring.next = 0, ring.window = params.windows[item.stage];
       for (uint32_t i = 0; i < ring.window.buffers; ++i) ring.free_at[i] = state.count();
     }
-    // In registers: the compiler would read constant memory again for every k-block, which takes longer than the arithmetic.
+    // In registers: the compiler would read constant memory again for every k-block, which takes longer than the math.
     Window const window = ring.window;
 
     typename C::Mainloop mainloop;
@@ -140,12 +142,12 @@ struct WindowLoad {
            from_b(_, _, _, tap.channels, tap.index), to_b(_, _, _, slot));
     };
     auto const left = [&](Tap const& tap, uint32_t k) { return min_u32(end - k, tap.count - tap.place); };
-    uint32_t next = ring.next, buffer = next;  // to be announced, to be filled
+    uint32_t next = ring.next, buffer = next;  // next window to announce, next to fill
     auto const note_load = [&](uint32_t k, uint32_t operand) {
       note(params.coupling.notes, CUSYNC_EVENT_LOAD, {params.stages[item.stage].index, item.range.m, item.range.n, begin}, operand, k);
     };
-    // The window of the tap of k-block k and of those of its class behind it, whose filter blocks may be there already: operand A of all of
-    // them.
+    // Loads the window of k-block k's tap and of the later taps of its class: operand A of all of them. Their filter
+    // blocks may have arrived already.
     auto const fill = [&](Tap const& tap, uint32_t k, typename C::LoadState const& slot) {
       uint32_t const blocks = left(tap, k);
       wait_multiplied<C>(shared, ring.free_at[buffer], slot.count());
@@ -157,21 +159,21 @@ struct WindowLoad {
       buffer = next_buffer(buffer);
     };
 
-    // By ticket, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
+    // With tickets, request the next item while the ring still holds enough of this one to hide the latency.
     uint32_t const ask_at = !params.drawn ? end : end - begin > 4 ? end - 4 : begin;
-    // Behind k-blocks [k, k + blocks).
+    // Called after k-blocks [k, k + blocks).
     auto const done = [&](uint32_t k, uint32_t blocks) {
       if (ask_at - k < blocks) shared.more_work.arrive();
     };
     Tap begun(window, begin), ended = begun;
     typename C::LoadState ahead = state;
     uint32_t k = begin, ahead_k = begin;
-    // Until all may be loaded: filters as far ahead as the ring has room, windows one by one.
+    // Until everything may be loaded: filters as far ahead as the ring has room, windows one by one.
     bool all = ready.is_ready(end - begin - 1);
     while (!all && k < end) {
       if (ahead_k < min_u32(end, waits_b ? k + 1 : k + C::kStages) &&
           pipeline.producer_try_acquire(ahead) == cutlass::BarrierStatus::WaitDone) {
-        // The window's place is known by the first k-block that it serves.
+        // The first k-block that uses a window determines its place.
         bool const first = ahead_k == begin || begun.place == 0;
         if (first) ring.first_row[ahead.index()] = next * window.buffer_rows, next = next_buffer(next);
         shared.load.full_barrier_[ahead.index()].arrive_and_expect_tx(kFilterBytes + (first ? window_bytes : 0));
@@ -185,7 +187,7 @@ struct WindowLoad {
       done(k, 1);
       ended.advance(window), ++state, ++k;
     }
-    // What the filters that are there wait for, so at most a ring of them: one step a window.
+    // Load the windows for filters that have already been issued, at most one ring of them: one iteration per window.
 #pragma unroll 1
     while (k < ahead_k) {
       uint32_t const blocks = min_u32(ahead_k - k, ended.count - ended.place);
@@ -194,13 +196,14 @@ struct WindowLoad {
       done(k, blocks);
       ended.advance(window, blocks), state.advance(blocks), k += blocks;
     }
-    // One thread does this for every k-block, so it is kept short: where it can be, one wait and one copy bring the filter blocks of a group
-    // of taps, announced with the first of them. The others' barriers wait for no bytes, for whoever reads them has waited for the first.
+    // One thread does this for every k-block, so it is kept short: if possible, one wait and one copy load the filter
+    // blocks of a group of taps, expected on the first one's barrier. The other barriers expect no bytes, because their
+    // readers have waited for the first.
     constexpr uint32_t kStages = C::kStages;
     uint32_t slot = state.index(), phase = state.phase();
     uint32_t const before = state.count() - k;  // k-blocks of other items
     uint32_t const classes = window.classes();
-    auto const barrier_of = [&](uint32_t of) { return reinterpret_cast<uint64_t*>(&shared.load.full_barrier_[of]); };
+    auto const barrier_of = [&](uint32_t index) { return reinterpret_cast<uint64_t*>(&shared.load.full_barrier_[index]); };
 #pragma unroll 1
     while (k < end) {
       uint32_t rest = left(begun, k);  // k-blocks of the window
@@ -213,7 +216,7 @@ struct WindowLoad {
       for (uint32_t i = 0; waits_b && i < rest; ++i) note_load(k + i, CUSYNC_OPERAND_B);
       done(k, rest);
       k += rest;
-      // Ring stages are given back in their order, so the last of a group stands for all of it.
+      // Ring stages are released in order, so waiting for the last of a group covers all of it.
 #pragma unroll 1
       for (; window.filter_group > 1 && rest >= kFilterGroup; rest -= kFilterGroup) {
         static_assert(kFilterGroup == 3);
@@ -226,7 +229,7 @@ struct WindowLoad {
                                  raw_pointer_cast(ring_b(_, _, slot).data()), 0, int(begun.channels * C::kTileK),
                                  int(item.range.n * (C::kTileN / 64)), int(begun.index));
         } else {
-          // Around the ring's end: one by one.
+          // At the ring's wrap-around, copy one by one.
           Tap tap = begun;
 #pragma unroll 1
           for (uint32_t to = slot;; to = to == slot ? second : last, ++tap.index) {
@@ -258,7 +261,7 @@ struct WindowLoad {
   }
 
  private:
-  /// From a pixel of the padded image on.
+  /// Copies a window, starting at a pixel of the padded image.
   CUSYNC_DEVICE static void copy_window(WindowTable const& at, Window const& window, uint64_t* barrier, char* to,
                                         int channel, int row, int col, int image) {
     auto const hint = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
@@ -269,11 +272,12 @@ struct WindowLoad {
   }
 };
 
-/// Products of windows and filter blocks. The tensor cores multiply a k-block of 64 x 64 in 130 cycles, in which a warp gets through some
-/// 30 instructions that wait for each other; a jump takes 20 to 50 cycles, a look at a barrier as many. So where tiles are narrow and the
-/// ring is deep, three k-blocks that are there are multiplied in one go, without jumps, and looked for while the ones before are multiplied.
+/// Products of windows and filter blocks. The tensor cores multiply a k-block of 64 x 64 in 130 cycles, in which a warp
+/// executes about 30 dependent instructions; a branch takes 20 to 50 cycles, a barrier test about as many. So with
+/// narrow tiles and a deep ring, three k-blocks that have arrived are multiplied together, without branches, and the
+/// barriers of the next three are tested while the previous ones are multiplied.
 struct WindowArithmetic {
-  /// All consumer threads; `read` is the ring stage of the first k-block, and becomes that behind the last.
+  /// All consumer threads; `read` is the ring stage of the first k-block, and is advanced past the last.
   template <class C, class Item, class Staging, class Accumulators>
   CUSYNC_DEVICE static void accumulate(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                                        typename C::LoadPipeline& loaded, typename C::LoadState& read, Staging const&,
@@ -296,14 +300,14 @@ struct WindowArithmetic {
     Tensor const shared_b = make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename C::Mainloop::SmemLayoutB{});
     Tensor const a = slice.partition_fragment_A(shared_a)(_, _, _, 0);  // (MMA, MMA_M, MMA_K)
     Tensor const b = slice.partition_fragment_B(shared_b);              // (MMA, MMA_N, MMA_K, stage)
-    // Descriptors are in registers that a warp shares, and are reckoned there from what the compiler knows that it shares.
+    // Descriptors are in uniform registers, and are computed there if the compiler knows that they are warp-uniform.
     auto const descriptor = [](auto const& like, uint32_t low) {
       auto to = like.data();
       to.desc_.reg32_[0] = low;
       return make_tensor(to, like.layout());
     };
     typename C::LoadState release = read;
-    bool held = false;  // whether a k-block is multiplied whose ring stage is yet to be given back
+    bool held = false;  // whether the ring stage of a multiplied k-block has yet to be released
     auto const give_back = [&] {
       if (held) {
         loaded.consumer_release(release);
@@ -312,12 +316,12 @@ struct WindowArithmetic {
       held = false;
     };
     constexpr uint32_t kTogether = C::kStages >= 2 * kFilterGroup + 2 ? kFilterGroup : 1;
-    bool there = false;  // whether the next kTogether k-blocks are known to be
+    bool there = false;  // whether the next kTogether k-blocks are known to have arrived
     auto const look = [&] {
       if constexpr (kTogether > 1) {
         bool all = true;
         typename C::LoadState ahead = read;
-        // A test does not suspend the warp, as trying to wait does. Behind an item's last k-block it is of the next item.
+        // A test does not suspend the warp, unlike try_wait. Beyond an item's last k-block it tests the next item's.
 #pragma unroll
         for (uint32_t i = 0; i < kTogether; ++i, ++ahead) all &= loaded.consumer_test_wait(ahead) == cutlass::BarrierStatus::WaitDone;
         there = __all_sync(~0u, all);
@@ -326,12 +330,13 @@ struct WindowArithmetic {
     mma.accumulate_ = GMMA::ScaleOut::Zero;
     warpgroup_fence_operand(acc);
     Shift shift(window, item.range.k_begin);
-    uint32_t first_row = 0;  // of the present window
-    // The next `Blocks` k-blocks, taps of one row of the filter, that are there.
+    uint32_t first_row = 0;  // of the current window
+    // Multiplies the next `Blocks` k-blocks, taps of one filter row, which have arrived.
     auto const multiply = [&](auto blocks, bool first) __attribute__((always_inline)) {
       constexpr uint32_t kBlocks = decltype(blocks)::value;
       if (first) first_row = shared.windows.first_row[read.index()];
-      // Rows of 128 bytes follow each other, and the swizzle goes by addresses: any row may be the first. In units of 16 bytes.
+      // 128-byte rows are contiguous, and the swizzle depends on addresses: any row may be the first. In units of 16
+      // bytes.
       uint32_t const of_a = __shfl_sync(~0u, a.data().desc_.reg32_[0] + (first_row + shift.rows) * (128 / 16), 0);
       uint32_t of_b[kBlocks];
 #pragma unroll

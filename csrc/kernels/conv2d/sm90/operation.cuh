@@ -7,7 +7,7 @@
 
 namespace cusync::kernels::sm90 {
 
-/// A matrix product, but for what its tiles read and where their rows go.
+/// A matrix product, except for the inputs of its tiles and the placement of its rows.
 template <>
 struct Operation<CUSYNC_CONV2D> : Operation<CUSYNC_GEMM> {
   static constexpr cusync_operation kOperation = CUSYNC_CONV2D;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// From a convolution's slots to its pixels: only slots within the image have one.
+// From a convolution's slots to its pixels: only slots inside the image have one.
 #pragma once
 #include "kernels/common/notes.cuh"
 #include "cute/arch/copy_sm80.hpp"
@@ -9,8 +9,8 @@
 
 namespace cusync::kernels::sm90 {
 
-/// The pixel of a slot, counted from the first one of its tile; kNoPixel where it has none. Quotients of small numbers, which floats have right:
-/// divisions of integers take three times as long.
+/// The pixel of a slot, relative to the first of its tile; kNoPixel if it has none. Quotients of small numbers, which
+/// are exact in float: integer divisions take three times as long.
 CUSYNC_DEVICE uint16_t pixel_of(Window const& window, uint32_t slot) {
   auto const over = [](uint32_t n, uint32_t by) { return uint32_t((float(n) + 0.5f) * ptx::rcp_approx_ftz(float(by))); };
   uint32_t const image = over(slot, window.image_slots), in_image = slot - image * window.image_slots;
@@ -21,17 +21,17 @@ CUSYNC_DEVICE uint16_t pixel_of(Window const& window, uint32_t slot) {
 
 /// The output pixels of a unit's rows, which are slots of a tile.
 struct PixelRows {
-  uint16_t const* pixels;  ///< of each row, where a consumer asks
+  uint16_t const* pixels;  ///< pixel per row, for consumers
   uint32_t first;          ///< the tile's first pixel
-  bool some;               ///< whether any row may have one
-  void* const* out;        ///< of each consumer warp, the stage's output
+  bool some;               ///< whether any row may have a pixel
+  void* const* out;        ///< the stage's output, per consumer warp
 
   CUSYNC_DEVICE uint32_t operator()(uint32_t row) const { return pixels[row] == kNoPixel ? ~0u : first + pixels[row]; }
   CUSYNC_DEVICE bool any(Stage const&) const { return some; }
 };
 
-/// Only rows that are pixels, and by the warps that make them: a store warp for each warpgroup took as long for a tile as the arithmetic. It
-/// only posts.
+/// Stores only rows that are pixels, from the warps that compute them: one store warp per warpgroup took as long for a
+/// tile as the math. The store warp only posts.
 struct PixelStore {
   template <class C, class Item>
   CUSYNC_DEVICE static PixelRows rows(typename C::Params const& params, Item const& item, uint32_t row,
@@ -47,15 +47,15 @@ struct PixelStore {
     return C::kTileN;
   }
 
-  /// Finds where the rows that a warp sends belong, which all tiles of a stage have alike: to read or reckon it for each would take a tile as
-  /// long as 64 channels of its products. By a warpgroup.
+  /// Computes the destinations of the rows that a warp stores, which are the same for all tiles of a stage: loading or
+  /// computing them per tile would take as long as 64 channels of the tile's products. One warpgroup.
   template <class C, class Item>
   CUSYNC_DEVICE static void find(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared, uint32_t group,
                                  int thread) {
     uint32_t const lane = uint32_t(thread) % 32, warp = uint32_t(thread) / 32;
     uint8_t& found = shared.windows.pixels_of[4 * group + warp];
     if (found == item.stage) return;
-    __syncwarp();  // lanes may still read what the stage before has there
+    __syncwarp();  // lanes may still read the previous stage's entries
     Window const window = params.windows[item.stage];
     static_assert(C::kRowUnits * kBatchRows <= 32 && C::kUnitRows == 4 * kBatchRows);
     if (lane < C::kRowUnits * kBatchRows) {
@@ -68,8 +68,8 @@ struct PixelStore {
     __syncwarp();
   }
 
-  /// Begins to bring the residual of the units that this part owns to the buffers where they will be, while the item is multiplied; by a
-  /// warpgroup. Its loads wait for as much, but for the tiles that the residual comes from.
+  /// Starts copying the residual of the units that this part owns to the buffers of these units, while the item is
+  /// multiplied; one warpgroup. The item's loads have the same waits, except for the tiles of the residual.
   template <class C, class Item, class Parts, class Await>
   CUSYNC_DEVICE static void bring(typename C::Params const& params, Item const& item, Parts const& parts, typename C::SharedStorage& shared,
                                   typename C::StagingPipeline& staged, cutlass::PipelineState<C::kStagingDepth> next, uint32_t group,
@@ -105,7 +105,7 @@ struct PixelStore {
     }
   }
 
-  /// In a turned kernel, from the sums of the units that this part owns to global memory; by a warpgroup.
+  /// In a turned kernel, stores the sums of the units that this part owns to global memory; one warpgroup.
   template <class C, class Item, class Parts, class Sums>
   CUSYNC_DEVICE static void finish(typename C::Params const& params, Item const& item, Parts const& parts, uint32_t epoch, Sums& sums,
                                    typename C::SharedStorage& shared, typename C::StagingPipeline& staged,
@@ -148,7 +148,7 @@ struct PixelStore {
     });
   }
 
-  /// Sends a staged unit to global memory; by a warpgroup, each of whose warps sends 16 rows that are staged.
+  /// Stores a staged unit to global memory; one warpgroup, 16 staged rows per warp.
   template <class C, class Item, class Parts>
   CUSYNC_DEVICE static void write(typename C::Params const& params, Item const& item, Parts const& parts, PixelRows const& to, uint32_t col,
                                   typename C::Element const* staged, uint32_t epoch, uint32_t group, uint32_t unit, int thread) {
@@ -166,16 +166,16 @@ struct PixelStore {
     for (uint32_t i = 0; i < kBatch; ++i) {
       uint32_t const row = row_of(thread, i);
       values[i] = buffer[row * kPieces + (piece ^ row % 8)], pixels[i] = to.pixels[row];
-      // What other parts finish.
+      // Skip shares that other parts finish.
       if (C::kUnitShares > 1 && parts.shares && !parts.owns_share(row, piece)) pixels[i] = kNoPixel;
     }
-    // In one instruction each: of plain stores the compiler makes four, and a tile waits for them.
+    // One instruction each: the compiler splits plain stores into four, and the tile waits for them.
 #pragma unroll
     for (uint32_t i = 0; i < kBatch; ++i)
       if (pixels[i] < rows_left) __stwb(reinterpret_cast<uint4*>(to_tile + uint64_t(pixels[i]) * stage.columns), values[i]);
   }
 
-  /// Follows a warpgroup that has sent its units of a tile, for whoever posts it.
+  /// Waits until a warpgroup has stored its units of a tile, before the tile is posted.
   template <class C, class Item, class Parts, class Ring>
   CUSYNC_DEVICE static void send(typename C::Params const& params, Item const& item, Parts const& parts,
                                  typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader) {
@@ -191,10 +191,10 @@ struct PixelStore {
   }
 
  private:
-  static constexpr uint32_t kPieces = 8;  ///< of 16 bytes, in a row of a unit
+  static constexpr uint32_t kPieces = 8;  ///< 16-byte pieces per row of a unit
   static constexpr uint32_t kBatchRows = 16, kStep = 32 / kPieces, kBatch = kBatchRows / kStep;
 
-  /// The rows of a unit that a thread sends its piece of.
+  /// The unit row of a thread's i-th piece.
   CUSYNC_DEVICE static uint32_t row_of(int thread, uint32_t i) {
     return uint32_t(thread) / 32 * kBatchRows + uint32_t(thread) % 32 / kPieces + i * kStep;
   }

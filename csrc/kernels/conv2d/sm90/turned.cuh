@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Convolutions with pixels on WGMMA's N side, the turned kernels: operand A is a filter block, 64 channels of the output by 64 of the input,
-// and operand B the rows of the window that a tap shifts to. N is 56 to 128 slots, so a k-block takes as long as the tensor cores need, and
-// images leave few of them empty (kernels/conv2d/window.h cuts tiles into products). A thread's sums are then channels by pixels; they are
-// transposed on their way to shared memory.
+// Turned kernels: convolutions with pixels on WGMMA's N side. Operand A is a filter block, 64 output channels by 64
+// input channels, and operand B the window rows shifted by the tap. N is 56 to 128 slots, so a k-block takes as long as
+// the tensor cores need, and few slots are empty (kernels/conv2d/window.h cuts tiles into products). A thread's sums
+// are then channels by pixels; they are transposed on their way to shared memory.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -18,7 +18,7 @@
 
 namespace cusync::kernels::sm90 {
 
-/// CuTe's WGMMA instruction of 64 channels by `Slots` by 16.
+/// CuTe's WGMMA instruction for 64 channels by `Slots` by 16.
 template <class Element, int Slots>
 struct TurnedProduct;
 
@@ -37,15 +37,16 @@ CUSYNC_TURNED(cutlass::bfloat16_t, 120, MMA_64x120x16_F32BF16BF16_SS)
 CUSYNC_TURNED(cutlass::bfloat16_t, 128, MMA_64x128x16_F32BF16BF16_SS)
 #undef CUSYNC_TURNED
 
-/// The slots of a unit of 64 columns of sums: where it begins in its tile, and how many of them nobody else has.
+/// The slots of a unit of 64 accumulator columns: the first slot within the tile, and the number of slots that belong
+/// only to this unit.
 struct TurnedUnit {
   uint32_t slot, count;
 
   CUSYNC_DEVICE TurnedUnit(uint32_t slot, uint32_t count) : slot(slot), count(count) {}
-  /// Of `groups` warpgroups, two units each, the `index`-th.
+  /// Unit number `index` of `groups` warpgroups, with two units each.
   CUSYNC_DEVICE TurnedUnit(Window const& window, uint32_t groups, uint32_t index) {
     uint32_t const begin = index % 2 * 64, step = window.step(groups);
-    // Products may reach into the slots of the next.
+    // Products may overlap the slots of the next product.
     uint32_t const end = min_u32(window.multiplied(), step);
     slot = index / 2 * step + begin;
     count = end > begin ? min_u32(end - begin, 64) : 0;
@@ -53,12 +54,12 @@ struct TurnedUnit {
 };
 
 struct TurnedArithmetic {
-  /// What WindowArithmetic::accumulate does in other kernels.
+  /// The implementation of WindowArithmetic::accumulate for turned kernels.
   template <class C, class Shift, class Item, class Accumulators>
   CUSYNC_DEVICE static void accumulate(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                                        typename C::LoadPipeline& loaded, typename C::LoadState& read, Accumulators& acc, int thread) {
     Window const window = params.windows[item.stage];
-    // kProductSlots
+    // The cases are kProductSlots.
     switch (window.multiplied()) {
       case 56: return multiply<C, Shift, 56>(window, item, shared, loaded, read, acc, thread);
       case 104: return multiply<C, Shift, 104>(window, item, shared, loaded, read, acc, thread);
@@ -78,7 +79,7 @@ struct TurnedArithmetic {
                                      typename C::LoadPipeline& loaded, typename C::LoadState& read, Accumulators& acc, int thread) {
     using namespace cute;
     using Atom = typename TurnedProduct<typename C::Element, Slots>::Type;
-    // Descriptors of what other kernels have on the other side: they say nothing of sides.
+    // Descriptors of the operands that other kernels have on the opposite side: descriptors do not encode the side.
     auto const slice = typename C::TiledMma{}.get_slice(0);
     Tensor const shared_a = make_tensor(make_smem_ptr(shared.operands.smem_A.data()), typename C::Mainloop::SmemLayoutA{});
     Tensor const shared_b = make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename C::Mainloop::SmemLayoutB{});
@@ -90,19 +91,19 @@ struct TurnedArithmetic {
     auto const with_low = [](uint64_t descriptor, uint32_t low) { return (descriptor >> 32 << 32) | low; };
 
     typename C::LoadState release = read;
-    bool held = false;  // whether a k-block is multiplied whose ring stage is yet to be given back
+    bool held = false;  // whether the ring stage of a multiplied k-block has yet to be released
     auto const give_back = [&] {
       if (held) loaded.consumer_release(release), ++release;
       held = true;
     };
-    // In place of `acc`, whose registers would be those of all products, whatever they have to be for each.
+    // Used instead of `acc`: its registers would have to suit the products of every width.
     float sums[Slots / 2] = {};
     auto const fence = [&] {
 #pragma unroll
       for (int i = 0; i < Slots / 2; ++i) warpgroup_fence_operand(sums[i]);
     };
     Shift shift(window, item.range.k_begin);
-    uint32_t first_row = 0;  // of the present window
+    uint32_t first_row = 0;  // of the current window
 #pragma unroll 1
     for (uint32_t k = item.range.k_begin, end = item.range.k_end; k < end; ++k) {
       loaded.consumer_wait(read);
@@ -125,21 +126,22 @@ struct TurnedArithmetic {
     warpgroup_wait<0>();
     fence();
     if (held) loaded.consumer_release(release);
-    // What no product makes is added to other parts' sums all the same.
+    // Zero the rest, because it is added to other parts' sums anyway.
 #pragma unroll
     for (int i = 0; i < size(acc); ++i) acc(i) = i < Slots / 2 ? sums[i % (Slots / 2)] : 0.f;
   }
 };
 
-/// Where the four 8 x 8 matrices of a warp lie that it transposes at once, in a buffer of pixels of 64 channels: its own 16 channels of 16
-/// slots, two eights of channels and then those of the next eight slots. The row that the lane says.
+/// Address of this lane's row among four 8 x 8 matrices that a warp transposes at once, in a buffer of pixels of 64
+/// channels: the warp's own 16 channels of 16 slots, first two groups of eight channels, then those of the next eight
+/// slots.
 template <class Element>
 CUSYNC_DEVICE cute::uint128_t& transposed(Element* buffer, Fragment const& at, int slots) {
   uint32_t const lane = threadIdx.x % 32, row = lane % 8 + lane / 16 * 8, piece = at.row / 16 * 2 + lane / 8 % 2;
   return reinterpret_cast<cute::uint128_t*>(buffer)[(16 * slots + row) * 8 + (piece ^ lane % 8)];
 }
 
-/// The residual of a unit in the buffer where the unit itself will be.
+/// The residual of a unit, in the buffer that the unit itself will overwrite.
 template <class Element>
 struct TransposedResidual {
   Element* buffer;
@@ -160,7 +162,7 @@ struct TransposedResidual {
   }
 };
 
-/// The greater of two neighbouring elements and 0; what is not a number stays so.
+/// ReLU of two neighboring elements; NaN is preserved.
 CUSYNC_DEVICE uint32_t relu_pair(uint32_t word, cutlass::half_t) {
   __half2 const y = __hmax2_nan(reinterpret_cast<__half2 const&>(word), __half2{});
   return reinterpret_cast<uint32_t const&>(y);
@@ -170,9 +172,9 @@ CUSYNC_DEVICE uint32_t relu_pair(uint32_t word, cutlass::bfloat16_t) {
   return reinterpret_cast<uint32_t const&>(y);
 }
 
-/// Bias, activation and residual of a unit of 64 channels by 64 slots, which then lies in `buffer` as pixels of 64 channels, where the residual
-/// was; by a warpgroup. A warp has 16 channels of all slots: v[4 * j + 2 * h] and the next are channel at.row + 8 * h of slots 8 * j + at.col and
-/// the next.
+/// Applies bias, activation and residual to a unit of 64 channels by 64 slots, and writes it to `buffer` as pixels of
+/// 64 channels, replacing the residual; one warpgroup. A warp has 16 channels of all slots: v[4 * j + 2 * h] and the
+/// next value are channel at.row + 8 * h of slots 8 * j + at.col and the next.
 template <class Element>
 CUSYNC_DEVICE void finish_turned(Stage const& stage, uint32_t col, float* v, Fragment const& at, Element* buffer) {
   constexpr int kSlots = 64;
@@ -185,7 +187,7 @@ CUSYNC_DEVICE void finish_turned(Stage const& stage, uint32_t col, float* v, Fra
       for (int j = 0; j < kSlots / 8; ++j) v[4 * j + 2 * half] += bias, v[4 * j + 2 * half + 1] += bias;
     }
   }
-  // A rounded number is negative where the number is: half of the instructions.
+  // Rounding preserves the sign, so ReLU can follow it: half of the instructions.
   bool const rounded_first = !stage.residual && stage.activation == CUSYNC_RELU;
   if (!rounded_first) {
     Stage rest = stage;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The warps that bring activations. A loader is a warp or a quarter of one: it takes every so many 64-wide tiles, as there are
-// loaders, waits until all workers that compute a tile have posted, and copies it, swizzled, into the second ring: of few tokens by
-// cp.async, which does not queue behind the weights, of more by TMA, which takes one thread's instruction a tile.
+// The warps that load activations. A loader is a warp or a quarter of one. The loaders take the 64-wide tiles in turn:
+// each waits until all workers that compute its tile have posted, and copies it, swizzled, into the second ring: with
+// few tokens by cp.async, which does not queue behind the weights; with more by TMA, which takes one instruction of one
+// thread per tile.
 #pragma once
 #include "kernels/decode/sm90/attend_load.cuh"
 #include "kernels/decode/sm90/jobs.cuh"
 
 namespace cusync::kernels::decode {
 
-/// The walk of one loader of `Lanes` lanes over tiles and slots. Loaders of a warp keep together.
+/// One loader of `Lanes` lanes, stepping through tiles and slots. Loaders of a warp stay together.
 template <class AnyParams, uint32_t Lanes>
 class ActivationLoader {
  public:
-  static constexpr uint32_t kLoaders = kLoadThreads / Lanes;  ///< the slots are a multiple of them: each has its own
+  static constexpr uint32_t kLoaders = kLoadThreads / Lanes;  ///< divides the slot count: each loader has its own slots
 
   CUSYNC_DEVICE ActivationLoader(AnyParams const& p, Shared const& shared, uint32_t warp, uint32_t width)
       : p_(p), shared_(shared), width_(width), lane_(threadIdx.x % Lanes),
@@ -23,8 +24,8 @@ class ActivationLoader {
     }
   }
 
-  CUSYNC_DEVICE void run(Run<AnyParams> const& of) {
-    run_ = of;
+  CUSYNC_DEVICE void run(Run<AnyParams> const& current) {
+    run_ = current;
 #pragma unroll 1
     for (uint32_t s = 0; s < p_.stage_count; ++s) {
       Share const share = shared_.share(s);
@@ -39,7 +40,7 @@ class ActivationLoader {
   CUSYNC_DEVICE uint32_t epoch() const { return epoch_; }
 
  private:
-  /// Tiles of one stage.
+  /// Loads the tiles of one stage.
   CUSYNC_DEVICE void stage(uint32_t s, Share const& share) {
     Stage const& stage = p_.stages[s];
     uint32_t ready = stage.waits ? 0 : share.tiles;
@@ -53,25 +54,25 @@ class ActivationLoader {
       }
       if (p_.trace && lane_ == 0 && next_ == 0)
         p_.trace[blockIdx.x * p_.stage_count + s].ready = ptx::globaltimer();
-      // Now and then a warp falls behind the three others, so that slots are filled out of order.
+      // Occasionally delay one warp more than the other three, so that slots are filled out of order.
       if (next_ / kLoaders % 4 == 3) delay(p_.delays, DelayAt::kLoads, epoch_, s, blockIdx.x, next_);
-      if (Lanes < 32 && next_ >= share.tiles) continue;  // others of the warp have one more
+      if (Lanes < 32 && next_ >= share.tiles) continue;  // other loaders of the warp have one more tile
       copy(s, tile_of(share, next_, stage.chunk_shift));
       next_ += kLoaders;
     }
     next_ -= share.tiles;
   }
 
-  /// Its i-th tile.
+  /// k-block of its i-th tile.
   CUSYNC_DEVICE static uint32_t tile_of(Share const& share, uint32_t i, uint32_t shift) {
     return share.tile(i, shift) + (AnyParams::kAttends ? share.begin : 0);
   }
 
-  /// Whether it holds for any loader of the warp.
+  /// Whether `holds` is true for any loader of the warp.
   CUSYNC_DEVICE static bool any(bool holds) { return Lanes == 32 ? holds : __any_sync(~0u, holds); }
 
-  /// Waits for tile number `next_`; returns up to where this loader's tiles are known to be there. All lanes look, each at
-  /// another tile; when the first one is missing, one lane alone goes on looking.
+  /// Waits for tile number `next_`; returns the end of this loader's tiles that are known to be ready. Each lane checks
+  /// a different tile; if the first one is missing, a single lane keeps polling.
   CUSYNC_DEVICE uint32_t await(uint32_t s, Share const& share) {
     Stage const& stage = p_.stages[s];
     uint32_t const mine = next_ + lane_ * kLoaders;
@@ -85,8 +86,8 @@ class ActivationLoader {
     uint32_t const want = exists ? wait_value(epoch_, posts) : 0;
     uint32_t const have = exists ? ptx::ld_acquire_gpu(stage.waits + stage.wait_base + slot) : 0;
     bool const there = !exists || reached(have, want);
-    NoteOf const of{stage.index, 0, stage.part_of(blockIdx.x), 0};
-    if (exists && there) note(p_.notes, CUSYNC_EVENT_WAIT, of, slot, have);
+    NoteOf const where{stage.index, 0, stage.part_of(blockIdx.x), 0};
+    if (exists && there) note(p_.notes, CUSYNC_EVENT_WAIT, where, slot, have);
     uint32_t missing = __ballot_sync(~0u, !there);
     if constexpr (Lanes < 32) missing = missing >> (threadIdx.x % 32 - lane_) & ((1u << Lanes) - 1);
     uint32_t known = missing ? next_ + (__ffs(int(missing)) - 1) * kLoaders : next_ + Lanes * kLoaders;
@@ -94,7 +95,7 @@ class ActivationLoader {
       if (lane_ == 0) {
         Watch const watch{p_.report, p_.timeout_ns, stage.index};
         wait_reached(stage.waits, stage.wait_base + slot, want, {stage.edge, 0, stage.part_of(blockIdx.x), tile}, watch);
-        note(p_.notes, CUSYNC_EVENT_WAIT, of, slot, want);
+        note(p_.notes, CUSYNC_EVENT_WAIT, where, slot, want);
       }
       known = next_ + kLoaders;
     }
@@ -102,7 +103,7 @@ class ActivationLoader {
     return known;
   }
 
-  /// Tile `tile` of `a`: tokens by 64 elements, zeros past k.
+  /// Tile `tile` of `a`: tokens by 64 elements, zeros beyond k.
   CUSYNC_DEVICE void copy(uint32_t s, uint32_t tile) {
     Stage const& stage = p_.stages[s];
     ptx::mbarrier_wait_parity_or_trap(shared_.slot_empty(slot_), parity_ ^ 1, p_.limit_ns);
@@ -144,12 +145,12 @@ class ActivationLoader {
   SegmentLoaderOf<AnyParams> segments_;
 };
 
-/// What each warp of the four runs.
+/// The code of each of the four warps.
 template <uint32_t Lanes, class AnyParams>
 CUSYNC_DEVICE void load_activations(AnyParams const& p, Shared const& shared, uint32_t warp, uint32_t width) {
   ptx::griddepcontrol_wait();
   ActivationLoader<AnyParams, Lanes> loader(p, shared, warp, width);
-  // Activations that are inputs may be of the kernel before this one.
+  // Input activations may have been written by the preceding kernel.
   if constexpr (AnyParams::kMaps) ptx::fence_proxy_async_global();
   if constexpr (AnyParams::kSession) {
     Jobs jobs(p, shared);
@@ -158,7 +159,7 @@ CUSYNC_DEVICE void load_activations(AnyParams const& p, Shared const& shared, ui
   } else {
     loader.run(Run<AnyParams>{});
   }
-  // All four have read the epoch by now; only this CTA touches its word.
+  // All four warps have read the epoch by now; only this CTA accesses its word.
   ptx::bar_sync(2, kLoadThreads);
   if (warp == 0 && threadIdx.x % 32 == 0) p.epochs[blockIdx.x] = loader.epoch();
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The arithmetic of an attention stage. A warp has 16 tokens of a tile: its scores are K Q^T, tokens by queries, so that up to
-// eight queries of a group cost one MMA; the weights that come of them are turned in registers to be the other operand of
-// V^T P^T. Nothing of a tile passes between warps. Maxima, sums and outputs of the eight warps meet at the segment's end.
+// The math of an attention stage. A warp has 16 tokens of a tile. Its scores are K Q^T, tokens by queries, so up to
+// eight queries of a group cost one MMA; the resulting weights are transposed in registers to be the other operand of
+// V^T P^T. Warps exchange nothing during a tile. Maxima, sums and outputs of the eight warps are combined at the end of
+// the segment.
 #pragma once
 #include "cute/arch/copy_sm75.hpp"
 
@@ -11,12 +12,12 @@
 
 namespace cusync::kernels::decode {
 
-/// Pairs (low, high), two of them.
+/// Two (low, high) pairs.
 struct Pairs {
   float2 low, high;
 };
 
-/// Pairs rotated by cosines and sines.
+/// Rotates pairs by cosines and sines.
 template <class Element>
 CUSYNC_DEVICE Pairs rotated(uint32_t low, uint32_t high, uint32_t cosines, uint32_t sines) {
   using P = Packed<Element>;
@@ -25,7 +26,7 @@ CUSYNC_DEVICE Pairs rotated(uint32_t low, uint32_t high, uint32_t cosines, uint3
           make_float2(b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y)};
 }
 
-/// Takes two values out, rounded: what is left is what rounding has lost.
+/// Extracts two rounded values and leaves the rounding errors.
 template <class Element>
 CUSYNC_DEVICE uint32_t take_rounded(float2& values) {
   uint32_t const two = Packed<Element>::of(values.x, values.y);
@@ -39,18 +40,18 @@ CUSYNC_DEVICE uint32_t word(char const* shared) { return *reinterpret_cast<uint3
 CUSYNC_DEVICE float4 add(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
 CUSYNC_DEVICE float4 scaled(float4 a, float by) { return make_float4(a.x * by, a.y * by, a.z * by, a.w * by); }
 
-/// What to multiply by what was scaled for the maximum `most`, when the maximum is `now`.
+/// Factor that rescales values scaled for maximum `most` to maximum `now`.
 CUSYNC_DEVICE float rescale(float most, float now) { return most == -INFINITY ? 0.f : ptx::ex2_approx_ftz(most - now); }
 
-/// One warp's part of a segment. Of scores and outputs a thread has queries 2 (lane % 4) and the next, and rows lane / 4 and
-/// 8 below: tokens of scores, columns of outputs.
+/// One warp's part of a segment. In scores and outputs a thread holds queries 2 (lane % 4) and the next one, and rows
+/// lane / 4 and 8 below: tokens in scores, columns in outputs.
 template <class Element, uint32_t Dim>
 class Head {
  public:
   static constexpr uint32_t kSteps = Dim / 16;
   static constexpr uint32_t kParts = decode::kParts<Element>;
 
-  /// Takes the queries of a group of heads from rows in shared memory, and rotates them. All math threads.
+  /// Reads the queries of a group of heads from rows in shared memory, and rotates them. All math threads.
   CUSYNC_DEVICE Head(char* rows, uint32_t group, bool rotary) {
     uint32_t const lane = threadIdx.x % 32, query = lane / 4, column = lane % 4 * 2;
     constexpr uint32_t kRow = segment_row(Dim) * 2;
@@ -78,7 +79,7 @@ class Head {
     if (kParts > 1) ptx::bar_sync(1, kMathThreads);
   }
 
-  /// Attends to the first `tokens`, up to 16, of those from `first` on. `rows` are the segment's.
+  /// Attends to the first `tokens` tokens, up to 16, starting at `first`. `rows` belong to the segment.
   CUSYNC_DEVICE void add(char const* keys, char const* values, uint32_t first, uint32_t tokens, Attend const& attend,
                          char const* rows) {
     uint32_t const lane = threadIdx.x % 32;
@@ -133,7 +134,7 @@ class Head {
     }
   }
 
-  /// Leaves maxima and sums for the other warps.
+  /// Writes maxima and sums for the other warps.
   CUSYNC_DEVICE void leave_sums(AttendShared& own) {
     uint32_t const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
@@ -144,7 +145,7 @@ class Head {
     }
   }
 
-  /// Leaves the outputs, scaled for the maximum of all warps, query by query in the warp's part of `scratch`.
+  /// Writes the outputs, scaled for the maximum of all warps, query by query to the warp's part of `scratch`.
   CUSYNC_DEVICE void leave_outputs(AttendShared const& own, float* scratch, uint32_t group) const {
     uint32_t const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
@@ -164,7 +165,7 @@ class Head {
     }
   }
 
-  /// Where a column lies in a row of scratch memory: the four queries of a warp's store in banks of their own.
+  /// Index of a column in a row of scratch memory: the stores of a warp's four queries are in different banks.
   CUSYNC_DEVICE static uint32_t scratch_column(uint32_t column, uint32_t query) { return column ^ (query / 2 % 4 * 8); }
 
  private:
@@ -173,8 +174,8 @@ class Head {
                               sums[2], sums[3]);
   }
 
-  /// Where a thread finds what rounding has taken from its query, or from the last one, in the rows of a segment: the first two
-  /// elements.
+  /// Offset, within the rows of a segment, of the rounding errors of a thread's query (or of the last query): the first
+  /// two elements.
   CUSYNC_DEVICE static uint32_t lost_at(uint32_t group) {
     uint32_t const lane = ptx::lane_id(), query = min_u32(lane / 4, group - 1);
     return (group + 3 + query) * segment_row(Dim) * 2 + lane % 4 * 4;
@@ -217,14 +218,14 @@ class Attending {
           trace(turn == 0, &cusync_trace::loaded);
           if (append != kBadSequence) multiply(head, segment, unit, last, rows, append);
           __syncwarp();
-          // The last one of a segment is needed once more.
+          // The last chunk of a segment is reused as scratch memory.
           if (lane_ == 0 && unit + 1 < segment.end) ptx::mbarrier_arrive(shared_.chunk_empty(ring.barrier), 2);
         }
         ring.pass(stage_.chunk_bytes);
       }
       trace(true, &cusync_trace::math_end);
       Merged const merged = merge(head, reinterpret_cast<float*>(last));
-      // By now it is known who was the last to leave a part of the head before.
+      // By now it is known which worker finishes the pending head.
       if (is_pending) finish_if_last(units, pending, is_bad);
       is_pending = !segment.whole(), is_bad = append == kBadSequence;
       if (is_pending) {
@@ -246,7 +247,7 @@ class Attending {
   }
 
  private:
-  /// A bit for each slot of segments, in shared memory, for they would keep a register from all other stages.
+  /// One bit per segment slot, in shared memory because it would occupy a register in all other stages.
   CUSYNC_DEVICE uint32_t volatile& phases() const { return own_.phases[warp_]; }
 
   CUSYNC_DEVICE void trace(bool now, unsigned long long cusync_trace::* what) const {
@@ -254,7 +255,7 @@ class Attending {
       p_.trace[blockIdx.x * p_.stage_count + s_].*what = ptx::globaltimer();
   }
 
-  /// This warp's tokens of a unit.
+  /// Multiplies this warp's tokens of a unit.
   CUSYNC_DEVICE void multiply(Head<Element, Dim>& head, Segment const& segment, uint32_t unit, char* keys,
                               char const* rows, uint32_t append) const {
     char* const values = keys + unit_bytes(Dim) / 2;
@@ -273,7 +274,7 @@ class Attending {
   CUSYNC_DEVICE void put_new(char* keys, char* values, uint32_t token, char const* rows, uint32_t append) const {
     if (lane_ >= Dim / 4) return;
     constexpr uint32_t kRow = segment_row(Dim) * 2;
-    uint32_t const column = lane_ * 2;  // and the next; the others of the pairs are Dim / 2 columns away
+    uint32_t const column = lane_ * 2;  // and the next one; the other elements of the pairs are Dim / 2 columns away
     char const* const key = rows + attend_.group * kRow + column * 2;
     char const *const value = key + kRow, *const cosines = value + kRow;
     uint32_t low = word(key), high = word(key + Dim);
@@ -291,24 +292,24 @@ class Attending {
     put(values, attend_.value_rows, column + Dim / 2, word(value + Dim));
   }
 
-  /// Clears values behind the last token: their weights are 0, but 0 times what lies there may not be.
+  /// Clears values beyond the last token: their weights are 0, but 0 times stale data may not be.
   CUSYNC_DEVICE void put_zeros(char* values, uint32_t begin, uint32_t end) const {
     for (uint32_t i = lane_; i < (end - begin) * (Dim / 8); i += 32)
       *reinterpret_cast<uint4*>(values + tile_offset(begin + i / (Dim / 8), i % (Dim / 8) * 8)) = uint4{};
   }
 
-  /// Four columns of a query, of which a thread adds up what the eight warps, or several workers, have.
+  /// Four columns of a query, for which a thread adds up the parts of the eight warps, or of several workers.
   struct Merged {
     float4 outputs;
     float most, sum;
   };
-  CUSYNC_DEVICE static uint32_t query() { return threadIdx.x / (Dim / 4); }  ///< past the group: the thread has none
+  CUSYNC_DEVICE static uint32_t query() { return threadIdx.x / (Dim / 4); }  ///< beyond the group: no query
   CUSYNC_DEVICE static uint32_t column() { return threadIdx.x % (Dim / 4) * 4; }
 
-  /// Adds up the warps' parts of a segment in `scratch`, its last chunk.
+  /// Adds up the warps' parts of a segment in `scratch`, the segment's last chunk.
   CUSYNC_DEVICE Merged merge(Head<Element, Dim>& head, float* scratch) const {
     head.leave_sums(own_);
-    ptx::bar_sync(1, kMathThreads);  // the last tile is read
+    ptx::bar_sync(1, kMathThreads);  // the last tile has been read
     head.leave_outputs(own_, scratch, attend_.group);
     ptx::bar_sync(1, kMathThreads);
     Merged all{{}, -INFINITY, 0.f};
@@ -326,9 +327,9 @@ class Attending {
     return all;
   }
 
-  /// Frees what a merged segment held.
+  /// Releases the resources of a merged segment.
   CUSYNC_DEVICE void release(uint32_t chunk, uint32_t slot) const {
-    ptx::fence_proxy_async_shared_cta();  // bulk copies overwrite what was written in the chunk
+    ptx::fence_proxy_async_shared_cta();  // bulk copies will overwrite generic writes to the chunk
     ptx::mbarrier_arrive(own_.empty + slot);
     __syncwarp();
     if (lane_ == 0) ptx::mbarrier_arrive(shared_.chunk_empty(chunk));
@@ -336,8 +337,8 @@ class Attending {
 
   CUSYNC_DEVICE float* slab_at(uint32_t slab) const { return attend_.slabs + uint64_t(slab) * CUSYNC_ATTEND_SLAB; }
 
-  /// Leaves this worker's part of a head in a slab, and counts it. The counter goes back to 0 for the next run. Nobody waits
-  /// for the answer.
+  /// Writes this worker's part of a head to a slab, and counts it. The counter returns to 0 for the next run. No thread
+  /// waits for the result here.
   CUSYNC_DEVICE void leave(Merged const& part, Units const& units, Segment const& segment, uint32_t slab_number) const {
     if (query() < attend_.group) {
       float* const slab = slab_at(slab_number);
@@ -355,14 +356,15 @@ class Attending {
     if (own_.finishes) *arrived = 0;
   }
 
-  /// Finishes a head of which this worker has left a part, when all other parts are there. After a barrier behind `leave`.
+  /// Finishes the head to which this worker contributed a part, if all other parts are ready. Called after a barrier
+  /// that follows `leave`.
   CUSYNC_DEVICE void finish_if_last(Units const& units, Segment const& segment, bool bad) const {
     if (!own_.finishes) return;
     finish(combine(parts_of(units, segment)), segment, bad);
   }
 
-  /// Adds up the parts in the order of their workers, so that it does not matter who came last. All threads, those without a
-  /// query for the last one: the lanes of a query look up the parts' maxima and sums for each other.
+  /// Adds up the parts in worker order, so the result does not depend on arrival order. All threads take part, those
+  /// without a query for the last one: the lanes of a query load the parts' maxima and sums for each other.
   CUSYNC_DEVICE Merged combine(Parts const& parts) const {
     constexpr uint32_t kAtOnce = 8;
     uint32_t const mine = min_u32(query(), attend_.group - 1), place = lane_ % kAtOnce;
@@ -396,7 +398,7 @@ class Attending {
     return all;
   }
 
-  /// Stores a head of a sequence, zeros of a bad one, and posts it.
+  /// Stores a head of a sequence, or zeros for a bad sequence, and posts it.
   CUSYNC_DEVICE void finish(Merged const& all, Segment const& segment, bool bad) const {
     if (query() < attend_.group) {
       float4 const outputs = bad ? float4{} : scaled(all.outputs, 1.f / all.sum);
@@ -404,14 +406,14 @@ class Attending {
       *reinterpret_cast<uint2*>(static_cast<Element*>(stage_.d) + row * Dim + column()) = make_uint2(
           Packed<Element>::of(outputs.x, outputs.y), Packed<Element>::of(outputs.z, outputs.w));
     }
-    NoteOf const of{stage_.index, segment.sequence, segment.head, blockIdx.x};
-    if (threadIdx.x == 0) note(p_.notes, CUSYNC_EVENT_STORE, of, 0, 0);
+    NoteOf const where{stage_.index, segment.sequence, segment.head, blockIdx.x};
+    if (threadIdx.x == 0) note(p_.notes, CUSYNC_EVENT_STORE, where, 0, 0);
     ptx::bar_sync(1, kMathThreads);
     if (threadIdx.x != 0 || !stage_.posts) return;
     if (CUSYNC_DELAYS && p_.delays.limit_ns)
       delay(p_.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p_.epochs + blockIdx.x), stage_.index, segment.sequence,
             segment.head);
-    note(p_.notes, CUSYNC_EVENT_POST, of, segment.head, 1);
+    note(p_.notes, CUSYNC_EVENT_POST, where, segment.head, 1);
     post(stage_.posts, segment.head);
   }
 

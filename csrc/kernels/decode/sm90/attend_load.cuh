@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What an attention stage reads: cached keys and values, by the thread that streams weights; queries, the new key and the new
-// value of each segment, by warps that wait for them.
+// The inputs of an attention stage: the weight thread streams cached keys and values; separate warps wait for and load
+// each segment's queries, new key and new value.
 #pragma once
 #include <type_traits>
 
@@ -11,18 +11,18 @@
 
 namespace cusync::kernels::decode {
 
-/// The page of a tile of a sequence; 0 where the table says nonsense, which whoever gathers the segment finds out.
+/// The page of a tile of a sequence; 0 for invalid table entries, which the warp that gathers the segment reports.
 CUSYNC_DEVICE uint32_t page_of(Attend const& attend, uint32_t sequence, uint32_t tile) {
   uint32_t const page = uint32_t(__ldcg(attend.page_table + uint64_t(sequence) * attend.page_row + tile));
   return page < attend.pages ? page : 0;
 }
 
-/// Streams this worker's units. They were written by earlier runs, so they wait for none of this one's stages.
+/// Streams this worker's units. Earlier runs wrote them, so they wait for no stage of this run.
 template <class AnyParams, class Ring>
 CUSYNC_DEVICE void stream_cache(AnyParams const& p, Shared const& shared, uint32_t s, Ring& ring) {
   Stage const& stage = p.stages[s];
   Attend const& attend = p.attends[p.attend_of[s] - 1];
-  // The last rows and the lengths may be of the kernel before this one.
+  // The preceding kernel may have written the last rows and the lengths.
   ptx::griddepcontrol_wait();
   ptx::fence_proxy_async_global();
   Units const units = await_units(p, shared, attend);
@@ -39,7 +39,7 @@ CUSYNC_DEVICE void stream_cache(AnyParams const& p, Shared const& shared, uint32
       return attend.pages && u < loaded ? page_of(attend, segment.sequence, u - segment.first) : 0;
     };
     uint32_t const first_row = (segment.sequence * attend.kv_heads + segment.head) * p.capacity;
-    uint32_t page = page_at(unit), next = page_at(unit + 1);  // asked for before they are needed
+    uint32_t page = page_at(unit), next = page_at(unit + 1);  // requested before they are needed
 #pragma unroll 1
     for (; unit < segment.end; ++unit) {
       uint32_t const after_next = page_at(unit + 2);
@@ -62,7 +62,7 @@ CUSYNC_DEVICE void stream_cache(AnyParams const& p, Shared const& shared, uint32
   }
 }
 
-/// One warp's walk over segments: every kSegmentSlots-th of each attention stage, into a slot of its own.
+/// One warp's loop over segments: every kSegmentSlots-th segment of each attention stage, into a fixed slot.
 template <class AnyParams>
 class SegmentLoader {
  public:
@@ -90,7 +90,7 @@ class SegmentLoader {
     uint32_t const row = append_row(attend, segment, length);
     ptx::mbarrier_wait_parity_or_trap(own_.empty + slot_, parity_ ^ 1, p_.limit_ns);
     if (row != kBadSequence) {
-      // The table's row comes from device memory, so it is asked for before the wait; what is waited for is in the L2.
+      // The rotary table's row comes from device memory, so prefetch it before the wait; the awaited data is in L2.
       if (attend.rotary && lane_ < attend.head_dim * 2 / kLine)
         ptx::prefetch_global_l2(attend.rotary + uint64_t(length) * attend.head_dim * 2 + lane_ * kLine);
       if (stage.waits) await(stage, attend, segment);
@@ -109,8 +109,8 @@ class SegmentLoader {
     parity_ ^= 1;
   }
 
-  /// The row of keys and of values that the new token takes; kBadSequence where the length or any page of the sequence is
-  /// nonsense, so that all of its heads agree. The whole warp.
+  /// The key and value row of the new token; kBadSequence if the length or any page of the sequence is invalid, so all
+  /// its heads agree. Called by the whole warp.
   CUSYNC_DEVICE uint32_t append_row(Attend const& attend, Segment const& segment, uint32_t length) const {
     if (length == kBadLength) return kBadSequence;
     if (!attend.pages) return (segment.sequence * attend.kv_heads + segment.head) * p_.capacity + length;
@@ -129,7 +129,7 @@ class SegmentLoader {
     return (page * attend.kv_heads + segment.head) * kUnitTokens + length % kUnitTokens;
   }
 
-  /// Waits for the column tiles of the group's queries, the key and the value, a lane each.
+  /// Waits for the column tiles of the group's queries, the key and the value, one per lane.
   CUSYNC_DEVICE void await(Stage const& stage, Attend const& attend, Segment const& segment) const {
     uint32_t const of_head = attend.head_dim / kBlock, queries = attend.group * of_head;
     uint32_t const all_queries = attend.kv_heads * queries, all_keys = attend.kv_heads * of_head;
@@ -152,7 +152,7 @@ class SegmentLoader {
     uint32_t const rows = attend.group + (attend.rotary ? 3 : 2);
     uint32_t const to = uint32_t(__cvta_generic_to_shared(segment_rows(p_, shared_, attend, slot_)));
     auto const* const token = static_cast<char const*>(stage.a) + uint64_t(segment.sequence) * attend.columns() * 2;
-    uint32_t const first_key = attend.group * attend.kv_heads;  // heads in front of the keys
+    uint32_t const first_key = attend.group * attend.kv_heads;  // heads before the keys
 #pragma unroll 4
     for (uint32_t i = lane_; i < rows * pieces; i += 32) {
       uint32_t const row = i / pieces, piece = i % pieces;
@@ -172,7 +172,7 @@ class SegmentLoader {
   uint32_t parity_ = 0;
 };
 
-/// What stands in its place where nothing attends.
+/// Replaces SegmentLoader in kernels without attention.
 struct NoSegments {
   CUSYNC_DEVICE NoSegments(Common const&, Shared const&, uint32_t, uint32_t) {}
 };

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the warps of a decode kernel share: its parameters, this CTA's share of the work, the plan of shared memory.
+// State shared by the warps of a decode kernel: parameters, this CTA's share of the work, the layout of shared memory.
 //
 //   warps 0-3, 4-7  two warpgroups that multiply and then finish the outputs
 //   warp 8          streams weights (one thread)
 //   warps 9-12      wait for activations and copy them, one 64-wide tile each in turn
 //
-// A chunk is the unit of the weight ring: one, two or four k-blocks of this worker's rows, brought by one copy. Chunks of stages with
-// different row counts have different sizes; the ring is a ring of bytes, and a chunk never wraps around its end.
+// A chunk is the unit of the weight ring: one, two or four k-blocks of this worker's rows, loaded by one copy. Stages
+// with different row counts have different chunk sizes; the ring is a ring of bytes, and a chunk never wraps around its
+// end.
 //
-// The two warpgroups take chunks in turn and add their sums at the end. Where one could not hold all sums, each warpgroup
-// has every other tile of 64 rows instead and sees every chunk.
+// The two warpgroups take chunks alternately and add their sums at the end. If one warpgroup cannot hold all sums, each
+// has every other tile of 64 rows instead and multiplies every chunk.
 #pragma once
 #include <cuda.h>
 
@@ -23,20 +24,20 @@ namespace cusync::kernels::decode {
 inline constexpr uint32_t kMathThreads = 256, kLoadWarps = 4, kLoadThreads = 32 * kLoadWarps;
 inline constexpr uint32_t kMathWarps = kMathThreads / 32, kWeightWarp = kMathWarps;
 inline constexpr uint32_t kThreads = kMathThreads + 32 + kLoadThreads;
-inline constexpr uint32_t kUnitBytes = 128 * 16;  ///< four floats of each thread of a warpgroup
-inline constexpr uint32_t kExchangeUnits = 4;  ///< units that a warpgroup hands to the other at a time
+inline constexpr uint32_t kUnitBytes = 128 * 16;  ///< four floats per thread of a warpgroup
+inline constexpr uint32_t kExchangeUnits = 4;  ///< units that a warpgroup passes to the other at once
 
-/// Lanes that bring one tile of activations. Where stages are narrow and tokens few, the loaders' instructions are what their
-/// time goes into, so a warp brings four tiles at once.
+/// Lanes that load one activation tile. With narrow stages and few tokens the loaders are limited by instructions, so a
+/// warp loads four tiles at once.
 CUSYNC_HD constexpr uint32_t tile_lanes(bool attends, uint32_t width) { return attends && width <= 8 ? 8 : 32; }
 
-/// How many of `units` units a warpgroup hands over at a time.
+/// How many of `units` units a warpgroup passes to the other at once.
 CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kExchangeUnits, ceil_div(units, 2)); }
 
-/// Whether a warpgroup has registers for the sums of all row tiles: then warpgroups take chunks in turn.
+/// Whether a warpgroup has registers for the sums of all row tiles: if so, warpgroups take chunks alternately.
 CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width) { return row_tiles * width <= 128; }
 
-/// The memory that a stage reads and writes, but for what it is coupled by.
+/// The tensors that a stage reads and writes.
 struct Tensors {
   char const* weights;
   void const* a;
@@ -45,19 +46,19 @@ struct Tensors {
   void* d;
 };
 
-/// What a stage does, and what couples it to others.
+/// A stage's operation and its coupling to other stages.
 struct Coupled : Geometry {
   uint16_t activation;         ///< enum cusync_activation
-  uint16_t residual_first;     ///< whether the residual is added before it
+  uint16_t residual_first;     ///< 1: residual added before the activation
   uint32_t index, edge;        ///< for reports
-  uint32_t produced_features;  ///< of the stage that writes `a`
-  uint32_t produced_parts;     ///< of its output
-  uint32_t wait_base;          ///< its first slot
+  uint32_t produced_features;  ///< features of the stage that writes `a`
+  uint32_t produced_parts;     ///< parts of that stage's output
+  uint32_t wait_base;          ///< first slot of that stage
   uint32_t const* waits;       ///< all slots; NULL: `a` is an input, or waits are skipped
-  uint32_t* posts;             ///< this stage's first slot; NULL: nobody waits
+  uint32_t* posts;             ///< this stage's first slot; NULL: no consumers
 };
 
-/// One stage as the kernel sees it. Every warp turns to it once a run, so all of it lies in constant memory.
+/// One stage in the form that the kernel uses. Every warp visits it once per run, so all of it is in constant memory.
 struct Stage : Coupled, Tensors {};
 
 /// Offsets into shared memory.
@@ -65,7 +66,7 @@ struct SharedPlan {
   uint32_t ring, activations, exchange, barriers, shares, bytes;
 };
 
-/// What a launch is given, but for its stages.
+/// Launch parameters other than the stages.
 struct Common {
   static constexpr bool kAttends = false, kSession = false, kMaps = false;
   SharedPlan shared;
@@ -74,9 +75,9 @@ struct Common {
   uint32_t ring_bytes, activation_slots, in_flight_bytes, ahead_bytes;
   uint32_t stream_only;
   uint32_t* epochs;
-  unsigned long long timeout_ns;  ///< of a wait for a semaphore
-  /// The limit of a wait inside the CTA: what a late semaphore keeps from coming is reported by the warp that waits for the
-  /// semaphore; this limit is four times as long and only keeps a defect from hanging the GPU.
+  unsigned long long timeout_ns;  ///< timeout of a semaphore wait
+  /// Timeout of a wait within the CTA. The warp that waits for a late semaphore reports it; this limit is four times as
+  /// long and only keeps a defect from hanging the GPU.
   unsigned long long limit_ns;
   cusync_report* report;
   cusync_trace* trace;
@@ -84,8 +85,8 @@ struct Common {
   cusync_notes notes;
 };
 
-/// Parameters of a kernel of products. All that are declared are copied at every launch, which costs the host 0.15 us for each KB and as much
-/// again until the kernel begins, so chains of few stages have kernels with room for few.
+/// Parameters of a kernel with products only. All declared parameters are copied at every launch, which costs the host
+/// 0.15 us per KB and delays the kernel's start by as much again. So short chains use kernels with room for few stages.
 template <uint32_t MostStages>
 struct ParamsOf : Common {
   static constexpr uint32_t kMostStages = MostStages;
@@ -95,17 +96,17 @@ struct ParamsOf : Common {
 using Params = ParamsOf<CUSYNC_MAX_STAGES>;
 using ShortParams = ParamsOf<8>;
 
-/// With what the TMA reads the stages' activations by.
+/// Adds the tensor maps with which the TMA reads the stages' activations.
 struct MappedParams : ShortParams {
   static constexpr bool kMaps = true;
   CUtensorMap activations[kMostStages];
 };
 
-/// Where the next chunk lies. All parties walk the same way, so nothing is communicated but phases.
+/// Position of the next chunk. All warps advance it identically, so only phases are communicated.
 struct RingPosition {
   uint32_t offset = 0, barrier = 0, parity = 0;
 
-  /// Bytes that stay unused because a chunk of `bytes` does not fit before the ring's end; goes past them.
+  /// Skips the bytes before the end of the ring if a chunk of `bytes` does not fit there; returns their number.
   CUSYNC_DEVICE uint32_t skip_for(uint32_t bytes, uint32_t ring) {
     if (offset + bytes <= ring) return 0;
     uint32_t const unused = ring - offset;
@@ -118,18 +119,18 @@ struct RingPosition {
     if (++barrier == kMaxChunks) barrier = 0, parity ^= 1;
   }
 
-  /// The barrier of the chunk that is `count` chunks before this one, fewer than kMaxChunks, and its parity.
+  /// The barrier of the chunk `count` chunks before this one (fewer than kMaxChunks), and its parity.
   CUSYNC_DEVICE uint32_t barrier_before(uint32_t count) const { return (barrier - count) % kMaxChunks; }
   CUSYNC_DEVICE uint32_t parity_before(uint32_t count) const { return parity ^ uint32_t(barrier < count); }
 };
 
-/// What a chunk in the ring takes, for the thread that issues chunks.
+/// Ring space of a chunk, for the thread that issues chunks.
 struct ChunkNote {
-  uint32_t bytes, taken;  ///< taken: with what stayed unused before it
+  uint32_t bytes, taken;  ///< taken: including the bytes skipped before it
 };
 
-/// The shared memory of one CTA. Chunks are empty when all math warps have arrived, slots when all math threads have; where
-/// warpgroups take turns, the one that multiplies arrives for both.
+/// The shared memory of one CTA. Chunks are empty when all math warps have arrived, slots when all math threads have;
+/// if warpgroups take turns, the one that multiplies arrives for both.
 struct Shared {
   char* base;
   SharedPlan const& plan;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The end of a stage: sums that others hold are added, outputs are finished in registers, stored, and posted.
+// The end of a stage: adds sums held by other threads, finishes outputs in registers, stores and posts them.
 //
-// A unit is what one thread holds of a 64-row by 8-token block: rows r and r + 8, two tokens each, in this order:
-// (r, t), (r, t + 1), (r + 8, t), (r + 8, t + 1). The same thread number holds the same part everywhere, so units change
-// hands without being rearranged.
+// A unit is one thread's part of a 64-row by 8-token block: rows r and r + 8, two tokens each, in this order: (r, t),
+// (r, t + 1), (r + 8, t), (r + 8, t + 1). The same thread number holds the same part everywhere, so units are exchanged
+// without rearrangement.
 #pragma once
 #include "cute/arch/cluster_sm90.hpp"
 
@@ -12,15 +12,16 @@
 
 namespace cusync::kernels::decode {
 
-/// The other worker of a pair. Stages take two buffers in turns: who sends for the stage after the next has had the neighbour's sums of the
-/// next, which that sent when it had read the buffer.
+/// The other worker of a pair. Stages alternate between two buffers. A worker that sends for the stage after the next
+/// has already received the neighbor's sums for the next stage, and the neighbor sent those after it had read the
+/// buffer.
 struct Neighbour {
-  char* sums;       ///< where this worker's come in, row by row of all tokens; in the neighbour's memory at the same place
-  uint64_t* there;  ///< full when all of them have
+  char* sums;       ///< incoming sums, row by row for all tokens; at the same offset in the neighbor's memory
+  uint64_t* there;  ///< completes when all of them have arrived
   uint32_t parity, rank;
   unsigned long long limit_ns;
 
-  /// Sends two sums to place `at`, and counts their bytes there.
+  /// Sends two sums to index `at`, and counts their bytes on the receiving barrier.
   CUSYNC_DEVICE void send(uint32_t at, float x, float y) const {
     uint32_t const to = cute::cast_smem_ptr_to_uint(sums) + at * 4, barrier = cute::cast_smem_ptr_to_uint(there);
     cute::store_shared_remote(__float_as_uint(x), to, barrier, rank);
@@ -32,14 +33,15 @@ template <class Element, int Width, int Tiles, Sharing By>
 class Epilogue {
  public:
   using Sum = Sums<Element, Width, Tiles, By>;
-  static constexpr uint32_t kBlocks = Width / 8, kUnits = Tiles * kBlocks;  ///< units of a row tile, and all
+  static constexpr uint32_t kBlocks = Width / 8, kUnits = Tiles * kBlocks;  ///< units per row tile, and in total
 
   /// The biases of a thread's rows.
   struct Biases {
-    Element upper[Tiles], lower[Tiles];  ///< of its two rows in each row tile
+    Element upper[Tiles], lower[Tiles];  ///< for its two rows in each row tile
   };
 
-  /// Asked for before the main loop and not looked at before its end, so that nothing waits for them. `lead`: rows before the worker's own.
+  /// Loads the biases before the main loop; they are used only after it, so nothing waits for them. `lead`: rows before
+  /// the worker's own.
   CUSYNC_DEVICE static Biases biases(Tensors const& tensors, Share const& share, uint32_t group, uint32_t lead) {
     Element const* const from = static_cast<Element const*>(tensors.bias);
     auto const bias = [&](uint32_t feature) {
@@ -56,7 +58,7 @@ class Epilogue {
                          uint32_t group, Biases const& biases)
       : stage_(stage), tensors_(tensors), m_(m), share_(shared.share(s)), shared_(shared), group_(group), biases_(biases) {}
 
-  /// Each warpgroup has the whole sums of its rows.
+  /// For warpgroups that have the complete sums of their rows.
   CUSYNC_DEVICE void finish_alone(Sum const& sums) const {
 #pragma unroll
     for (uint32_t i = 0; i < Tiles; ++i)
@@ -67,7 +69,7 @@ class Epilogue {
       }
   }
 
-  /// Each warpgroup has a part of the same sums: it finishes every other unit. All math threads.
+  /// For warpgroups that have partial sums of the same rows: each finishes every other unit. All math threads.
   CUSYNC_DEVICE void finish_with_warpgroup(Sum const& sums) const {
     constexpr uint32_t kGiven = exchange_units(kUnits);
     uint32_t const thread = threadIdx.x % 128;
@@ -75,7 +77,7 @@ class Epilogue {
     float4 const* const taken = shared_.exchange() + group_ * kGiven * 128 + thread;
 #pragma unroll
     for (uint32_t first = 0; first < kUnits; first += 2 * kGiven) {
-      if (first) ptx::bar_sync(1, kMathThreads);  // the exchange buffer is read
+      if (first) ptx::bar_sync(1, kMathThreads);  // the exchange buffer has been read
 #pragma unroll
       for (uint32_t i = 0; i < kGiven; ++i)
         if (Pair const pair = pair_of(sums, first / 2 + i, group_); pair.has_given) given[i * 128] = pair.given;
@@ -86,7 +88,8 @@ class Epilogue {
     }
   }
 
-  /// The neighbour has other k-blocks of the same rows: each sends the other the sums of its rows, and finishes its own.
+  /// For pairs of workers, which have different k-blocks of the same rows: each sends the neighbor the sums of the
+  /// neighbor's rows, and finishes its own.
   CUSYNC_DEVICE void finish_with_neighbour(Sum const& sums, Neighbour const& neighbour) const {
     constexpr uint32_t kGiven = exchange_units(kUnits), kKept = ceil_div(kUnits, 2);
     static_assert(Tiles == 1 && ceil_div(kKept, kGiven) == 1, "one exchange with the other warpgroup");
@@ -135,15 +138,15 @@ class Epilogue {
   };
   CUSYNC_DEVICE Bias bias(uint32_t i) const { return {biases_.upper[i], biases_.lower[i]}; }
 
-  /// Two neighbouring units of which one party keeps one and gives the other away.
+  /// Two adjacent units: one party keeps one and gives the other away.
   struct Pair {
     float4 kept, given;
-    uint32_t row, block;  ///< of the kept one
+    uint32_t row, block;  ///< position of the kept unit
     Bias bias;
     bool has_kept, has_given;
   };
 
-  /// Unit numbers are known when compiled, so that sums stay in registers; which party this is, is not.
+  /// Unit numbers are compile-time constants, so sums stay in registers; the party is not.
   CUSYNC_DEVICE Pair pair_of(Sum const& sums, uint32_t pair, uint32_t party) const {
     auto const unit = [&](uint32_t u) {
       if (u >= kUnits) return float4{};
@@ -162,7 +165,7 @@ class Epilogue {
     return p;
   }
 
-  /// The thread's row in its i-th row tile; the other one is 8 below.
+  /// The thread's first row in its i-th row tile; the second is 8 below.
   CUSYNC_DEVICE static uint32_t row(uint32_t i, uint32_t group) {
     return Sum::row_tile(i, group) * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   }
@@ -188,7 +191,7 @@ class Epilogue {
     }
   }
 
-  /// The up rows of a last group of `features` features follow its gate rows at once, so another lane has them.
+  /// The up rows of a last group of `features` features directly follow its gate rows, so another lane holds them.
   CUSYNC_DEVICE static float4 with_up_of_short_group(float4 v, uint32_t features) {
     uint32_t const lane = threadIdx.x % 32, row = lane / 4 + features, from = row % 8 * 4 + lane % 4;
     float const x = __shfl_sync(~0u, v.x, from), y = __shfl_sync(~0u, v.y, from);
@@ -196,7 +199,7 @@ class Epilogue {
     return row < 8 ? make_float4(v.x, v.y, x, y) : make_float4(v.x, v.y, z, w);
   }
 
-  /// A gated stage has neither activation nor residual.
+  /// Gated stages have neither activation nor residual.
   CUSYNC_DEVICE void put(float value, uint32_t feature, uint32_t token) const {
     if (feature >= share_.count || token >= m_) return;
     uint64_t const at = uint64_t(token) * stage_.features + share_.first + feature;
@@ -216,15 +219,16 @@ class Epilogue {
   Biases const& biases_;
 };
 
-/// After all stores of the stage, or of a round of it: one post to every 64-wide column tile that they are in. All math threads.
+/// Call after all stores of the stage, or of one round: posts once to every 64-wide column tile that they touch. All
+/// math threads.
 CUSYNC_DEVICE void post_stage(Common const& p, Stage const& stage, Share const& share) {
-  // Also keeps the next stage from overwriting the exchange buffer while it is read.
+  // The barrier also keeps the next stage from overwriting the exchange buffer while it is read.
   if (threadIdx.x == 0 && share.count) note(p.notes, CUSYNC_EVENT_STORE, {stage.index, 0, stage.part_of(blockIdx.x), 0}, 0, 0);
   ptx::bar_sync(1, kMathThreads);
   if (!stage.posts || !share.count) return;
   uint32_t const tile = share.first / kBlock + threadIdx.x;
   if (tile > (share.first + share.count - 1) / kBlock) return;
-  // The word counts on when the last activations are on their way; only the length of a delay depends on it.
+  // The word already changes when the last activations are in flight; only the length of a delay depends on it.
   if (CUSYNC_DELAYS && p.delays.limit_ns)
     delay(p.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p.epochs + blockIdx.x), stage.index, blockIdx.x, 0);
   note(p.notes, CUSYNC_EVENT_POST, {stage.index, 0, stage.part_of(blockIdx.x), 0}, tile, 1);

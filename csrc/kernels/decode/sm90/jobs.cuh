@@ -1,59 +1,60 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sessions: a decode kernel that takes job after job from a host, a run of its stages each.
+// Sessions: a decode kernel that takes jobs from a host, each of which is one run of its stages.
 //
-// The host writes commands into pinned memory. The thread that streams worker 0's weights looks there when it has issued all of a job,
-// and hands what it finds on through device memory, where the other workers' weight threads look. So weights of a job that is
-// there early come in while the one before is still computed. Everything else of a job waits until the one before is over: jobs
-// are runs that follow each other, and semaphores, epochs and intermediate tensors mean to them what they mean to launches.
-// A host that knows the set of the job after announces it; its first weights then come in while the host decides.
+// The host writes commands to pinned memory. The thread that streams worker 0's weights polls there once it has issued
+// all weights of a job, and relays commands through device memory, where the other workers' weight threads poll. So the
+// weights of a job that arrives early load while the previous job is still running. Everything else in a job waits
+// until the previous job is over: jobs are consecutive runs, and use semaphores, epochs and intermediate tensors
+// exactly as launches do. A host that knows the next job's set announces it; its first weights then load while the host
+// decides.
 //
-// In a CTA the weight thread hands jobs to all other warps by two slots of shared memory, where they read what they need of a job as
-// long as they run it: registers are what kernels of many tokens are short of. The last worker to finish a job tells
-// device and host. Without work for a while the relay says that this launch leaves, and what it says to workers carries the
-// number of the launch, so that a later launch does not take it for its own.
+// Within a CTA the weight thread passes jobs to all other warps through two slots of shared memory. The warps read the
+// job there as long as they run it, because kernels for many tokens are short of registers. The last worker to finish a
+// job notifies the device and the host. After a period without work the relay announces that this launch leaves. The
+// announcement carries the launch number, so a later launch does not mistake it for its own.
 #pragma once
 #include "kernels/decode/sm90/config.cuh"
 
 namespace cusync::kernels::decode {
 
-/// What a command asks for; m = 0: the launch ends.
+/// The contents of a command; m = 0: the launch ends.
 struct Job {
   uint32_t sequence, set, m;
 };
 
-/// A slot by which a CTA's weight thread hands a job to its other warps.
+/// A slot through which a CTA's weight thread passes a job to the other warps.
 struct JobSlot {
-  uint64_t full, empty;  ///< barriers: of one arrival, and of one of each other warp that has run the job
+  uint64_t full, empty;  ///< barriers: one arrival, and one arrival per other warp that has run the job
   Job job;
-  uint32_t wasted;  ///< chunks in the ring of weights that are not the job's
+  uint32_t wasted;  ///< chunks in the weight ring that do not belong to the job
 };
 
-/// The two, used in turn, and where each warp is: the number of its job in this launch, modulo 4, which would be a register more. Its lowest bit is the
-/// slot, the other one the parity of the slot's barriers.
+/// Two slots, used alternately, and each warp's job number within this launch, modulo 4, which would otherwise occupy a
+/// register. Its lowest bit is the slot, the other bit the parity of the slot's barriers.
 struct JobSlots {
   JobSlot of[2];
   uint32_t present[kThreads / 32];
 
-  static constexpr uint32_t kNone = 7;  ///< before the first
+  static constexpr uint32_t kNone = 7;  ///< before the first job
   CUSYNC_DEVICE static uint32_t behind(uint32_t number) { return (number + 1) % 4; }
   CUSYNC_DEVICE uint32_t& mine() { return present[threadIdx.x / 32]; }
   CUSYNC_DEVICE JobSlot& slot() { return of[mine() % 2]; }
 };
 
-inline constexpr uint32_t kNoSet = 0xfff;  ///< nothing is announced
+inline constexpr uint32_t kNoSet = 0xfff;  ///< no announcement
 
 struct SessionParams : Params {
   static constexpr bool kSession = true;
-  uint32_t slots;  ///< offset of the JobSlots into shared memory
+  uint32_t slots;  ///< offset of the JobSlots in shared memory
   cusync_jobs jobs;
-  Tensors sets[CUSYNC_MAX_BOUND];  ///< set by set, stage by stage
+  Tensors sets[CUSYNC_MAX_BOUND];  ///< by set, then by stage
 };
 
 CUSYNC_DEVICE JobSlots& job_slots(SessionParams const& p, Shared const& shared) {
   return *reinterpret_cast<JobSlots*>(shared.base + p.slots);
 }
 
-/// What a run reads and writes: of a launch what its parameters say, of a job its set's tensors.
+/// Tensors and row count of a run: from the parameters in a launch, from its set in a job.
 template <class AnyParams>
 struct Run {
   CUSYNC_DEVICE Tensors const& tensors(AnyParams const& p, uint32_t s) const { return p.stages[s]; }
@@ -69,7 +70,7 @@ struct Run<SessionParams> {
   CUSYNC_DEVICE uint32_t m(SessionParams const& p) const { return job_slots(p, *shared).slot().job.m; }
 };
 
-/// One thread.
+/// Called by one thread.
 CUSYNC_DEVICE void prepare_jobs(SessionParams const& p, Shared const& shared) {
   JobSlots& slots = job_slots(p, shared);
   for (JobSlot& slot : slots.of) {
@@ -79,7 +80,7 @@ CUSYNC_DEVICE void prepare_jobs(SessionParams const& p, Shared const& shared) {
   for (uint32_t& present : slots.present) present = JobSlots::kNone;
 }
 
-/// The chunks of a run in the order in which they are streamed.
+/// The chunks of a run in streaming order.
 struct ChunkWalk {
   SessionParams const& p;
   Shared const& shared;
@@ -96,34 +97,35 @@ struct ChunkWalk {
   }
 };
 
-/// Jobs as the weight thread gets them.
+/// Jobs, from the weight thread's side.
 class Commands {
  public:
   CUSYNC_DEVICE Commands(SessionParams const& p, Shared const& shared) : p_(p), shared_(shared) {
-    // Launches of a session follow each other, and no job ends without this CTA.
+    // Launches of a session do not overlap, and no job ends without this CTA.
     ptx::griddepcontrol_wait();
     job_.sequence = ptx::ld_acquire_gpu(&p.jobs.relay->ended);
     launch_ = p.jobs.launches[blockIdx.x] + 1;
   }
 
-  /// The set of the next job as the last one announced it, or kNoSet.
+  /// The set of the next job, as announced by the last one, or kNoSet.
   CUSYNC_DEVICE uint32_t announced() const { return announced_; }
 
-  /// From now on the next job is looked for.
+  /// Starts looking for the next job.
   CUSYNC_DEVICE void begin() {
     ++job_.sequence;
     begin_ = ptx::globaltimer();
   }
 
-  /// Looks for the next job. Of worker 0: in the mailbox, and hands on what it finds. Without a command for the limit, and with no job
-  /// under way, which would end or be reported by its own waits, this launch leaves. Of other workers: for what is handed on.
+  /// Polls for the next job. Worker 0 polls the mailbox and relays the command it finds. After the idle limit without a
+  /// command this launch leaves, unless a job is still running: that will end, or be reported by its own waits. Other
+  /// workers poll the relay.
   CUSYNC_DEVICE bool found() {
     cusync_relay* const relay = p_.jobs.relay;
     uint32_t const place = job_.sequence % CUSYNC_COMMANDS;
     bool const relays = blockIdx.x == 0;
     unsigned long long command = relays ? ptx::ld_acquire_sys(p_.jobs.mailbox->commands + place)
                                         : ptx::ld_acquire_gpu(relay->commands + place);
-    // That an earlier launch has left does not concern this one.
+    // Ignore farewells of earlier launches.
     bool const there = uint32_t(command >> 32) == job_.sequence;
     uint32_t asked = uint32_t(command);
     bool const farewell = (asked & kMaskM) == 0, own = relays || asked >> 8 == (launch_ & kMaskLaunch);
@@ -148,21 +150,21 @@ class Commands {
 
   CUSYNC_DEVICE Job const& job() const { return job_; }
 
-  /// The last that this launch does.
+  /// Ends the launch; the last call.
   CUSYNC_DEVICE void leave() {
     hand(0);
     p_.jobs.launches[blockIdx.x] = launch_;
   }
 
-  /// The job that was handed last.
+  /// The job passed last.
   CUSYNC_DEVICE Run<SessionParams> run() const { return {&shared_}; }
 
-  /// Hands the job to the CTA's warps, with the number of chunks that they have to let go: those of an announcement that was wrong.
+  /// Passes the job to the CTA's warps, with the number of chunks that they must discard after a wrong announcement.
   CUSYNC_DEVICE void hand(uint32_t wasted) {
     JobSlots& slots = job_slots(p_, shared_);
     uint32_t const number = slots.mine() = JobSlots::behind(slots.mine());
     JobSlot& slot = slots.slot();
-    ptx::mbarrier_wait_parity_or_trap(&slot.empty, number / 2 ^ 1, p_.limit_ns);  // they have run the one before the last
+    ptx::mbarrier_wait_parity_or_trap(&slot.empty, number / 2 ^ 1, p_.limit_ns);  // they have finished the job before last
     slot.job = job_, slot.wasted = wasted;
     ptx::mbarrier_arrive(&slot.full);
   }
@@ -177,12 +179,12 @@ class Commands {
   uint32_t launch_, announced_ = kNoSet;
 };
 
-/// Jobs as the other warps walk them, each for itself.
+/// Jobs, from the side of the other warps, each of which advances on its own.
 class Jobs {
  public:
   CUSYNC_DEVICE Jobs(SessionParams const& p, Shared const& shared) : p_(p), shared_(shared) {}
 
-  /// Waits for the next job; false: this launch ends. Whole warps, which have run the one before.
+  /// Waits for the next job; false: this launch ends. Called by whole warps that have finished the previous job.
   CUSYNC_DEVICE bool next() {
     JobSlots& slots = job_slots(p_, shared_);
     uint32_t const last = slots.mine(), next = JobSlots::behind(last);
@@ -196,8 +198,9 @@ class Jobs {
     return slot().job.m != 0;
   }
 
-  /// The same, once the job before is over on all workers, as a launch begins when the one before has ended. The warps that bring
-  /// activations, `warp` of them: nothing is stored before what they bring. They look while nothing else is to be done.
+  /// The same, but only after the previous job is over on all workers, as a launch begins after the previous one has
+  /// ended. For the warps that load activations (`warp` is the caller's index): nothing is stored before they load.
+  /// They poll while there is nothing else to do.
   CUSYNC_DEVICE bool next_behind_the_last(uint32_t warp) {
     if (job_slots(p_, shared_).mine() != JobSlots::kNone) {
       Watch const watch{p_.report, p_.timeout_ns, 0};
@@ -208,7 +211,7 @@ class Jobs {
     return next();
   }
 
-  /// Math warps let go of what was streamed for another set.
+  /// Math warps discard chunks that were streamed for another set.
   CUSYNC_DEVICE void skip(RingPosition& at) const {
     ChunkWalk walk(p_, shared_);
 #pragma unroll 1
@@ -221,14 +224,14 @@ class Jobs {
     }
   }
 
-  /// All math threads: this worker has finished the job.
+  /// All math threads: reports that this worker has finished the job.
   CUSYNC_DEVICE void end() const {
     ptx::bar_sync(1, kMathThreads);
     if (threadIdx.x != 0) return;
     cusync_relay* const relay = p_.jobs.relay;
     if (ptx::atom_acq_rel_gpu_add(&relay->arrived, 1) + 1 != p_.workers.value) return;
     ptx::st_release_sys(&p_.jobs.mailbox->ended, slot().job.sequence);
-    ptx::st_release_gpu(&relay->arrived, 0);  // nobody arrives again before `ended` says so
+    ptx::st_release_gpu(&relay->arrived, 0);  // no worker arrives again before `ended` is set
     ptx::st_release_gpu(&relay->ended, slot().job.sequence);
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The decode kernel: persistent CTAs, one an SM, each of which runs its share of every stage.
+// The decode kernel: persistent CTAs, one per SM, each of which runs its share of every stage.
 #pragma once
 #include "kernels/decode/sm90/activations.cuh"
 #include "kernels/decode/sm90/attend.cuh"
@@ -10,13 +10,13 @@
 
 namespace cusync::kernels::decode {
 
-/// A warpgroup's part of stage `s`: `Tiles` tiles of rows.
+/// A warpgroup's part of stage `s`: `Tiles` row tiles.
 template <class Element, int Width, int Tiles, Sharing By, class AnyParams>
 CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t s,
                                 uint32_t group, MathPosition& at) {
   constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
   using Epilogue = decode::Epilogue<Element, Width, Tiles, By>;
-  // Kernels of products alone stay without the narrow loop: the stages of MLPs are wide.
+  // Kernels with products only have no narrow loop: the stages of MLPs are wide.
   constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
   auto const biases = Epilogue::biases(run.tensors(p, s), shared.share(s), group, kNarrow ? shared.share(s).lead : 0);
   Sums<Element, Width, Tiles, By> sums;
@@ -31,7 +31,7 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<An
     }
   }
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
-  // Made behind the loop: what it keeps of a job would be registers in it.
+  // Constructed after the loop: its job state would occupy registers in the loop.
   Epilogue const epilogue(p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases);
   if constexpr (kNarrow) {
     if (p.pair_of[s]) {
@@ -63,7 +63,7 @@ CUSYNC_DEVICE void compute_stage(AnyParams const& p, Shared const& shared, Run<A
   }
 }
 
-/// One run.
+/// One run of all stages.
 template <class Element, int Width, class AnyParams>
 CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t group,
                                MathPosition& at) {
@@ -93,7 +93,7 @@ CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<Any
 template <class Element, int Width, class AnyParams>
 CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
   ptx::griddepcontrol_wait();
-  // Through a shuffle the compiler knows it to be the same in all lanes.
+  // The shuffle tells the compiler that the value is warp-uniform.
   uint32_t const group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   MathPosition at;
   if constexpr (AnyParams::kSession) {
@@ -109,7 +109,7 @@ CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
   }
 }
 
-/// Instead of arithmetic: frees every chunk when it has arrived.
+/// Replaces the math in stream_only runs: frees every chunk on arrival.
 template <class AnyParams>
 CUSYNC_DEVICE void drain(AnyParams const& p, Shared const& shared) {
   RingPosition at;
@@ -133,7 +133,7 @@ CUSYNC_DEVICE void drain(AnyParams const& p, Shared const& shared) {
   }
 }
 
-/// Barriers and this CTA's shares. All threads.
+/// Initializes barriers and this CTA's shares. All threads.
 template <class AnyParams>
 CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared, uint32_t tile_lanes) {
   bool paired = false;
@@ -145,7 +145,7 @@ CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared, uint32_t ti
     ptx::mbarrier_init(shared.chunk_empty(i), kMathWarps);
   }
   for (uint32_t i = threadIdx.x; i < p.activation_slots; i += kThreads) {
-    ptx::mbarrier_init(shared.slot_full(i), AnyParams::kMaps ? 1 : tile_lanes);  // that copy it
+    ptx::mbarrier_init(shared.slot_full(i), AnyParams::kMaps ? 1 : tile_lanes);  // lanes that copy it
     ptx::mbarrier_init(shared.slot_empty(i), kMathThreads);
   }
   if constexpr (AnyParams::kAttends) {
@@ -157,7 +157,7 @@ CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared, uint32_t ti
   ptx::fence_mbarrier_init();
   __syncthreads();
   if constexpr (AnyParams::kAttends) {
-    if (p.pairs) cute::cluster_sync();  // a neighbour's barriers are there before anything is sent
+    if (p.pairs) cute::cluster_sync();  // a neighbor's barriers must be initialized before anything is sent
   }
 }
 
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode(AnyParams const __grid_con
     compute<Element, Width>(p, shared);
   }
   if constexpr (AnyParams::kAttends) {
-    // Nothing is sent to a CTA that has gone.
+    // Do not send to a CTA that has exited.
     __syncwarp();
     if (p.pairs) cute::cluster_sync();
   }

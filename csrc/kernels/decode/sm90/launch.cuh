@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host half of the decode kernels: the plan of shared memory, attributes, launch.
+// Host code of the decode kernels: the layout of shared memory, attributes, launch.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -14,8 +14,8 @@ namespace cusync::kernels::decode {
 
 inline constexpr uint32_t kSharedLimit = 227 * 1024;
 
-/// What suits a kernel unless a caller says otherwise, as measured on an H200: slots of activations enough to hide the
-/// L2's latency, weights in flight enough to fill the memory's.
+/// Default tuning, measured on an H200: enough activation slots to hide the L2 latency, and enough weights in flight to
+/// saturate device memory.
 struct Defaults {
   uint32_t slots, chunk, in_flight, ahead;
 };
@@ -28,7 +28,7 @@ constexpr Defaults defaults(uint32_t width, bool attends) {
 
 inline uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? value : otherwise; }
 
-/// The data of a role, which a kernel only reads unless the operation says otherwise.
+/// The data of a role; kernels only read it unless the operation says otherwise.
 template <class T>
 T* data_as(cusync_stage const& stage, uint32_t role) {
   return static_cast<T*>(const_cast<void*>(data_of(stage, role)));
@@ -42,7 +42,7 @@ inline uint32_t produced_parts(cusync_stage const& from, Request const& request)
   return request.work.workers * std::find_if(request.stages, &from, makes)->rounds;
 }
 
-/// What all operations have in common.
+/// Fills in the fields common to all operations.
 inline void plan_edges(Stage& stage, cusync_stage const& from, Request const& request) {
   cusync_sync const& sync = request.sync;
   stage.index = from.index, stage.a = data_of(from, CUSYNC_OPERAND_A), stage.d = from.out;
@@ -54,21 +54,21 @@ inline void plan_edges(Stage& stage, cusync_stage const& from, Request const& re
   if (from.post_count && !sync.test.starve) stage.posts = sync.semaphores + from.posts[0].slot_base;
 }
 
-/// What a product reads and writes.
+/// The tensors of a product.
 inline Tensors tensors_of(cusync_stage const& from) {
   return {data_as<char const>(from, CUSYNC_OPERAND_B), data_of(from, CUSYNC_OPERAND_A), data_of(from, CUSYNC_OPERAND_BIAS),
           data_of(from, CUSYNC_OPERAND_RESIDUAL), from.out};
 }
 
-/// Fills in what all jobs share, and the tensors of each set.
+/// Fills in the state shared by all jobs, and the tensors of each set.
 inline void plan_session(SessionParams& p, Request const& request) {
   p.jobs = request.work.jobs;
-  // The others wait as long as the relay waits for the host.
+  // Other workers wait as long as the relay waits for the host.
   p.limit_ns += p.jobs.idle_ns;
   for (uint32_t i = 0; i < request.count * p.jobs.sets; ++i) p.sets[i] = tensors_of(request.stages[i]);
 }
 
-/// Fills in a product, which is done in pairs or not; false when a part would have more rows than the kernel has accumulators for.
+/// Fills in a product, in pairs or not; false if a part has more rows than the kernel has accumulators for.
 inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& request, uint32_t chunk_bytes,
                          uint32_t most_shift, bool paired) {
   bool const gated = from.operation == CUSYNC_GATED_GEMM;
@@ -80,7 +80,7 @@ inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& 
   return stage.row_tiles <= kMaxRowTiles;
 }
 
-/// Whether a product is done in pairs, and the room that this takes.
+/// Whether a product is computed in pairs; reserves memory for it.
 template <class AnyParams>
 bool plan_pairs(AnyParams& p, uint32_t s, cusync_stage const& from, uint32_t width) {
   static_assert(is_narrow(kPairRows, kPairWidth));
@@ -91,7 +91,8 @@ bool plan_pairs(AnyParams& p, uint32_t s, cusync_stage const& from, uint32_t wid
   return true;
 }
 
-/// A map of `rows` tokens' keys or values, whose boxes are tiles of 64 tokens, 64 columns after 64 columns.
+/// A tensor map of the keys or values of `rows` tokens, with boxes of 64 tokens by all columns, in groups of 64
+/// columns.
 template <class Element>
 bool map_tiles(CUtensorMap& map, void* data, uint32_t head_dim, uint64_t rows) {
   constexpr bool kHalf = kElementOf<Element> == CUSYNC_F16;
@@ -103,7 +104,7 @@ bool map_tiles(CUtensorMap& map, void* data, uint32_t head_dim, uint64_t rows) {
              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/// A map of a stage's activations, whose boxes are 64 columns of all tokens.
+/// A tensor map of a stage's activations, with boxes of 64 columns by all tokens.
 template <class Element>
 bool map_activations(CUtensorMap& map, Stage const& stage, uint32_t tokens) {
   constexpr bool kHalf = kElementOf<Element> == CUSYNC_F16;
@@ -115,7 +116,7 @@ bool map_activations(CUtensorMap& map, Stage const& stage, uint32_t tokens) {
              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/// Fills in an attention stage, the `index`-th of the kernel; `counters`: those of the ones before.
+/// Fills in attention stage number `index` of the kernel; `counters`: number of counters of earlier attention stages.
 template <class Element, class AnyParams>
 bool plan_attend(AnyParams& p, uint32_t s, uint32_t index, uint32_t counters, Request const& request) {
   cusync_stage const& from = request.stages[s];
@@ -140,7 +141,7 @@ bool plan_attend(AnyParams& p, uint32_t s, uint32_t index, uint32_t counters, Re
          map_tiles<Element>(attend.values, attend.value_rows, heads.head_dim, tokens * heads.kv_heads);
 }
 
-/// Fills in a normalisation.
+/// Fills in a normalization.
 template <class AnyParams>
 void plan_norm(AnyParams& p, uint32_t s, cusync_stage const& from, Request const& request) {
   p.stages[s].k = from.n, p.stages[s].chunk_bytes = kSwizzleBytes;
@@ -154,7 +155,7 @@ inline uint32_t attentions(Request const& request) {
   return uint32_t(std::count_if(request.stages, request.stages + request.count, attends));
 }
 
-/// Fills in all attention stages, all normalisations, and how those that read them wait.
+/// Fills in all attention stages and normalizations, and the waits of the stages that read them.
 template <class Element, class AnyParams>
 bool plan_attends(AnyParams& p, Request const& request) {
   uint32_t count = 0, counters = 0, segment = 0;
@@ -176,13 +177,13 @@ bool plan_attends(AnyParams& p, Request const& request) {
     counters += p.m * attend.kv_heads;
     segment = std::max(segment, segment_bytes<Element>(attend.group, attend.head_dim));
   }
-  // A slot of segments passes from one attention to the next, so for all of them it begins at the same place.
+  // Segment slots are passed from one attention stage to the next, so they have the same address in all of them.
   for (uint32_t i = 0; i < count; ++i) p.attends[i].segment_bytes = segment;
   p.attend_bytes = attend_bytes(segment);
   return true;
 }
 
-/// Bytes through which sums change hands.
+/// Bytes of the buffer through which sums are exchanged.
 template <class AnyParams>
 uint32_t exchange_bytes(AnyParams const& p, uint32_t width) {
   uint32_t most = 0;
@@ -195,14 +196,14 @@ uint32_t exchange_bytes(AnyParams const& p, uint32_t width) {
   return most;
 }
 
-/// Lays out shared memory; false when nothing sensible fits.
+/// Lays out shared memory; false if the sizes do not fit.
 template <class AnyParams>
 bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
   uint32_t largest = 0, reach = 0;
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
     if (stage.chunk_bytes > largest) largest = stage.chunk_bytes;
-    // The last row tile of a chunk at the ring's end reads past it, no farther than this.
+    // The last row tile of a chunk at the ring's end reads beyond it, at most this far.
     uint32_t const past = (stage.row_tiles * 64 - stage.rows) * kRowBytes;
     if (past > reach) reach = past;
   }
@@ -237,12 +238,12 @@ bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
 template <class Element, int Width, uint32_t Operations>
 struct DecodeHost {
   static constexpr bool kAttends = Operations >> CUSYNC_ATTEND & 1;
-  /// Sessions have no kernel for 16 tokens: that for 32 loses little there.
+  /// Sessions have no kernel for 16 tokens: using the one for 32 costs little.
   static constexpr bool kSessions = !kAttends && Width != 16;
-  /// Above 32 tokens activations are as many bytes as weights, so they come by TMA.
+  /// Above 32 tokens activations are as many bytes as weights, so TMA loads them.
   static constexpr bool kMaps = !kAttends && Width > 32;
   using LaunchParams = std::conditional_t<kAttends, AttendParams, Params>;
-  /// The parameters of chains of few stages.
+  /// The parameters of short chains.
   using FewParams = std::conditional_t<kAttends, ShortAttendParams, std::conditional_t<kMaps, MappedParams, ShortParams>>;
 
   template <class KernelParams = LaunchParams>
@@ -251,7 +252,7 @@ struct DecodeHost {
   }
 
   static uint32_t registers() { return registers_of(code(0).kernel, CUSYNC_SM90A); }
-  /// Workers that are resident of chains that use all shared memory, as they do unless their tuning says otherwise.
+  /// Resident workers of chains that use all shared memory, which is the default.
   static int32_t resident(uint32_t* workers) { return kernels::resident(code(kSharedLimit), kSharedLimit, workers); }
 
   static int32_t create(Request const& request, cusync_kernel** out) {
@@ -280,7 +281,8 @@ struct DecodeHost {
     p.delays = sync.test.delays, p.notes = sync.test.notes;
     p.limit_ns = 4 * (sync.timeout_ns ? sync.timeout_ns : kDefaultTimeoutNs);
     uint32_t const chunk_bytes = or_default(tuning.chunk_bytes, kOtherwise.chunk);
-    // Of few rows, longer chunks: one thread issues them all. Both warpgroups' chunks and the next one's start have slots.
+    // With few rows, use longer chunks, because one thread issues them all. The slots must hold the chunks of both
+    // warpgroups and the start of the next one.
     uint32_t const most_shift = kAttends && p.activation_slots >= 24 ? 3 : 2;
     for (uint32_t s = 0; s < request.count; ++s) {
       bool const product = request.stages[s].operation <= CUSYNC_GATED_GEMM;
@@ -299,13 +301,13 @@ struct DecodeHost {
     if constexpr (KernelParams::kSession) plan_session(p, request);
     if (!plan_shared(p, tuning, Width)) return CUSYNC_ERROR_BAD_ARGUMENT;
 
-    // Chains of one kernel share the limit, so it is the most that any of them asks for.
+    // Chains share one kernel and hence its limit, so set it to the maximum of all of them.
     uint32_t most = 0;
     uint32_t cluster = 1;
     if constexpr (kAttends) cluster = p.pairs ? 2 : 1;
     int32_t const status = kernels::resident(code<KernelParams>(p.shared.bytes, cluster), kSharedLimit, &most);
     if (status != CUSYNC_OK) return status;
-    // Workers wait for each other, so all must be resident.
+    // Workers wait for each other, so all must be co-resident.
     if (request.work.workers / cluster > most) return CUSYNC_ERROR_BAD_ARGUMENT;
     return ready(code<KernelParams>(p.shared.bytes, cluster), request.work.workers / cluster, p, out);
   }

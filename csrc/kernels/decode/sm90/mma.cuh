@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The main loop: weights (64 rows a tile) times activations (8 to 64 tokens), both from shared memory.
+// The main loop: weights (64 rows per tile) times activations (8 to 64 tokens), both from shared memory.
 #pragma once
 #include <utility>
 
@@ -12,7 +12,7 @@
 
 namespace cusync::kernels::decode {
 
-/// CuTe's WGMMA instruction of 64 rows by `Width` tokens by 16.
+/// CuTe's WGMMA instruction for 64 rows by `Width` tokens by 16.
 template <class Element, int Width>
 struct Instruction;
 
@@ -36,18 +36,18 @@ CUSYNC_DEVICE void fma(uint64_t weights, uint64_t activations, float (&sums)[siz
   Atom::fma(weights, activations, sums[I]..., cute::SM90::GMMA::ScaleOut::One);
 }
 
-/// Rows of 128 bytes under the 128-byte swizzle, eight of them 1024 bytes apart from the next eight. The swizzle goes by
-/// addresses, so the first row may have any phase.
+/// Descriptor of 128-byte rows under the 128-byte swizzle, in groups of eight rows that are 1024 bytes apart. The
+/// swizzle depends on addresses, so the first row may have any phase.
 CUSYNC_DEVICE uint64_t descriptor(void const* shared) {
   cute::GmmaDescriptor d;
   d.bitfield.start_address_ = uint16_t(__cvta_generic_to_shared(shared) >> 4);
-  d.bitfield.leading_byte_offset_ = 1;  // unused under a swizzle
+  d.bitfield.leading_byte_offset_ = 1;  // unused with a swizzle
   d.bitfield.stride_byte_offset_ = kSwizzleBytes >> 4;
   d.bitfield.layout_type_ = uint8_t(cute::SM90::GMMA::LayoutType::B128);
   return d;
 }
 
-/// The walk along the ring of activations.
+/// Position in the activation ring.
 struct SlotPosition {
   uint32_t slot = 0, parity = 0;
 
@@ -57,23 +57,23 @@ struct SlotPosition {
   }
 };
 
-/// How the two warpgroups share a stage.
+/// How the two warpgroups divide a stage.
 enum class Sharing {
-  kChunks,   ///< chunks in turn, all rows
-  kRowTiles  ///< row tiles in turn, all chunks
+  kChunks,   ///< alternate chunks, all rows
+  kRowTiles  ///< alternate row tiles, all chunks
 };
 
-/// Sums of one warpgroup: Tiles x 64 rows by Width tokens.
+/// Accumulators of one warpgroup: Tiles x 64 rows by Width tokens.
 template <class Element, int Width, int Tiles, Sharing By>
 struct Sums {
   float v[Tiles][Width / 2] = {};
 
-  /// The i-th of these row tiles among the worker's.
+  /// Worker row tile of the warpgroup's i-th row tile.
   CUSYNC_DEVICE static uint32_t row_tile(uint32_t i, uint32_t group) {
     return By == Sharing::kChunks ? i : 2 * i + group;
   }
 
-  /// Adds `Blocks` k-blocks: weights at `weights`, `block_bytes` apart, activations in the slots from `at` on.
+  /// Adds `Blocks` k-blocks: weights at `weights`, `block_bytes` apart, activations in the slots from `at`.
   template <int Blocks, class AnyParams>
   CUSYNC_DEVICE void multiply(AnyParams const& p, Shared const& shared, uint32_t group, char const* weights,
                               uint32_t block_bytes, SlotPosition& at) {
@@ -87,7 +87,7 @@ struct Sums {
       activations[b] = descriptor(shared.slots() + at.slot * (Width * kRowBytes));
       at.pass(1, p.activation_slots);
     }
-    // Tiles that were written by other threads' cp.async: WGMMA reads through the async proxy.
+    // Other threads' cp.async wrote these tiles, and WGMMA reads through the async proxy.
     if constexpr (!AnyParams::kMaps) ptx::fence_proxy_async_shared_cta();
     __syncwarp();
     uint64_t const first = descriptor(weights);
@@ -112,7 +112,7 @@ struct Sums {
     }
   }
 
-  static constexpr uint32_t kArrivals = By == Sharing::kChunks ? 2 : 1;  ///< of a warp, for a chunk
+  static constexpr uint32_t kArrivals = By == Sharing::kChunks ? 2 : 1;  ///< arrivals of a warp per chunk
 
  private:
   CUSYNC_DEVICE void fence() {
@@ -123,13 +123,13 @@ struct Sums {
   }
 };
 
-/// Where a math warp stands in both rings.
+/// Position of a math warp in both rings.
 struct MathPosition {
   RingPosition ring;
   SlotPosition slots;
 };
 
-/// This warpgroup's part of a stage. Multiplies k-blocks of a chunk `Batch` at a time.
+/// This warpgroup's part of a stage. Multiplies the k-blocks of a chunk `Batch` at a time.
 template <int Batch, class Element, int Width, int Tiles, Sharing By, class AnyParams>
 CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, AnyParams const& p, Shared const& shared, uint32_t s,
                              uint32_t group, MathPosition& at) {
@@ -142,7 +142,7 @@ CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, AnyParams co
     at.ring.skip_for(bytes, ring_bytes);
     uint32_t const blocks = share.blocks_of(i, 1u << shift);
     if (By == Sharing::kRowTiles || i % 2 == group) {
-      // All chunks of earlier stages are multiplied: stages end with a barrier of both warpgroups.
+      // All chunks of earlier stages have been multiplied: stages end with a barrier of both warpgroups.
       if (By == Sharing::kChunks && i >= lead)
         ptx::mbarrier_wait_parity_or_trap(shared.chunk_empty(at.ring.barrier_before(lead)), at.ring.parity_before(lead),
                                           p.limit_ns);

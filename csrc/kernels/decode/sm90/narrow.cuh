@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The main loop of a stage of few rows a worker, as QKV projections have: WGMMA multiplies 64 rows whether they are there or
-// not, at a cost that is most of the time when k is long. Here each warp multiplies k-blocks of its own, 16 rows at a time,
-// by mma.sync; the four warps of a group add up at the end, so that what follows is as after WGMMA.
+// The main loop of a stage with few rows per worker, such as QKV projections: WGMMA multiplies 64 rows whether they
+// exist or not, which is most of the time if k is long. Here each warp multiplies its own k-blocks, 16 rows at a time,
+// by mma.sync; the four warps of a group add up their sums at the end, so that the epilogue is the same as after WGMMA.
 #pragma once
 #include "cute/arch/copy_sm75.hpp"
 
@@ -10,26 +10,27 @@
 
 namespace cusync::kernels::decode {
 
-/// 16-row tiles that a warp has registers for.
+/// Maximum 16-row tiles for which a warp has registers.
 CUSYNC_HD constexpr uint32_t narrow_tiles(uint32_t width) { return width <= 32 ? 3 : 1; }
 CUSYNC_HD constexpr bool is_narrow(uint32_t rows, uint32_t width) { return rows <= narrow_tiles(width) * 16; }
-/// Shared memory through which the warps of both groups add up.
+/// Shared memory through which the warps of both groups add up their sums.
 CUSYNC_HD constexpr uint32_t narrow_exchange_bytes(uint32_t width) { return 2 * 4 * width / 8 * 32 * 16; }
 
-/// The threads of one warpgroup.
+/// Barrier of the threads of one warpgroup.
 CUSYNC_DEVICE void sync_group(uint32_t group) { ptx::bar_sync(4 + group, 128); }
 
-/// Adds one k-block: `Tiles` tiles of 16 rows at `weights`, times the tokens in a slot of activations.
+/// Adds one k-block: `Tiles` tiles of 16 rows at `weights`, times the tokens in an activation slot.
 template <class Element, int Width, int Tiles>
 CUSYNC_DEVICE void multiply_block(float (&sums)[Tiles][Width / 8][4], char const* weights, char const* activations) {
   using Mma = typename Packed<Element>::Mma;
   uint32_t const lane = threadIdx.x % 32;
   uint32_t const phase = uint32_t(__cvta_generic_to_shared(weights)) / kRowBytes + lane % 16;
-  // With many tokens the sums leave registers for one step of 16 elements at a time; else two share a load of activations.
+  // With many tokens the sums leave registers for only one step of 16 elements at a time; otherwise two steps share one
+  // load of activations.
   constexpr uint32_t kSteps = Width == 8 ? 2 : 1, kUnrolled = Width >= 32 ? 1 : 4 / kSteps;
 #pragma unroll kUnrolled
   for (uint32_t k = 0; k < 4; k += kSteps) {
-    uint32_t b[kSteps == 2 ? 1 : Width / 16][4];  // two steps of 8 tokens, or one of 16
+    uint32_t b[kSteps == 2 ? 1 : Width / 16][4];  // two steps for 8 tokens, or one step for 16
 #pragma unroll
     for (uint32_t j = 0; j < sizeof(b) / sizeof(b[0]); ++j) {
       uint32_t const token = kSteps == 2 ? lane % 8 : j * 16 + lane / 16 * 8 + lane % 8;
@@ -55,7 +56,7 @@ CUSYNC_DEVICE void multiply_block(float (&sums)[Tiles][Width / 8][4], char const
   }
 }
 
-/// Brings the sums of tile i to warp i of the group, as WGMMA would have left them.
+/// Gathers the sums of tile i in warp i of the group, in WGMMA's accumulator layout.
 template <class Element, int Width, int Tiles>
 CUSYNC_DEVICE void gather_sums(Sums<Element, Width, 1, Sharing::kChunks>& to, float const (&sums)[Tiles][Width / 8][4],
                                Shared const& shared, uint32_t group) {
@@ -87,12 +88,12 @@ CUSYNC_DEVICE void gather_sums(Sums<Element, Width, 1, Sharing::kChunks>& to, fl
     }
     sync_group(group);
   }
-  // What follows exchanges sums with the other group, in the same memory.
+  // The epilogue then exchanges sums with the other group through the same memory.
   ptx::bar_sync(1, kMathThreads);
 }
 
-/// This warpgroup's part of a stage. It turns to the next chunk as a whole, so that chunks and slots change hands as they do
-/// between groups that use WGMMA.
+/// This warpgroup's part of a stage. The whole group advances to the next chunk together, so chunks and slots change
+/// owners as they do between groups that use WGMMA.
 template <int Tiles, class Element, int Width, class AnyParams>
 CUSYNC_DEVICE void narrow_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, AnyParams const& p, Shared const& shared,
                                uint32_t s, uint32_t group, MathPosition& at) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A normalisation in a decode kernel: its tiles are rows, a token each, and few. A worker's math threads wait for the whole row, keep it
-// in registers, sum it up and store it; workers without a row go on to what comes next, whose weights stream meanwhile.
+// Normalization in a decode kernel: its tiles are rows, one per token, and few. A worker's math threads wait for the
+// whole row, keep it in registers, reduce it and store it; workers without a row go on to the next stage, whose weights
+// stream meanwhile.
 #pragma once
 #include "kernels/decode/sm90/attend_config.cuh"
 #include "kernels/decode/sm90/mma.cuh"
@@ -8,7 +9,7 @@
 
 namespace cusync::kernels::decode {
 
-/// This worker's rows of a normalisation. All math threads.
+/// This worker's rows of a normalization. All math threads.
 template <class Element, class AnyParams>
 class Normalising {
  public:
@@ -26,9 +27,10 @@ class Normalising {
   }
 
  private:
-  static constexpr uint32_t kHeld = CUSYNC_MAX_NORMED / 8 / kMathThreads;  ///< 16-byte pieces of a row that a thread holds
+  static constexpr uint32_t kHeld = CUSYNC_MAX_NORMED / 8 / kMathThreads;  ///< 16-byte pieces of a row per thread
 
-  /// Prefetches gain and bias into the L2: unlike the row, they come from device memory and queue behind the weights in flight.
+  /// Prefetches gain and bias into L2: unlike the row, they come from device memory and queue behind the weights in
+  /// flight.
   CUSYNC_DEVICE void prefetch() const {
     for (uint32_t piece = threadIdx.x * (kLine / 16); piece < pieces_; piece += kMathThreads * (kLine / 16)) {
       ptx::prefetch_global_l2(reinterpret_cast<uint4 const*>(norm_.gain) + piece);
@@ -38,7 +40,7 @@ class Normalising {
 
   CUSYNC_DEVICE NoteOf note_of(uint32_t row) const { return {stage_.index, row, 0, 0}; }
 
-  /// Waits for all column tiles of rows [row, end), a thread each.
+  /// Waits for all column tiles of rows [row, end), one per thread.
   CUSYNC_DEVICE void await(uint32_t row, uint32_t end) const {
     ptx::mbarrier_wait_parity_or_trap(&own_.begun, 0, p_.limit_ns);
     uint32_t const epoch = own_.epoch;
@@ -64,7 +66,7 @@ class Normalising {
     }
   }
 
-  /// Calls f with the pairs of elements of each piece that the thread holds.
+  /// Calls f for each piece that the thread holds.
   template <class F>
   CUSYNC_DEVICE void each(F&& f) const {
 #pragma unroll
@@ -72,8 +74,8 @@ class Normalising {
       if (uint32_t const piece = threadIdx.x + i * kMathThreads; piece < pieces_) f(i, piece);
   }
 
-  /// The sum over all threads, the same bits in each: `scratch` has a float for each warp, and is written again behind another
-  /// barrier.
+  /// The sum over all threads, bitwise identical in each. `scratch` has one float per warp; it must not be rewritten
+  /// before another barrier.
   CUSYNC_DEVICE static float sum_of(float value, float* scratch) {
 #pragma unroll
     for (uint32_t step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Pairs of 16-bit elements in registers, and the MMA of one warp that takes them.
+// Pairs of 16-bit elements in registers, and the warp-level MMA that uses them.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -12,7 +12,7 @@
 
 namespace cusync::kernels::decode {
 
-/// Two 16-bit elements in a register, and their MMA: 16 x 16 by 16 x 8.
+/// Two 16-bit elements in one register, and their MMA: 16 x 16 by 16 x 8.
 template <class Element>
 struct Packed;
 

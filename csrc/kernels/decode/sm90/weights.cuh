@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The thread that streams weights, and what is cached: it never waits for a semaphore, so the next stage's weights come in
-// while its activations are still being computed.
+// The thread that streams weights and caches: it never waits for a semaphore, so the next stage's weights load while
+// its activations are still being computed.
 #pragma once
 #include "kernels/decode/sm90/attend_load.cuh"
 #include "kernels/decode/sm90/jobs.cuh"
 
 namespace cusync::kernels::decode {
 
-/// Space in the ring, and how much is on its way. Few bytes in flight keep the SMs of the GPU together: with more, some
-/// run microseconds ahead of others and the stages' ends spread. One thread has to do all this in the few hundred
-/// cycles that a chunk takes to arrive, so what each chunk takes is noted in shared memory and not reckoned again.
+/// Ring space and bytes in flight. Limiting the bytes in flight keeps the SMs in step: with more, some run microseconds
+/// ahead of others, and stages end at different times. One thread does all this in the few hundred cycles that a chunk
+/// takes to arrive, so each chunk's sizes are saved in shared memory instead of being recomputed.
 class WeightRing {
  public:
   CUSYNC_DEVICE WeightRing(Common const& p, Shared const& shared) : p_(p), shared_(shared) {}
 
-  /// Makes room for a chunk of `bytes` with at most `limit` bytes in flight, itself included (or it alone), and returns
-  /// its place.
+  /// Makes room for a chunk of `bytes` with at most `limit` bytes in flight including it (or for it alone), and returns
+  /// its address.
   CUSYNC_DEVICE char* reserve(uint32_t bytes, uint32_t limit) {
     while (in_flight_ && in_flight_ + bytes > limit) {
       ChunkNote const note = shared_.note(arrived_ % kMaxChunks);
@@ -32,7 +32,7 @@ class WeightRing {
     return shared_.ring(at_.offset);
   }
 
-  /// Whether `reserve` would not wait.
+  /// Whether `reserve` would return without waiting.
   CUSYNC_DEVICE bool has_room(uint32_t bytes, uint32_t limit) {
     while (in_flight_ && in_flight_ + bytes > limit) {
       if (!ptx::mbarrier_test_parity(shared_.chunk_full(arrived_ % kMaxChunks), arrived_ / kMaxChunks % 2)) return false;
@@ -48,7 +48,7 @@ class WeightRing {
     return true;
   }
 
-  /// Waits for all that is on its way.
+  /// Waits for everything in flight.
   CUSYNC_DEVICE void settle() {
     for (; arrived_ != issued_; ++arrived_)
       ptx::mbarrier_wait_parity_or_trap(shared_.chunk_full(arrived_ % kMaxChunks), arrived_ / kMaxChunks % 2, p_.limit_ns);
@@ -57,7 +57,7 @@ class WeightRing {
   /// The barrier of the chunk just reserved.
   CUSYNC_DEVICE uint64_t* full() const { return shared_.chunk_full(at_.barrier); }
 
-  /// The chunk is issued.
+  /// Call after issuing the chunk.
   CUSYNC_DEVICE void pass(uint32_t bytes) {
     at_.pass(bytes);
     ++issued_;
@@ -65,12 +65,12 @@ class WeightRing {
 
  private:
   CUSYNC_DEVICE void free_oldest() {
-    // Until the kernel before this one has ended nothing is multiplied, and that is no fault of this one.
+    // Nothing is multiplied before the preceding kernel has completed; do not count that wait against the timeout.
     if (freed_ == 0 && !p_.stream_only) ptx::griddepcontrol_wait();
     ChunkNote const note = shared_.note(freed_ % kMaxChunks);
     ptx::mbarrier_wait_parity_or_trap(shared_.chunk_empty(freed_ % kMaxChunks), freed_ / kMaxChunks % 2, p_.limit_ns);
     used_ -= note.taken;
-    // What is freed has arrived, whether or not that was looked at.
+    // A freed chunk has arrived, even if that was not checked yet.
     if (freed_ == arrived_) {
       in_flight_ -= note.bytes;
       ++arrived_;
@@ -85,7 +85,7 @@ class WeightRing {
   uint32_t used_ = 0, in_flight_ = 0;              ///< bytes
 };
 
-/// One run's weights, from chunk `first` of stage `s` on.
+/// One run's weights, from chunk `first` of stage `s`.
 template <class AnyParams>
 CUSYNC_DEVICE void stream_run(AnyParams const& p, Shared const& shared, WeightRing& ring, Run<AnyParams> const& run,
                               uint32_t s = 0, uint32_t first = 0) {
@@ -95,7 +95,7 @@ CUSYNC_DEVICE void stream_run(AnyParams const& p, Shared const& shared, WeightRi
     Share const share = shared.share(s);
     char const* const weights = run.tensors(p, s).weights + share.offset;
     uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift;
-    // While the ring is first filled for a stage that waits.
+    // Applies while the ring is first filled for a stage that waits.
     uint32_t const ahead = stage.waits && !stage.round ? p.ring_bytes / bytes : 0;
     uint32_t const ahead_bytes = p.ahead_bytes, in_flight_bytes = p.in_flight_bytes;
 #pragma unroll 1
@@ -113,12 +113,13 @@ CUSYNC_DEVICE void stream_run(AnyParams const& p, Shared const& shared, WeightRi
   }
 }
 
-/// The weights of one job after the other, and those of the next one before it is asked for, where the host has announced its set.
+/// The weights of consecutive jobs; if the host has announced the next job's set, its weights are prefetched before the
+/// job is requested.
 CUSYNC_DEVICE void stream_jobs(SessionParams const& p, Shared const& shared) {
   WeightRing ring(p, shared);
   Commands commands(p, shared);
   ChunkWalk at(p, shared);
-  // The chunk at which the walk stands, of a set, if there is room.
+  // Issues the current chunk of a set, if there is room.
   auto const issue = [&](uint32_t set) {
     Stage const& stage = p.stages[at.s];
     Share const& share = shared.share(at.s);
@@ -150,12 +151,12 @@ CUSYNC_DEVICE void stream_jobs(SessionParams const& p, Shared const& shared) {
     if (!right) at.restart();
     stream_run(p, shared, ring, commands.run(), at.s, at.i);
   }
-  // Nothing may arrive in the memory of a CTA that has gone.
+  // No copy may arrive in the memory of a CTA that has exited.
   ring.settle();
   commands.leave();
 }
 
-/// What the one thread that streams weights runs.
+/// The code of the weight thread.
 template <class AnyParams>
 CUSYNC_DEVICE void stream_weights(AnyParams const& p, Shared const& shared) {
   if constexpr (AnyParams::kSession) {

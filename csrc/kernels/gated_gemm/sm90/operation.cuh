@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// out = silu(A Bg) * (A Bu). Groups of 8 columns of B alternate between gate and up, so a thread holds both of its outputs'
-// factors.
+// out = silu(A Bg) * (A Bu). Groups of 8 columns of B alternate between gate and up, so one thread holds both factors
+// of each of its outputs.
 #pragma once
 #include "kernels/common/sm90/operation.cuh"
 #include "kernels/common/sm90/product.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The types of one Ampere GEMM kernel: CUTLASS's predicated cp.async main-loop collective and shared memory.
-// All warps load, multiply and store; each computes 32 x 64 or 64 x 64 of the tile.
+// The types of one Ampere GEMM kernel: CUTLASS's predicated cp.async main-loop collective and shared memory. All warps
+// load, multiply and store; each computes 32 x 64 or 64 x 64 of the tile.
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/gemm/collective/collective_mma.hpp"
@@ -11,12 +11,12 @@
 
 namespace cusync::kernels::sm80 {
 
-/// What a kernel with the types `C` is given.
+/// Parameters of a kernel with the types `C`.
 template <class C>
 struct Params {
   typename C::Operands operands;
   void* d;
-  uint32_t tile_rows;  ///< of the output that a tile has: its first rows
+  uint32_t tile_rows;  ///< output rows per tile: the first rows of the MMA tile
   Stage stage;
   Edges edges;
   Coupling coupling;
@@ -27,15 +27,15 @@ template <class C>
 struct SharedStorage {
   union {
     alignas(128) typename C::SharedOperands operands;
-    alignas(128) uint16_t staged[C::kTileM * C::kStagedRow];  ///< the finished tile, once the operands are used up
+    alignas(128) uint16_t staged[C::kTileM * C::kStagedRow];  ///< the finished tile, after the main loop
   };
-  // Here and not in registers, of which the main loop needs all.
-  WorkSource source;    ///< thread 0's
-  WorkItem item;        ///< the present tile
-  uint32_t next_wait;   ///< the next k-block to wait before
+  // In shared memory because the main loop needs all registers.
+  WorkSource source;    ///< thread 0 only
+  WorkItem item;        ///< the current tile
+  uint32_t next_wait;   ///< the next k-block with a wait
 };
 
-/// The types of an operation's kernel: of products these, others specialise it.
+/// The types of an operation's kernel; this template is for matrix products, other operations specialize it.
 template <cusync_operation Operation, class Element_, int TileM_, int TileN_, int Ring_>
 struct Config {
   static_assert(Operation == CUSYNC_GEMM || Operation == CUSYNC_GATED_GEMM);
@@ -52,8 +52,8 @@ struct Config {
   using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
   using Atom = cute::conditional_t<cute::is_same_v<Element, cutlass::half_t>, cute::SM80_16x8x16_F32F16F16F32_TN,
                                    cute::SM80_16x8x16_F32BF16BF16F32_TN>;
-  // The permutation gives each warp 16 neighbouring columns: one transposed ldmatrix for two atoms, and, when gated,
-  // a group of 8 gate columns and its 8 up columns in the same registers' threads.
+  // The permutation gives each warp 16 adjacent columns: one transposed ldmatrix for two atoms, and, if gated, a group
+  // of 8 gate columns and its 8 up columns in registers of the same threads.
   using Columns = cute::Layout<cute::Shape<cute::_8, cute::Int<kWarpsN>, cute::_2>,
                                cute::Stride<cute::_1, cute::_16, cute::_8>>;
   using TiledMma = cute::TiledMMA<cute::MMA_Atom<Atom>,
@@ -65,14 +65,14 @@ struct Config {
   using StrideB = cute::Stride<cute::_1, int64_t, int64_t>;  ///< (n, k, batch): row-major K x N
 
   using CopyAtom = cute::Copy_Atom<cute::SM80_CP_ASYNC_CACHEGLOBAL<cute::uint128_t>, Element>;
-  // A: 4 threads copy one row of 32 elements. B: a row of TileN elements by TileN / 8 threads.
+  // A: 4 threads copy one row of 32 elements. B: TileN / 8 threads copy one row of TileN elements.
   using CopyA = decltype(cute::make_tiled_copy(
       CopyAtom{}, cute::Layout<cute::Shape<cute::Int<kThreads / 4>, cute::_4>, cute::Stride<cute::_4, cute::_1>>{},
       cute::Layout<cute::Shape<cute::_1, cute::_8>>{}));
   using CopyB = decltype(cute::make_tiled_copy(
       CopyAtom{}, cute::Layout<cute::Shape<cute::Int<kTileN / 8>, cute::Int<kThreads * 8 / kTileN>>>{},
       cute::Layout<cute::Shape<cute::_8, cute::_1>>{}));
-  // Swizzled so that the 8 rows of an ldmatrix matrix fall into different banks.
+  // Swizzled so that the 8 rows of an ldmatrix matrix are in different banks.
   using SharedAtomA = decltype(cute::composition(
       cute::Swizzle<2, 3, 3>{},
       cute::Layout<cute::Shape<cute::_8, cute::_32>, cute::Stride<cute::_32, cute::_1>>{}));
@@ -86,7 +86,7 @@ struct Config {
       CopyA, SharedAtomA, cute::Copy_Atom<cute::SM75_U32x4_LDSM_N, Element>, cute::identity,                //
       CopyB, SharedAtomB, cute::Copy_Atom<cute::SM75_U16x8_LDSM_T, Element>, cute::identity>;
 
-  // Rows of the staged output are 16 bytes apart in banks: the words that a warp writes fall into 32 banks.
+  // The padding shifts consecutive rows by 16 bytes: the words that a warp writes are in 32 different banks.
   static constexpr int kStagedRow = kOutN + 8;
 
   using SharedOperands = typename Mainloop::SharedStorage;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// From accumulators to global memory: finished in registers, turned in shared memory, stored 16 bytes at a time.
+// From accumulators to global memory: finished in registers, transposed through shared memory, stored 16 bytes at a
+// time.
 #pragma once
 #include "kernels/common/activation.cuh"
 #include "cutlass/numeric_conversion.h"
@@ -8,12 +9,12 @@
 
 namespace cusync::kernels::sm80 {
 
-/// The rows of the output that a tile has.
+/// The output rows of a tile.
 struct Rows {
   uint32_t first, count;
 };
 
-/// Two neighbouring elements as one 32-bit word.
+/// Packs two neighboring elements into one 32-bit word.
 template <class Element>
 CUSYNC_DEVICE uint32_t pack(float2 v) {
   cutlass::Array<float, 2> values;
@@ -41,7 +42,7 @@ CUSYNC_DEVICE void stage_plain(Stage const& stage, WorkItem const& item, Rows ro
 #pragma unroll
   for (int j = 0; j < size<2>(acc); ++j) {
     uint32_t const col = get<1>(coordinates(0, 0, j));
-    bool const inside = col0 + col < stage.columns;  // n is a multiple of 8, so both columns of a pair are
+    bool const inside = col0 + col < stage.columns;  // n is a multiple of 8, so both columns of a pair are inside
     float2 bias{0.f, 0.f};
     if (stage.bias && inside) bias = load_pair<Element>(stage.bias, col0 + col);
 #pragma unroll
@@ -61,7 +62,7 @@ CUSYNC_DEVICE void stage_plain(Stage const& stage, WorkItem const& item, Rows ro
   }
 }
 
-/// The same for a gated GEMM: atoms 2j and 2j + 1 of a warp are 8 gate columns and the 8 up columns beside them.
+/// The same for a gated GEMM: atoms 2j and 2j + 1 of a warp hold 8 gate columns and the corresponding 8 up columns.
 template <class C, class Accumulators>
 CUSYNC_DEVICE void stage_gated(Accumulators const& acc, uint16_t* staged, int thread) {
   using namespace cute;
@@ -82,11 +83,11 @@ CUSYNC_DEVICE void stage_gated(Accumulators const& acc, uint16_t* staged, int th
   }
 }
 
-/// Copies the staging buffer to the output, rows and columns outside it left out.
+/// Copies the staging buffer to the output, skipping rows and columns outside it.
 template <class C>
 CUSYNC_DEVICE void store_staged(Stage const& stage, WorkItem const& item, Rows rows, uint16_t const* staged, void* d,
                                 int thread) {
-  constexpr uint32_t vectors = C::kOutN / 8;  // of a row
+  constexpr uint32_t vectors = C::kOutN / 8;  // per row
   uint32_t const col0 = item.n * C::kOutN;
 #pragma unroll 4
   for (uint32_t i = thread; i < C::kTileM * vectors; i += C::kThreads) {

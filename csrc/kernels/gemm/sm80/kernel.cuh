@@ -8,7 +8,7 @@
 
 namespace cusync::kernels::sm80 {
 
-/// The main loop of one tile of a product of matrices. Other operations overload it for their types.
+/// The main loop of one tile of a matrix product. Other operations overload it for their types.
 template <class C, class Accumulators>
 CUSYNC_DEVICE void multiply(Params<C> const& params, SharedStorage<C>& shared, WorkItem const& item, int thread,
                             Accumulators& acc) {
@@ -42,12 +42,12 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT Params
   WorkItem const& item = shared.item;
   while (item.valid) {
     auto acc = cute::partition_fragment_C(typename C::TiledMma{}, cute::take<0, 2>(typename C::TileShape{}));
-    // `valid` is 1, which the compiler cannot know: the thread's addresses are then worked out anew for each tile
-    // and do not occupy registers across all of them.
+    // `valid` is 1, but the compiler does not know that: it recomputes the thread's addresses for each tile instead of
+    // keeping them in registers across tiles.
     int const thread = int(threadIdx.x + item.valid - 1);
     multiply(params, shared, item, thread, acc);
 
-    // Drawn here, late: a ticket taken earlier would be missing where a CTA is idle.
+    // Draw late: a ticket taken earlier would be missing on an idle CTA.
     WorkItem next{};
     if (threadIdx.x == 0) next = shared.source.next(params.tiles);
     wait_for_epilogue_operands(params, item);
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT Params
       stage_plain<C>(stage, item, rows, acc, shared.staged, thread);
     __syncthreads();
     store_staged<C>(stage, item, rows, shared.staged, params.d, thread);
-    __syncthreads();  // all of the tile is stored
+    __syncthreads();  // the whole tile is stored
     if (threadIdx.x == 0) {
       for (uint32_t i = 0; i < stage.post_count; ++i)
         post_tile(params.edges.posts[i], params.coupling.semaphores, item.m, item.n);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host half of the Ampere GEMM kernels: parameters.
+// Host code of the Ampere GEMM kernels: parameters.
 #pragma once
 #include "kernels/common/host.h"
 #include "kernels/gemm/sm80/kernel.cuh"
@@ -49,7 +49,7 @@ struct GemmHost {
 
 namespace cusync::kernels {
 
-/// A kernel for each operation.
+/// One kernel per operation.
 template <cusync_element Element, int TileM, int TileN, int Ring, int ClusterM, int ClusterN, cusync_operation... Operations>
 KernelTable gemm_sm80() {
   static_assert(ClusterM == 1 && ClusterN == 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Tile waits inside CUTLASS's main loop without changing it: the collective steps an iterator over k-blocks just
-// before it loads them, and ours waits when it steps.
+// Tile waits inside CUTLASS's unmodified main loop: the collective advances an iterator over k-blocks just before it
+// loads them, and this iterator waits when it advances.
 #pragma once
 #include "cusync/edge.cuh"
 #include "kernels/gemm/sm80/work.cuh"
@@ -13,7 +13,7 @@ CUSYNC_DEVICE WaitContext wait_context(Params const& params, uint32_t epoch) {
   return {coupling.semaphores, epoch, {coupling.report, coupling.timeout_ns, params.stage.index}};
 }
 
-/// Waits for bias and residual operands that other stages produce. All threads of the CTA.
+/// Waits for bias and residual operands that other stages produce. Called by all threads of the CTA.
 template <class Params>
 CUSYNC_DEVICE void wait_for_epilogue_operands(Params const& params, WorkItem const& item) {
   Stage const& stage = params.stage;
@@ -24,14 +24,13 @@ CUSYNC_DEVICE void wait_for_epilogue_operands(Params const& params, WorkItem con
   __syncthreads();
 }
 
-/// The k-blocks of one tile. Standing at block k means that everything blocks 0 to k read has been waited for, which
-/// is also what the collective needs: it puts a ragged k first, so that its block k reads elements of ours k - 1 and k.
-/// All threads of the CTA step it together. All but k stays in shared and constant memory: the main loop needs the
-/// registers.
+/// The k-blocks of one tile. At block k, everything that blocks 0 to k read has been waited for. The collective needs
+/// exactly that: it puts a ragged k first, so its block k reads elements of our blocks k - 1 and k. All threads of the
+/// CTA advance it together. Everything except k stays in shared and constant memory: the main loop needs the registers.
 template <class Params>
 class WaitingKBlocks {
  public:
-  /// `next`: a word of shared memory, the next k-block to wait before.
+  /// `next`: a word of shared memory, the next k-block with a wait.
   CUSYNC_DEVICE WaitingKBlocks(Params const& params, WorkItem const& item, uint32_t* next)
       : params_(params), item_(item), next_(next) {
     if (params.stage.load_waits) wait();
@@ -48,9 +47,9 @@ class WaitingKBlocks {
  private:
   static constexpr uint32_t kNever = ~0u;
 
-  /// Warp 0 waits, a lane each slot; the second barrier hands what it acquired to all threads.
+  /// Warp 0 waits, one lane per slot; the second barrier extends its acquires to all threads.
   CUSYNC_DEVICE void wait() {
-    __syncthreads();  // all have read the word
+    __syncthreads();  // all threads have read the word
     if (threadIdx.x < 32) {
       uint32_t const k_blocks = params_.tiles.k_blocks;
       uint32_t next = k_blocks;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which tile next.
+// Selection of the next tile.
 #pragma once
 #include "cusync/epoch.cuh"
 #include "kernels/common/stage.cuh"
 
 namespace cusync::kernels::sm80 {
 
-/// A tile to compute, as thread 0 hands it to the CTA.
+/// A tile to compute, as thread 0 passes it to the CTA.
 struct alignas(16) WorkItem {
   uint32_t m, n, epoch, valid;
 };
 
-/// The stage's schedule, static or by ticket, as one object with one `next`. Trivial to construct, so that it may lie
+/// The stage's schedule, static or by ticket, as one class with one `next`. Trivially constructible so that it can be
 /// in shared memory; one thread calls `begin` and then `next`.
 class WorkSource {
  public:
@@ -26,7 +26,7 @@ class WorkSource {
   CUSYNC_DEVICE WorkItem next(OrderedTiles const& tiles) {
     uint32_t index = next_;
     if (tiles.drawn) {
-      // As TicketSchedule: a run draws tiles + CTAs tickets, so a ticket tells its run.
+      // Like TicketSchedule: a run draws tiles + CTAs tickets, so a ticket determines its run.
       unsigned long long const ticket = ptx::atom_relaxed_gpu_add(tiles.tickets, 1);
       if (first_ == kUnknown) {
         unsigned long long const per_run = uint64_t(tiles.tiles) + gridDim.x, run = ticket / per_run;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The types of one Hopper GEMM kernel: CUTLASS's main-loop collective, the rings between the warps, shared memory.
 //
-//   warpgroup 0:  warp 0 loads A and B, warp 1 asks for work, warp 2 stores and posts, warp 3 waits
-//   warpgroup 1 (and 2): multiply, then the epilogue in registers
+//   warpgroup 0:  warp 0 loads A and B, warp 1 distributes work, warp 2 stores and posts, warp 3 waits
+//   warpgroup 1 (and 2): multiply, then run the epilogue in registers
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/arch/barrier.h"
@@ -18,7 +18,7 @@
 
 namespace cusync::kernels::sm90 {
 
-/// A tile to compute, as warp 1 hands it to the other warps.
+/// A tile to compute, as warp 1 passes it to the other warps.
 struct alignas(16) WorkItem {
   uint32_t m, n, epoch, valid;
 };
@@ -33,17 +33,17 @@ struct Config {
 
   static constexpr int kConsumerGroups = consumer_groups(kTileM);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
-  static constexpr bool kLean = false;  ///< whether registers are few
+  static constexpr bool kLean = false;  ///< whether registers are scarce
   static constexpr int kThreads = 128 + kConsumerThreads;
   static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;  ///< with two consumer warpgroups
 
-  // The output leaves in chunks of one WGMMA row block by 128 bytes: one swizzle atom wide, one TMA store each.
+  // The output is stored in chunks of one WGMMA row block by 128 bytes: one swizzle atom wide, one TMA store each.
   static constexpr int kChunkRows = 64 * kConsumerGroups, kChunkCols = 64;
   static constexpr int kRowChunks = kTileM / kChunkRows, kColChunks = kOutN / kChunkCols;
   static_assert(kRowChunks * kChunkRows == kTileM && kColChunks * kChunkCols == kOutN);
   static constexpr int kStagingDepth = 2;
 
-  // As many ring stages as fit beside the staging buffers.
+  // Use as many ring stages as fit next to the staging buffers.
   static constexpr int kSharedLimit = 227 * 1024, kBarrierReserve = 1024;
   static constexpr int kStagingBytes = kStagingDepth * kChunkRows * kChunkCols * int(sizeof(Element));
   static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
@@ -76,9 +76,9 @@ struct Config {
     alignas(16) typename Mainloop::PipelineStorage load;
     alignas(16) typename WorkPipeline::SharedStorage work;
     alignas(16) typename StagingPipeline::SharedStorage staged;
-    alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp asks for the next item
+    alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp requests the next item
     WorkItem items[kWorkDepth];
-    uint32_t ready;  ///< k-blocks, counted over all tiles, whose operands may be loaded
+    uint32_t ready;  ///< k-blocks that may be loaded, counted over all tiles
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
   static_assert(kSharedBytes <= kSharedLimit);

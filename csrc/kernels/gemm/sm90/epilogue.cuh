@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// From accumulators to global memory: consumers finish a chunk in registers and stage it in swizzled shared memory,
-// the store warp sends it off by TMA and posts the tile once every chunk is in global memory. Consumers never wait
-// for a store, only for a free staging buffer.
+// From accumulators to global memory: consumers finish a chunk in registers and stage it in swizzled shared memory; the
+// store warp stores it by TMA and posts the tile once all chunks are in global memory. Consumers wait only for free
+// staging buffers, never for stores.
 #pragma once
 #include "cusync/edge.cuh"
 #include "kernels/gemm/sm90/config.cuh"
@@ -10,25 +10,25 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Whether chunk (row, column) of a tile lies inside the output at all. Both ends of the staging ring skip the others.
+/// Whether chunk (row, column) of a tile overlaps the output. Both ends of the staging ring skip other chunks.
 template <class C>
 CUSYNC_DEVICE bool chunk_exists(Stage const& stage, WorkItem const& item, int row, int col) {
   return item.m * C::kTileM + row * C::kChunkRows < stage.m && item.n * C::kOutN + col * C::kChunkCols < stage.columns;
 }
 
-/// One tile's epilogue, by all consumer threads.
+/// One tile's epilogue, in all consumer threads.
 template <class C, class Accumulators>
 CUSYNC_DEVICE void stage_tile(typename C::Params const& params, WorkItem const& item, Accumulators& acc,
                               typename C::SharedStorage& shared, typename C::StagingPipeline& staged,
                               cutlass::PipelineState<C::kStagingDepth>& state, int thread) {
   using Element = typename C::Element;
   Stage const& stage = params.stage;
-  constexpr int per_row_chunk = C::kTileN / 2;  // accumulators of a thread: TileN columns x 64 rows / 128 threads
+  constexpr int per_row_chunk = C::kTileN / 2;  // accumulators per thread: TileN columns x 64 rows / 128 threads
   static_assert(decltype(cute::size(acc))::value == per_row_chunk * C::kRowChunks);
   Fragment const at(thread);
 
   if (stage.wait_count > stage.load_waits) {
-    // Bias or residual come from a stage. One thread of each warpgroup acquires for all of it.
+    // A stage produces the bias or residual. One thread of each warpgroup acquires for the whole warpgroup.
     int const group = thread / 128;
     if (thread % 128 == 0) {
       for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
@@ -63,7 +63,7 @@ CUSYNC_DEVICE void stage_tile(typename C::Params const& params, WorkItem const& 
     }
 }
 
-/// Sends one tile's chunks to global memory and posts it; by one thread.
+/// Stores one tile's chunks to global memory and posts the tile; one thread.
 template <class C>
 CUSYNC_DEVICE void store_tile(typename C::Params const& params, WorkItem const& item,
                               typename C::SharedStorage& shared, typename C::StagingPipeline& staged,
@@ -94,7 +94,7 @@ CUSYNC_DEVICE void store_tile(typename C::Params const& params, WorkItem const& 
     }
 
   if (stage.post_count) {
-    // The full wait, by the thread that issued the stores: only then are they in global memory.
+    // The full wait, in the thread that issued the stores: only then are they in global memory.
     ptx::cp_async_bulk_wait_group<0>();
     delay(params.coupling.delays, DelayAt::kPost, item.epoch, stage.index, item.m, item.n);
     for (uint32_t i = 0; i < stage.post_count; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The Hopper GEMM kernel: a persistent, warp-specialised kernel layer around CUTLASS's TMA/WGMMA collective.
+// The Hopper GEMM kernel: a persistent, warp-specialized kernel layer around CUTLASS's TMA/WGMMA collective.
 #pragma once
 #include "cutlass/arch/reg_reconfig.h"
 #include "kernels/gemm/sm90/config.cuh"
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
   int const warp = cutlass::canonical_warp_idx_sync();
   bool const leader = ptx::elect_one();
 
-  // Tile waits carry the data dependence, so the next kernel may start as soon as all of this one has.
+  // Tile waits enforce the data dependences, so the next kernel may start as soon as all of this one has started.
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
 
   if (warp == 0 && leader) {
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
       if (params.stage.load_waits)
         wait_for_tile_operands(params.coupling, {params.edges.waits, params.stage.load_waits, params.stage.index},
                                {item.m, item.n, item.epoch, 0, params.tiles.k_blocks}, &shared.ready, done);
-    // A programmatic launch may end before the kernels that it overlaps, and what follows it in the stream waits for
-    // it alone. Staying until they have ended makes the end of a run's last kernel the end of the run.
+    // A programmatic launch could complete before the kernels that it overlaps, while later work in the stream waits
+    // only for it. Waiting here until they have completed makes the end of a run's last kernel the end of the run.
     ptx::griddepcontrol_wait();
   }
 }

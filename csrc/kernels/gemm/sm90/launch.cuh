@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host half of the Hopper GEMM kernels: tensor maps, parameters.
+// Host code of the Hopper GEMM kernels: tensor maps and parameters.
 #pragma once
 #include "kernels/common/number.h"
 #include "kernels/common/sm90/host.h"
@@ -44,7 +44,7 @@ struct GemmHost {
 
 namespace cusync::kernels {
 
-/// A kernel for each operation.
+/// One kernel per operation.
 template <cusync_element Element, int TileM, int TileN, int Ring, int ClusterM, int ClusterN, cusync_operation... Operations>
 KernelTable gemm_sm90() {
   static_assert(ClusterM == 1 && ClusterN == 1);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The load warp's k-loop: TMA copies of A and B into the ring. Copies of an operand that another stage produces come
-// after the wait warp's word that the k-block is ready; weights run ahead of it.
+// The load warp's k-loop: TMA copies of A and B into the ring. An operand that another stage produces is copied once
+// the wait warp signals that its k-block is ready; weights run ahead of it.
 #pragma once
 #include "kernels/gemm/sm90/config.cuh"
 #include "kernels/common/sm90/product.cuh"
 
 namespace cusync::kernels::sm90 {
 
-/// Loads one tile; by one thread. The ring's transaction barrier of a k-block expects the bytes of both operands, so
-/// the operand that no stage produces (the weights) can be copied while the other is still waited for: when the
-/// activations arrive, the ring is already full of weights.
+/// Loads one tile, in one thread. The transaction barrier of a ring stage expects the bytes of both operands, so the
+/// operand without a producer (the weights) can be copied while the other is awaited: when the activations arrive, the
+/// ring is already full of weights.
 template <class C>
 CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::SharedStorage& shared,
                              typename C::LoadPipeline& pipeline, typename C::LoadState& state, WorkItem const& item,
@@ -39,9 +39,9 @@ CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::Share
 
   bool const waits_a = stage.produced & kProducedA, waits_b = stage.produced & kProducedB;
   uint32_t const k_blocks = params.tiles.k_blocks;
-  // The next item is asked for while the ring still holds enough of this tile to hide the answer's latency.
+  // Request the next item while the ring still holds enough of this tile to hide the latency.
   uint32_t const ask_at = k_blocks > 4 ? k_blocks - 4 : 0;
-  NoteOf const of{stage.index, item.m, item.n, 0};
+  NoteOf const where{stage.index, item.m, item.n, 0};
   load_k_blocks<C::kStages>(
       pipeline, state, 0, k_blocks, ready, waits_a || waits_b, !(waits_a && waits_b),
       [&](uint32_t k, auto const& at) { copy_b(k, at), copy_a(k, at); },
@@ -54,8 +54,8 @@ CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::Share
         if (waits_b) copy_b(k, at);
       },
       [&](uint32_t k) {
-        if (waits_a) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
-        if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
+        if (waits_a) note(params.coupling.notes, CUSYNC_EVENT_LOAD, where, CUSYNC_OPERAND_A, k);
+        if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, where, CUSYNC_OPERAND_B, k);
         if (k == ask_at) shared.more_work.arrive();
       });
   ready.finish_tile(k_blocks);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which tile next: one warp asks the schedule and hands the answer to the others through a ring.
+// Selection of the next tile: one warp asks the schedule and passes the result to the others through a ring.
 #pragma once
 #include "cusync/epoch.cuh"
 #include "kernels/common/delays.cuh"
@@ -7,7 +7,7 @@
 
 namespace cusync::kernels::sm90 {
 
-/// The stage's schedule, static or by ticket, as one object with one `next`.
+/// The stage's schedule, static or by ticket, as one class with one `next`.
 class WorkSource {
  public:
   CUSYNC_DEVICE explicit WorkSource(OrderedTiles const& tiles)
@@ -35,8 +35,8 @@ class WorkSource {
   uint32_t next_, epoch_ = 0;
 };
 
-/// Run by one thread until the work is spent. The next item is drawn only when the load warp asks for it, close to
-/// the end of the present tile: a ticket taken earlier would be missing where a CTA is idle.
+/// Runs in one thread until the work is exhausted. The next item is drawn only when the load warp requests it, close to
+/// the end of the current tile: a ticket taken earlier would be missing on an idle CTA.
 template <class C>
 CUSYNC_DEVICE void distribute_work(typename C::Params const& params, typename C::SharedStorage& shared,
                                    typename C::WorkPipeline& work) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A normalisation that has a launch to itself: a CTA for a row, or for two of many wide ones, which its threads keep in registers.
-// It follows no list and no slot, for its launch is behind the one before. A chain kernel would do the same work, but its 200 KB of
-// code are far away whenever a layer's weights have passed through the L2, and fetching them takes longer than normalising. These are
-// 10 KB for a row and 17 for two.
+// Standalone normalization: one CTA per row, or per two rows if there are many wide ones, kept in registers. It uses no
+// list and no slots, because stream order puts the launch after its predecessor. A chain kernel would do the same work,
+// but a layer's weights evict its 200 KB of code from L2, and fetching them again takes longer than the normalization.
+// These kernels have 10 KB of code for one row and 17 KB for two.
 #include "cusync/ptx.cuh"
 #include "kernels/common/delays.cuh"
 #include "kernels/common/element.cuh"
@@ -12,22 +12,23 @@
 namespace cusync::kernels {
 namespace {
 
-constexpr uint32_t kElements = 8, kVectors = 4;  ///< of a vector; of a thread
-/// Threads of a CTA for one row, and for two: those have 80 registers, so that two CTAs have room on an SM.
+constexpr uint32_t kElements = 8, kVectors = 4;  ///< elements per vector; vectors per thread
+/// Threads of a CTA for one row, and for two: with two rows a thread has 80 registers, so that two CTAs fit on an SM.
 constexpr uint32_t kMostThreads = 1024, kLeastOfTwo = 257, kMostOfTwo = 384;
 
 struct RowNorm {
   void const* x;
   void const* gain;
-  void const* bias;  ///< or null
+  void const* bias;  ///< optional
   void* out;
-  uint32_t rows, vectors;  ///< all rows; vectors of one
+  uint32_t rows, vectors;  ///< all rows; vectors per row
   uint32_t centred;
-  float epsilon, share;  ///< one over the columns
+  float epsilon, share;  ///< share: 1 / number of columns
   cusync_delays delays;
 };
 
-/// The sums of a row's value of each thread, the same bits in every thread and in every run: lanes by a butterfly, then warps by another.
+/// Sums one value per thread over the CTA, for each row; bitwise identical in all threads and runs: a butterfly over
+/// lanes, then another over warps.
 template <int kRows>
 __device__ void sum_of_cta(float (&value)[kRows], float (&of_warps)[kRows][kMostThreads / 32]) {
   auto const butterfly = [](float sum) {
@@ -63,13 +64,13 @@ __device__ uint32_t word(float2 pair, __nv_bfloat16 const*) {
 template <class Element, int kRows>
 __global__ void __launch_bounds__(kRows == 1 ? kMostThreads : kMostOfTwo, kRows) normalise(RowNorm const norm) {
   __shared__ float sums[2][kRows][kMostThreads / 32];
-  // What follows waits for the end of this launch, so it may take an SM as soon as there is room.
+  // The next kernel waits for this launch to complete, so it may take an SM as soon as there is room.
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
   constexpr Element const* type = nullptr;
   uint32_t const thread = threadIdx.x, threads = blockDim.x, first = blockIdx.x * kRows;
   auto const has = [&](uint32_t j) { return thread + j * threads < norm.vectors; };
-  auto const each = [&](void const* of, auto&& f) {
-    auto const from = static_cast<uint4 const*>(of) + thread;
+  auto const each = [&](void const* base, auto&& f) {
+    auto const from = static_cast<uint4 const*>(base) + thread;
 #pragma unroll
     for (uint32_t j = 0; j < kVectors; ++j)
       if (has(j)) f(from + j * threads, j);
@@ -84,14 +85,14 @@ __global__ void __launch_bounds__(kRows == 1 ? kMostThreads : kMostOfTwo, kRows)
   auto const take = [](uint32_t (&to)[4], uint4 words) {
     to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
   };
-  auto const row = [&](void const* of, int r) { return static_cast<uint4 const*>(of) + uint64_t(first + r) * norm.vectors; };
-  // Rows leave the L2 first: what is made of them is what the next launch reads. The gain and bias stay in the L1 for an SM's next
-  // CTA: read from the L2 by each they would be half of what a wide row takes from there, or more.
+  auto const row = [&](void const* base, int r) { return static_cast<uint4 const*>(base) + uint64_t(first + r) * norm.vectors; };
+  // Evict the rows from L2 first: the next launch reads their results instead. Gain and bias stay in L1 for the SM's
+  // next CTA: read from L2 by each CTA they would be at least half of the L2 traffic of a wide row.
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     if (first + r < norm.rows) each(row(norm.x, r), [&](uint4 const* from, uint32_t j) { take(x[r][j], __ldcs(from)); });
   each(norm.gain, [&](uint4 const* from, uint32_t j) { take(gain[j], __ldg(from)); });
-  // From the mean, and not from two sums: their difference would lose what a large mean leaves of it.
+  // Two passes, because the difference of two sums would lose precision if the mean is large.
   float mean[kRows] = {}, variance[kRows] = {};
 #pragma unroll 1
   for (int squared = !norm.centred; squared < 2; ++squared) {
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(kRows == 1 ? kMostThreads : kMostOfTwo, kRows)
 #pragma unroll
       for (int i = 0; i < 4 * kRows; ++i) {
         int const r = i / 4;
-        float2 const v = pair(ptx::opaque(x[r][j][i % 4]), type);  // or both passes would keep its floats
+        float2 const v = pair(ptx::opaque(x[r][j][i % 4]), type);  // or both passes keep its floats in registers
         float2 const apart{v.x - mean[r], v.y - mean[r]};
         sum[r].x += apart.x * (squared ? apart.x : 1.f), sum[r].y += apart.y * (squared ? apart.y : 1.f);
       }
@@ -163,8 +164,8 @@ int32_t create_norm_alone(Request const& request, cusync_kernel** out) {
                        stage.norm.epsilon,
                        1.f / float(stage.n),
                        request.sync.test.delays};
-    // Rows so wide that an SM has room for no more than three of them, one by one: two by two it has four, which share the gain and bias.
-    // Where there are few rows, each has an SM.
+    // Rows so wide that an SM holds at most three are taken in pairs: an SM then holds four, and a pair shares gain and
+    // bias. If there are few rows, each has its own SM.
     bool const two = stage.m >= 2 * uint32_t(sms) && threads >= kLeastOfTwo && threads <= kMostOfTwo;
     return two ? create<Element, 2>(norm, out) : create<Element, 1>(norm, out);
   });

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The kernel of a normalisation that has a launch to itself. Host code only.
+// The standalone kernel for normalization. Host code only.
 #pragma once
 #include "abi/kernel.h"
 
 namespace cusync::kernels {
 
-/// Makes the kernel of a normalisation that `is_alone` ready, in a chain kernel's place; CUSYNC_ERROR_NOT_BUILT where its rows are too long.
+/// Creates the kernel for a normalization stage that `is_alone`, in place of a chain kernel; CUSYNC_ERROR_NOT_BUILT if
+/// its rows are too long.
 int32_t create_norm_alone(Request const& request, cusync_kernel** out);
 
 }  // namespace cusync::kernels

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Row normalisation in a chain kernel: out = (x - mean) / sqrt(variance + epsilon) * gain + bias, or without a mean. A tile is
-// a block of whole rows, which teams of two consumer warps take in turn: what a row costs is mostly the latency of its sums, and
-// several rows' lie beside each other. Rows come through the ring, so that as many of them are on their way as it holds, and go
-// to global memory as ordinary stores.
+// Row normalization in a chain kernel: out = (x - mean) / sqrt(variance + epsilon) * gain + bias, or without a mean. A
+// tile is a block of whole rows, which teams of two consumer warps take in turn: the latency of the sums dominates the
+// cost of a row, and several rows overlap. Rows come through the ring, so that as many are in flight as it holds, and
+// leave as ordinary stores.
 #pragma once
 #include "cute/arch/copy_sm80.hpp"
 #include "cute/arch/copy_sm90_tma.hpp"
@@ -10,29 +10,30 @@
 
 namespace cusync::kernels::sm90 {
 
-/// A normalisation's operands and numbers.
+/// A normalization's operands and constants.
 struct NormTable {
   void const* x;
   void const* gain;
-  void const* bias;  ///< or null
+  void const* bias;  ///< optional
   void* out;
   uint32_t tile_rows, centred;
   float epsilon;
 };
 
-/// How the rows of a stage lie in the ring: some in one ring stage where they are short, so that copies are not too small, and of
-/// rows that are longer than a ring stage only the beginning. A ring stage begins with its part of operand A and goes on with that of B.
+/// Layout of a stage's rows in the ring: several short rows per ring stage, so that copies are not too small; of rows
+/// longer than a ring stage only the beginning. A ring stage consists of its part of operand A followed by its part of
+/// operand B.
 template <class C>
 struct RowRing {
   static constexpr uint32_t kFirst = C::kTileM * C::kTileK * sizeof(typename C::Element),
                             kBytes = kFirst + C::kTileN * C::kTileK * sizeof(typename C::Element);
-  uint32_t row_bytes, rows;  ///< of a row what the ring has; rows of a ring stage
+  uint32_t row_bytes, rows;  ///< bytes of a row in the ring; rows per ring stage
 
   CUSYNC_DEVICE explicit RowRing(uint32_t columns)
       : row_bytes(min_u32(columns * sizeof(typename C::Element), kBytes)),
         rows(row_bytes < kFirst ? kFirst / row_bytes : 1) {}
 
-  /// Where byte `at` of ring stage `stage` lies.
+  /// Address of byte `at` of ring stage `stage`.
   CUSYNC_DEVICE static char* byte(typename C::SharedStorage& shared, uint32_t stage, uint32_t at) {
     char* const a = reinterpret_cast<char*>(shared.operands.smem_A.data()) + stage * kFirst;
     char* const b = reinterpret_cast<char*>(shared.operands.smem_B.data()) + stage * (kBytes - kFirst);
@@ -40,7 +41,8 @@ struct RowRing {
   }
 };
 
-/// Threads of a team, and the named barrier of the first: those before it are the warpgroups' and `kConsumerBarrier`.
+/// Threads per team, and the named barrier of the first team: lower numbers belong to the warpgroups and
+/// `kConsumerBarrier`.
 inline constexpr int kTeamThreads = 64;
 inline constexpr uint32_t kTeamBarrier = kConsumerBarrier + 1;
 
@@ -95,10 +97,9 @@ struct Operation<CUSYNC_NORM> {
     using Element = typename C::Element;
     static constexpr int kThreads = C::kConsumerThreads, kElements = kRowElements, kTeams = kThreads / kTeamThreads;
     static_assert(kTeamBarrier + kTeams <= 16, "an SM has 16 barriers for a CTA");
-    static constexpr uint32_t kBytes = kElements * sizeof(Element);  ///< of a vector
-    /// Vectors of the gain and the bias that are kept from row to row, in the staging buffers, which have no outputs then: so many
-    /// times a vector of each thread. The L1 would not keep them: the looks of the warp that waits for the next item throw out what it
-    /// holds.
+    static constexpr uint32_t kBytes = kElements * sizeof(Element);  ///< per vector
+    /// Vectors of gain and bias kept across rows, in the staging buffers, which hold no outputs then: this many per
+    /// thread. L1 would not keep them: the polls of the warp that waits for the next item invalidate it.
     static constexpr uint32_t kKept = C::kStagingDepth * C::kUnitElements / kElements / 128;
 
    public:
@@ -110,7 +111,7 @@ struct Operation<CUSYNC_NORM> {
       end_ = min_u32(begin_ + table_.tile_rows, params.stages[item.stage].m);
     }
 
-    /// `mark` is called when the first rows are there.
+    /// `mark` is called when the first rows have arrived.
     template <class Item, class Mark>
     CUSYNC_DEVICE void run(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                            typename C::LoadPipeline& loaded, typename C::LoadState& state, Mark&& mark) {
@@ -121,7 +122,8 @@ struct Operation<CUSYNC_NORM> {
       uint32_t sums = 0;
 #pragma unroll 1
       for (uint32_t row = begin_, next = 0; row < end_; ++row) {
-        // Rows of other teams are waited for too: a stage that is given back in every phase is given back once in each.
+        // Wait for other teams' rows too: a consumer that releases a ring stage in every phase must release it exactly
+        // once per phase.
         if (next == 0) loaded.consumer_wait(state);
         if (row == begin_) mark();
         if ((row - begin_) % kTeams == team)
@@ -132,15 +134,15 @@ struct Operation<CUSYNC_NORM> {
         }
       }
       ptx::fence_proxy_async_global();
-      ptx::fence_proxy_async_shared_cta();  // what is kept, before bulk copies bring residuals there
-      // A warp may be items ahead of another where nothing else holds it back: its next sums, its queries or its outputs would lie where
-      // the slower one still reads the sums of this item's last row, or what is kept.
+      ptx::fence_proxy_async_shared_cta();  // order the kept vectors before bulk copies of residuals
+      // Without this barrier a warp could run items ahead of another: its next sums, queries or outputs would overwrite
+      // data that the slower warp still reads, such as the sums of this item's last row or the kept vectors.
       ptx::bar_sync(kConsumerBarrier, kThreads);
     }
 
    private:
-    /// A row, and where the ring has how many vectors of it. They are read there as often as they are needed: in registers they
-    /// would take those of products.
+    /// A row, its position in the ring, and the number of its vectors there. They are re-read from shared memory each
+    /// time: registers are reserved for products.
     struct Row {
       typename C::SharedStorage& shared;
       uint32_t slot, first, vectors, number;
@@ -149,15 +151,15 @@ struct Operation<CUSYNC_NORM> {
       return static_cast<uint4 const*>(matrix) + uint64_t(row) * vectors_;
     }
 
-    /// Where vector `i` is kept, of what begins at the `first`th vector of each thread. A warpgroup fills its own buffers, which it has made
-    /// sure are free.
+    /// Address of the kept vector `i`, in the array that begins at the `first`th vector of each thread. A warpgroup
+    /// fills its own buffers, after acquiring them.
     CUSYNC_DEVICE static uint4* kept(typename C::SharedStorage& shared, uint32_t first, uint32_t i) {
       uint32_t const thread = i % kThreads;
       return reinterpret_cast<uint4*>(shared.staging[thread / 128][0]) + (first + i / kThreads) * 128 + thread % 128;
     }
 
-    // The code of an item runs once a launch or little more often, and a launch finds none of it near: weights have passed through the L2 since
-    // it ran last. So what costs most is to fetch instructions, and loops that are not unrolled are faster than others.
+    // An item's code runs about once per launch, and weights have evicted it from L2 since it ran last. Instruction
+    // fetch therefore dominates, and loops that are not unrolled are faster.
 
     CUSYNC_DEVICE void keep(typename C::SharedStorage& shared) const {
       uint32_t const some = table_.bias ? kKept / 2 : kKept;
@@ -181,16 +183,17 @@ struct Operation<CUSYNC_NORM> {
       return __ldcg(row_of(table_.x, row.number) + i);
     }
 
-    /// Calls f(vector, its number) with every vector of the thread among the first `count` of a row.
+    /// Calls f(vector, index) for each of the thread's vectors among the first `count` of a row.
     template <class F>
     CUSYNC_DEVICE void each(Row const& row, uint32_t count, F&& f) const {
 #pragma unroll 1
       for (uint32_t i = uint32_t(thread_) % kTeamThreads; i < count; i += kTeamThreads) f(vector_of(row, i), i);
     }
 
-    /// The sum of a value of each thread of the team, the same bits in every thread and in every run: lanes by a butterfly, then
-    /// warps in order. A team's sums take two places in turn: whoever writes to one has passed the barrier of the other, which nobody
-    /// reaches before he has read the first. Behind an item is a barrier of all.
+    /// Sums one value per thread over the team; bitwise identical in all threads and runs: a butterfly over lanes, then
+    /// warps in order. A team's sums alternate between two places: a thread that writes to one has passed the barrier
+    /// of the other, which no thread reaches before it has read the first. Every item ends with a barrier of all
+    /// consumer threads.
     CUSYNC_DEVICE float sum_of_team(float value, typename C::SharedStorage& shared, uint32_t& sums) const {
       constexpr int warps = kTeamThreads / 32;
       uint32_t const team = uint32_t(thread_) / kTeamThreads;
@@ -205,8 +208,8 @@ struct Operation<CUSYNC_NORM> {
       return sum;
     }
 
-    /// The mean over the elements x of a row of x - from or, `squared`, of its square. Each place of a vector has a sum of its own, so that no
-    /// addition waits for the last.
+    /// The mean, over the elements x of a row, of x - from or, if `squared`, of its square. Each position of a vector
+    /// has its own sum, so that additions do not depend on each other.
     CUSYNC_DEVICE float mean_of(Row const& row, uint32_t& sums, float from, bool squared) const {
       RowFloats by_place;
       by_place.clear();
@@ -225,7 +228,7 @@ struct Operation<CUSYNC_NORM> {
     }
 
     CUSYNC_DEVICE void normalise(Row const& row, uint32_t& sums) const {
-      // From the mean, and not from two sums: their difference would lose what a large mean leaves of it.
+      // Two passes, because the difference of two sums would lose precision if the mean is large.
       float mean = 0.f, variance;
 #pragma unroll 1
       for (bool squared = !table_.centred;; squared = true) {
@@ -250,7 +253,7 @@ struct Operation<CUSYNC_NORM> {
         uint4 const gains = ptx::ld_shared_v4(kept(row.shared, 0, i));
         finish(vector, gains, table_.bias ? ptx::ld_shared_v4(kept(row.shared, some, i)) : uint4{}, i);
       });
-      // What is not kept is far, so that much of it is on its way at once.
+      // The rest comes from far away, so keep several loads in flight.
       constexpr uint32_t kTogether = 4;
 #pragma unroll 1
       for (uint32_t begin = kept_vectors + uint32_t(thread_) % kTeamThreads; begin < vectors_; begin += kTogether * kTeamThreads) {

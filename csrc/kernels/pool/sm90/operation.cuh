@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Pools over NHWC images in a chain kernel: each output pixel is the greatest of the pixels under its window, or their mean,
-// channel by channel. A tile is whole rows of pixels of one image, or whole images, with all their channels.
+// Pooling over NHWC images in a chain kernel: each output pixel is the maximum or the mean of the pixels under its
+// window, per channel. A tile is whole rows of pixels of one image, or whole images, with all their channels.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -29,7 +29,7 @@ struct Operation<CUSYNC_POOL> {
   template <class C>
   class Rows {
     using Element = typename C::Element;
-    /// Pixels of a window that are on their way to a thread at once.
+    /// Window pixels in flight per thread.
     static constexpr int kBatch = 8;
 
    public:
@@ -41,7 +41,7 @@ struct Operation<CUSYNC_POOL> {
       end_ = min_u32(begin_ + table_.images.tile_pixels, params.stages[item.stage].m);
     }
 
-    /// A thread makes eight channels of a pixel at a time. `mark` is called when the pixels may be read.
+    /// A thread computes eight channels of a pixel at a time. `mark` is called when the pixels may be read.
     template <class Item, class Mark>
     CUSYNC_DEVICE void run(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                            typename C::LoadPipeline&, typename C::LoadState&, Mark&& mark) {
@@ -65,7 +65,7 @@ struct Operation<CUSYNC_POOL> {
     }
 
    private:
-    /// Input positions under the window of an output position, along an axis.
+    /// Input positions under the window of an output position, along one axis.
     struct Under {
       uint32_t begin, end;
 
@@ -79,8 +79,8 @@ struct Operation<CUSYNC_POOL> {
     CUSYNC_DEVICE static __half2 greater(__half2 x, __half2 y) { return __hmax2_nan(x, y); }
     CUSYNC_DEVICE static __nv_bfloat162 greater(__nv_bfloat162 x, __nv_bfloat162 y) { return __hmax2_nan(x, y); }
 
-    /// Windows of Filter x Filter, two output pixels at a time, all of whose pixels are on their way together. At an image's edge one of those
-    /// that are there stands for one that is not.
+    /// Windows of Filter x Filter, two output pixels at a time, with all their input pixels in flight together. At an
+    /// image's edge an existing pixel replaces a missing one.
     template <int Filter>
     CUSYNC_DEVICE void greatest(uint32_t count) const {
       using Pair = std::conditional_t<std::is_same_v<Element, cutlass::half_t>, __half2, __nv_bfloat162>;
@@ -144,7 +144,7 @@ struct Operation<CUSYNC_POOL> {
         for (int b = 0; b < kBatch; ++b)
           if (done + b < count) {
             RowFloats const x = widen<Element>(pixels[b]);
-            // What is not a number stays so.
+            // NaN is preserved.
 #pragma unroll
             for (int e = 0; e < kRowElements; ++e)
               result[e] = i.mean ? result[e] + x[e] : result[e] >= x[e] || result[e] != result[e] ? result[e] : x[e];

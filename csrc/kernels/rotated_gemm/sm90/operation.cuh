@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// out = A B + bias, queries, keys and values of all heads, of which queries and keys are rotated by the position of their row. A head
-// is one unit of 64 columns or two that follow each other, so a thread holds both elements of each of its pairs.
+// out = A B + bias: queries, keys and values of all heads, with queries and keys rotated by the position of their row.
+// A head is one unit of 64 columns or two consecutive ones, so a thread holds both elements of each of its pairs.
 #pragma once
 #include "kernels/attention/sm90/prompt.cuh"
 #include "kernels/common/sm90/operation.cuh"
@@ -17,13 +17,13 @@ struct Operation<CUSYNC_ROTATED_GEMM> {
   using Store = MatrixStore;
   static constexpr int kColumnShift = 0;
 
-  /// Adds what other parts have of unit `u`, which is in reach, and the bias, and rotates; where heads have 128 columns, of both units
-  /// of a head when it comes to the first. `add_sums(unit, sums)` adds other parts' sums.
+  /// Adds other parts' sums and the bias to unit `u`, which is current, and rotates it; if heads have 128 columns,
+  /// handles both units of a head at the first. `add_sums(unit, sums)` adds other parts' sums.
   template <class C, class Item, class Units, class AddSums>
   CUSYNC_DEVICE static void turn(typename C::Params const& params, Item const& item, Fragment const& at, uint32_t u, uint32_t group,
                                  Units& units, AddSums&& add_sums) {
     using Element = typename C::Element;
-    constexpr int kPairs = C::kUnitCols / 8;  // groups of columns of a unit
+    constexpr int kPairs = C::kUnitCols / 8;  // column groups per unit
     static_assert(C::kRowUnits == 1 && C::kColUnits % 2 == 0, "units of a head follow each other");
     Rotation const& rotation = params.rotations[item.stage];
     Stage const& stage = params.stages[item.stage];
@@ -62,7 +62,8 @@ struct Operation<CUSYNC_ROTATED_GEMM> {
       }
   }
 
-  /// The pairs (v[i], w[i]) of rows `row` and `row` + 8 of the output, from column `col` of a head's first half on.
+  /// Rotates the pairs (v[i], w[i]) of rows `row` and `row` + 8 of the output, from column `col` of a head's first
+  /// half.
   template <class Element, int Dim>
   CUSYNC_DEVICE static void rotate(Rotation const& rotation, uint32_t row, int col, float* v, float* w) {
 #pragma unroll

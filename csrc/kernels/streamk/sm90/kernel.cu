@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One source for both element types: most of its compilation is what they share.
+// One source for both element types, because they share most of the compilation.
 #include "kernels/streamk/sm90/kernel.cuh"
 
 int32_t cusync::kernels::streamk_f16(cusync_stage const& stage, void* workspace, unsigned long long* bytes,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // CUTLASS's Stream-K GEMM for Hopper as its users build it: 128 x 256 x 64 tiles, clusters of 2 x 1, cooperative
-// consumers, the activation fused. Nothing of ours is in it: it is what tile synchronisation is measured against.
+// consumers, fused activation. It contains no cusync code: it is the baseline for tile synchronization.
 #pragma once
-// CUTLASS 4.2's Stream-K scheduler does not compile with its programmatic-launch calls, and nothing follows or precedes
-// the peer programmatically.
+// CUTLASS 4.2's Stream-K scheduler does not compile with its programmatic-launch calls, and the baseline has no
+// programmatic edges.
 #undef CUTLASS_ENABLE_GDC_FOR_SM90
 #include <new>
 
@@ -55,7 +55,7 @@ struct Peer final : cusync_streamk {
   typename Device::Arguments arguments;
   void* workspace = nullptr;
 
-  /// Stream-K counts its partial tiles in the workspace and leaves the counts behind, so each run resets them.
+  /// Stream-K counts its partial tiles in the workspace and does not reset the counts, so each run resets them.
   int32_t launch(cudaStream_t stream) override {
     cutlass::Status status = device.initialize(arguments, workspace, stream);
     if (status == cutlass::Status::kSuccess) status = device.run(stream);
