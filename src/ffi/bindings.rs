@@ -84,41 +84,41 @@ pub const CUSYNC_OPERAND_VALUES: cusync_role = 6;
 pub const CUSYNC_OPERAND_LENGTHS: cusync_role = 7;
 #[doc = "< int32: pages of each sequence"]
 pub const CUSYNC_OPERAND_PAGES: cusync_role = 8;
-#[doc = "< of each position, cosines and then sines"]
+#[doc = "< cosines, then sines, of each position"]
 pub const CUSYNC_OPERAND_ROTARY: cusync_role = 9;
 pub const CUSYNC_OPERAND_GAIN: cusync_role = 10;
-#[doc = " What an operand is to the stage that reads it."]
+#[doc = " The role of an operand in the stage that reads it."]
 pub type cusync_role = ::std::os::raw::c_uint;
 #[doc = "< before the first k-block whose footprint enters new slots"]
 pub const CUSYNC_WAIT_PER_K_BLOCK: cusync_wait_at = 0;
-#[doc = "< everything that the tile will read, before its first dependent load"]
+#[doc = "< for everything the tile reads, before its first dependent load"]
 pub const CUSYNC_WAIT_AT_START: cusync_wait_at = 1;
-#[doc = " Where in the consumer's k-loop an edge is waited for."]
+#[doc = " Where in the consumer's k-loop it waits for an edge."]
 pub type cusync_wait_at = ::std::os::raw::c_uint;
-#[doc = " One dependence as a kernel sees it: the producer's policy, the producer's tile size, the consumer's footprint."]
+#[doc = " One dependence as kernels see it: the producer's policy and tile size, and the consumer's footprint."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_edge {
     pub policy: cusync_policy,
     #[doc = "< index of the edge in the plan, for reports"]
     pub id: u32,
-    #[doc = "< enum cusync_role of the consumer's operand that it feeds"]
+    #[doc = "< enum cusync_role of the consumer operand that the edge feeds"]
     pub operand: u32,
     #[doc = "< enum cusync_wait_at"]
     pub wait_at: u32,
-    #[doc = "< elements of the tensor that one producer tile writes"]
+    #[doc = "< elements of the tensor written by one producer tile"]
     pub tile_rows: u32,
-    #[doc = "< elements of the tensor that one producer tile writes"]
+    #[doc = "< elements of the tensor written by one producer tile"]
     pub tile_cols: u32,
-    #[doc = "< the tensor, for clipping"]
+    #[doc = "< tensor size, for clipping"]
     pub tensor_rows: u32,
-    #[doc = "< the tensor, for clipping"]
+    #[doc = "< tensor size, for clipping"]
     pub tensor_cols: u32,
     #[doc = "< k-blocks of one consumer tile"]
     pub k_blocks: u32,
-    #[doc = "< what the consumer tile (m, n) reads at k-block k"]
+    #[doc = "< elements read by consumer tile (m, n) at k-block k"]
     pub rows: cusync_axis,
-    #[doc = "< what the consumer tile (m, n) reads at k-block k"]
+    #[doc = "< elements read by consumer tile (m, n) at k-block k"]
     pub cols: cusync_axis,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -155,7 +155,7 @@ pub const CUSYNC_ORDER_GROUPED_COLUMNS: cusync_order_kind = 3;
 #[doc = "< table[i] = m * grid_n + n"]
 pub const CUSYNC_ORDER_TABLE: cusync_order_kind = 4;
 pub type cusync_order_kind = ::std::os::raw::c_uint;
-#[doc = " The order in which a stage's tiles are started: a bijection from 0 .. grid_m * grid_n - 1 onto the grid."]
+#[doc = " The order in which a stage's tiles start: a bijection from 0 .. grid_m * grid_n - 1 onto the grid."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_order {
@@ -186,19 +186,19 @@ impl Default for cusync_order {
         }
     }
 }
-#[doc = "< a wait that timed out; the kernel traps"]
+#[doc = "< a wait timed out; the kernel traps"]
 pub const CUSYNC_REPORT_LATE: cusync_report_kind = 0;
-#[doc = "< sequence `tile_m` has `have` cached tokens, and room for `want`. The run goes on without it"]
+#[doc = "< sequence `tile_m` has `have` cached tokens, room for `want`; the run skips it"]
 pub const CUSYNC_REPORT_BAD_LENGTH: cusync_report_kind = 1;
-#[doc = "< page `tile_n` of sequence `tile_m` is `have`, of `want` pages. The run goes on without it"]
+#[doc = "< page `tile_n` of sequence `tile_m` is `have`, of `want` pages; the run skips it"]
 pub const CUSYNC_REPORT_BAD_PAGE: cusync_report_kind = 2;
-#[doc = " What a kernel reports."]
+#[doc = " Kinds of kernel reports."]
 pub type cusync_report_kind = ::std::os::raw::c_uint;
-#[doc = " What went wrong first. Lives in pinned host memory, so it survives a trap that follows."]
+#[doc = " The first fault of a run. In pinned host memory, so it survives a later trap."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_report {
-    #[doc = "< 0 until the first reporter takes the record, 1 while it writes, 2 when complete"]
+    #[doc = "< 0 until the first reporter claims the record, 1 while it writes, 2 when complete"]
     pub claimed: u32,
     pub edge: u32,
     pub stage: u32,
@@ -231,7 +231,7 @@ const _: () = {
 pub const CUSYNC_OK: cusync_status = 0;
 #[doc = "< this binary has no kernels for the request (architecture, tile or type)"]
 pub const CUSYNC_ERROR_NOT_BUILT: cusync_status = 1;
-#[doc = "< a pointer, size or alignment breaks the contract"]
+#[doc = "< a pointer, size or alignment violates the contract"]
 pub const CUSYNC_ERROR_BAD_ARGUMENT: cusync_status = 2;
 #[doc = "< host allocation failed"]
 pub const CUSYNC_ERROR_NO_MEMORY: cusync_status = 3;
@@ -259,17 +259,17 @@ pub const CUSYNC_RELU: cusync_activation = 2;
 pub type cusync_activation = ::std::os::raw::c_uint;
 pub const CUSYNC_MAX_DELAY_NS: _bindgen_ty_1 = 500000;
 pub type _bindgen_ty_1 = ::std::os::raw::c_uint;
-#[doc = " Where the time of one work item of a chain kernel went, as the first thread of its CTA's arithmetic saw it:\n nanoseconds of the device's global clock. Written per CTA and item."]
+#[doc = " Timestamps of one work item of a chain kernel, taken by the first math thread of its CTA, in nanoseconds of the\n device's global timer. One record per CTA and item."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_trace {
     #[doc = "< the item is known"]
     pub begin: ::std::os::raw::c_ulonglong,
-    #[doc = "< every operand of the first k-block may be loaded (its waits are satisfied)"]
+    #[doc = "< all operands of the first k-block may be loaded (waits satisfied)"]
     pub ready: ::std::os::raw::c_ulonglong,
     #[doc = "< the first k-block has arrived"]
     pub loaded: ::std::os::raw::c_ulonglong,
-    #[doc = "< the last k-block is multiplied"]
+    #[doc = "< the last k-block has been multiplied"]
     pub math_end: ::std::os::raw::c_ulonglong,
     #[doc = "< the epilogue has left the registers"]
     pub end: ::std::os::raw::c_ulonglong,
@@ -290,12 +290,12 @@ const _: () = {
     ["Offset of field: cusync_trace::sm"][::std::mem::offset_of!(cusync_trace, sm) - 40usize];
     ["Offset of field: cusync_trace::item"][::std::mem::offset_of!(cusync_trace, item) - 44usize];
 };
-#[doc = " Delays of pseudo-random length before items, loads behind waits, stores and posts, for tests. A length is a hash of\n the seed, the run, the SM, the tile and the kind of place. Only a build with CUSYNC_DELAYS has them, and of it only the\n kernels for sm_90a; others answer CUSYNC_ERROR_NOT_BUILT."]
+#[doc = " Pseudo-random delays before items, loads behind waits, stores and posts, for tests. A delay is a hash of seed, run,\n SM, tile and kind of place. Only builds with CUSYNC_DELAYS support them, and only in kernels for sm_90a; others\n return CUSYNC_ERROR_NOT_BUILT."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_delays {
     pub seed: u32,
-    #[doc = "< of one delay, at most CUSYNC_MAX_DELAY_NS; a sleep may take twice as long. 0: no delays"]
+    #[doc = "< maximum delay, at most CUSYNC_MAX_DELAY_NS; a sleep may take twice as long. 0: none"]
     pub limit_ns: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -305,32 +305,32 @@ const _: () = {
     ["Offset of field: cusync_delays::seed"][::std::mem::offset_of!(cusync_delays, seed) - 0usize];
     ["Offset of field: cusync_delays::limit_ns"][::std::mem::offset_of!(cusync_delays, limit_ns) - 4usize];
 };
-#[doc = "< at: slot; value: the posts that were seen"]
+#[doc = "< at: slot; value: observed posts"]
 pub const CUSYNC_EVENT_WAIT: cusync_event = 0;
-#[doc = "< at: enum cusync_operand; value: k-block, or the warpgroup whose epilogue it is for"]
+#[doc = "< at: enum cusync_operand; value: k-block, or the warpgroup that loads for its epilogue"]
 pub const CUSYNC_EVENT_LOAD: cusync_event = 1;
 #[doc = "< at: unit; value: warpgroup"]
 pub const CUSYNC_EVENT_STORE: cusync_event = 2;
-#[doc = "< at: slot; value: the posts that it adds"]
+#[doc = "< at: slot; value: posts added"]
 pub const CUSYNC_EVENT_POST: cusync_event = 3;
 #[doc = "< at: slab; value: warpgroup"]
 pub const CUSYNC_EVENT_GIVE: cusync_event = 4;
 #[doc = "< at: slab; value: warpgroup"]
 pub const CUSYNC_EVENT_TAKE: cusync_event = 5;
-#[doc = " What a kernel notes of itself, event by event, for the test that holds it against what was judged. Builds and kernels that have\n delays have notes, too."]
+#[doc = " Events that a kernel records, for the test that compares a run with its checked plan. Available in the same builds\n and kernels as delays."]
 pub type cusync_event = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_note {
     #[doc = "< enum cusync_event"]
     pub event: u32,
-    #[doc = "< the tile; of a share, n: the worker"]
+    #[doc = "< the tile; for a share, n is the worker"]
     pub stage: u32,
-    #[doc = "< the tile; of a share, n: the worker"]
+    #[doc = "< the tile; for a share, n is the worker"]
     pub m: u32,
-    #[doc = "< the tile; of a share, n: the worker"]
+    #[doc = "< the tile; for a share, n is the worker"]
     pub n: u32,
-    #[doc = "< the item's first k-block; of a tile of an attention in a decode kernel, the worker"]
+    #[doc = "< first k-block of the item; for an attention tile in a decode kernel, the worker"]
     pub item: u32,
     pub at: u32,
     pub value: u32,
@@ -352,9 +352,9 @@ const _: () = {
 pub struct cusync_notes {
     #[doc = "< device"]
     pub list: *mut cusync_note,
-    #[doc = "< device: how many there are, those without a place included"]
+    #[doc = "< device: number of events, including those that did not fit"]
     pub count: *mut u32,
-    #[doc = "< 0: none are taken"]
+    #[doc = "< 0: record nothing"]
     pub capacity: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -374,38 +374,38 @@ impl Default for cusync_notes {
         }
     }
 }
-#[doc = "< of one kernel"]
+#[doc = "< per kernel"]
 pub const CUSYNC_MAX_STAGES: _bindgen_ty_2 = 64;
-#[doc = "< of a stage"]
+#[doc = "< per stage"]
 pub const CUSYNC_MAX_OPERANDS: _bindgen_ty_2 = 6;
-#[doc = "< incoming edges of a stage"]
+#[doc = "< incoming edges per stage"]
 pub const CUSYNC_MAX_WAITS: _bindgen_ty_2 = 4;
-#[doc = "< outgoing edges of a stage"]
+#[doc = "< outgoing edges per stage"]
 pub const CUSYNC_MAX_POSTS: _bindgen_ty_2 = 4;
-#[doc = "< columns of a product of a decode kernel that share a semaphore"]
+#[doc = "< product columns of a decode kernel that share a semaphore"]
 pub const CUSYNC_COLUMN_TILE: _bindgen_ty_2 = 64;
-#[doc = "< of a paged cache"]
+#[doc = "< tokens per page of a paged cache"]
 pub const CUSYNC_PAGE_TOKENS: _bindgen_ty_2 = 64;
-#[doc = "< of a k-block of CUSYNC_ATTENTION"]
+#[doc = "< tokens per k-block of CUSYNC_ATTENTION"]
 pub const CUSYNC_PROMPT_TOKENS: _bindgen_ty_2 = 128;
-#[doc = "< floats of a slab of a decode kernel that attends"]
+#[doc = "< floats per slab of a decode kernel with attention"]
 pub const CUSYNC_ATTEND_SLAB: _bindgen_ty_2 = 1040;
-#[doc = "< elements of a row that a decode kernel normalises"]
+#[doc = "< maximum row length that a decode kernel normalizes"]
 pub const CUSYNC_MAX_NORMED: _bindgen_ty_2 = 16384;
-#[doc = "< parts of an output in a decode kernel, of all workers and rounds: the cube is below 2^32"]
+#[doc = "< parts of a decode kernel's output, over workers and rounds: the cube is below 2^32"]
 pub const CUSYNC_MAX_PARTS: _bindgen_ty_2 = 1625;
 pub const CUSYNC_TABLE_ALIGNMENT: _bindgen_ty_2 = 128;
-#[doc = " ---- stages, work, synchronisation: what every kernel takes --------------------------------------------------------"]
+#[doc = " ---- stages, work, synchronization: arguments of every kernel\n --------------------------------------------------------"]
 pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
-#[doc = "< one stage a launch: tiles in the order of `cusync_work.order`"]
+#[doc = "< one stage per launch: tiles in the order of `cusync_work.order`"]
 pub const CUSYNC_FAMILY_GEMM: cusync_family = 0;
 #[doc = "< many stages: items from lists"]
 pub const CUSYNC_FAMILY_CHAIN: cusync_family = 1;
-#[doc = "< many stages for few tokens: worker c of P has columns [c * n / P, (c + 1) * n / P) of each"]
+#[doc = "< few tokens: worker c of P owns columns [c * n / P, (c + 1) * n / P) of each stage"]
 pub const CUSYNC_FAMILY_DECODE: cusync_family = 2;
-#[doc = " How a kernel hands out work."]
+#[doc = " How a kernel distributes work."]
 pub type cusync_family = ::std::os::raw::c_uint;
-#[doc = " What tells a compiled kernel from all others."]
+#[doc = " Identifies a compiled kernel."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_kernel_id {
@@ -413,7 +413,7 @@ pub struct cusync_kernel_id {
     pub family: u32,
     #[doc = "< enum cusync_arch"]
     pub arch: u32,
-    #[doc = "< the stages it runs: bit 1 << o for each o of enum cusync_operation"]
+    #[doc = "< supported operations: bit 1 << o for each o of enum cusync_operation"]
     pub operations: u32,
     #[doc = "< enum cusync_element"]
     pub element: u32,
@@ -421,11 +421,11 @@ pub struct cusync_kernel_id {
     pub tile_m: u32,
     #[doc = "< MMA tile; 64 x 0 for decode kernels, which take any number of columns"]
     pub tile_n: u32,
-    #[doc = "< CTAs of a worker"]
+    #[doc = "< CTAs per worker"]
     pub cluster_m: u32,
-    #[doc = "< CTAs of a worker"]
+    #[doc = "< CTAs per worker"]
     pub cluster_n: u32,
-    #[doc = "< tokens of a decode kernel's MMA, 0 for others"]
+    #[doc = "< tokens of a decode kernel's MMA; otherwise 0"]
     pub width: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -452,17 +452,17 @@ const _: () = {
 pub struct cusync_kernel_info {
     pub id: cusync_kernel_id,
     pub tile_k: u32,
-    #[doc = "< k-blocks that the ring of operands holds; 0: sized by cusync_create"]
+    #[doc = "< k-blocks in the operand ring; 0: sized by cusync_create"]
     pub ring: u32,
-    #[doc = "< most stages that it takes"]
+    #[doc = "< maximum number of stages"]
     pub stages: u32,
-    #[doc = "< device memory that it needs for each stage; 0: none"]
+    #[doc = "< device memory needed per stage; 0: none"]
     pub table_bytes: u32,
-    #[doc = "< decode: most 64-row tiles of weights that a worker may own in a stage; else 0"]
+    #[doc = "< decode: maximum 64-row weight tiles of a worker per stage; otherwise 0"]
     pub row_tiles: u32,
     pub threads: u32,
     pub shared_bytes: u32,
-    #[doc = "< of the compiled code, 0 when unknown without a GPU"]
+    #[doc = "< registers per thread; 0 if unknown without a GPU"]
     pub registers: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -486,9 +486,9 @@ const _: () = {
     ["Offset of field: cusync_kernel_info::registers"]
         [::std::mem::offset_of!(cusync_kernel_info, registers) - 64usize];
 };
-#[doc = "< a part for each k-block: its edges may be waited for k-block by k-block"]
+#[doc = "< one part per k-block; its edges may be waited for k-block by k-block"]
 pub const CUSYNC_READ_IN_K_LOOP: cusync_read_at = 0;
-#[doc = "< once a tile, behind the last k-block"]
+#[doc = "< once per tile, after the last k-block"]
 pub const CUSYNC_READ_IN_EPILOGUE: cusync_read_at = 1;
 #[doc = " When a stage reads an operand."]
 pub type cusync_read_at = ::std::os::raw::c_uint;
@@ -497,7 +497,7 @@ pub type cusync_read_at = ::std::os::raw::c_uint;
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_operand {
     pub data: *const ::std::os::raw::c_void,
-    #[doc = "< enum cusync_role: what it is to the operation. A stage has at most one operand of a role"]
+    #[doc = "< enum cusync_role: its role in the operation; at most one operand per role"]
     pub role: u32,
     #[doc = "< enum cusync_read_at"]
     pub read_at: u32,
@@ -519,7 +519,7 @@ impl Default for cusync_operand {
         }
     }
 }
-#[doc = " How far the tiles in row m of a stage's grid reduce: over min(first + m * step, most) elements of k. A product of\n matrices has one value for all rows: first = most = k, step = 0. Under a causal mask later rows of a sequence reduce further;\n m counts the rows of a sequence then."]
+#[doc = " Reduction depth: tiles in row m of a stage's grid reduce over min(first + m * step, most) elements of k. For matrix\n products all rows have the same depth: first = most = k, step = 0. Under a causal mask the depth grows along a\n sequence, and m counts rows within the sequence."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_depth {
@@ -535,19 +535,19 @@ const _: () = {
     ["Offset of field: cusync_depth::step"][::std::mem::offset_of!(cusync_depth, step) - 4usize];
     ["Offset of field: cusync_depth::most"][::std::mem::offset_of!(cusync_depth, most) - 8usize];
 };
-#[doc = " The images of a convolution or a pool, and how it is cut into tiles."]
+#[doc = " The images of a convolution or a pool, and their tiling."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_images {
-    #[doc = "< of an input image; `channels` is a multiple of 8"]
+    #[doc = "< input image; `channels` is a multiple of 8"]
     pub height: u32,
-    #[doc = "< of an input image; `channels` is a multiple of 8"]
+    #[doc = "< input image; `channels` is a multiple of 8"]
     pub width: u32,
-    #[doc = "< of an input image; `channels` is a multiple of 8"]
+    #[doc = "< input image; `channels` is a multiple of 8"]
     pub channels: u32,
-    #[doc = "< of an output image"]
+    #[doc = "< output image"]
     pub out_height: u32,
-    #[doc = "< of an output image"]
+    #[doc = "< output image"]
     pub out_width: u32,
     pub filter_rows: u32,
     pub filter_cols: u32,
@@ -555,9 +555,9 @@ pub struct cusync_images {
     pub stride_cols: u32,
     pub padding_rows: u32,
     pub padding_cols: u32,
-    #[doc = "< output pixels of a tile: rows of one image, a number that divides its height, or whole images"]
+    #[doc = "< output pixels per tile: rows of one image (a divisor of its height), or whole images"]
     pub tile_pixels: u32,
-    #[doc = "< CUSYNC_POOL: 1: pixels are averaged, and there is no padding; 0: the greatest is taken"]
+    #[doc = "< CUSYNC_POOL: 1: average, without padding; 0: maximum"]
     pub mean: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -586,15 +586,15 @@ const _: () = {
         [::std::mem::offset_of!(cusync_images, tile_pixels) - 44usize];
     ["Offset of field: cusync_images::mean"][::std::mem::offset_of!(cusync_images, mean) - 48usize];
 };
-#[doc = " What a normalisation adds to a stage."]
+#[doc = " Parameters of a normalization stage."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct cusync_norm {
-    #[doc = "< of a tile, which is as wide as the output"]
+    #[doc = "< rows per tile; a tile is as wide as the output"]
     pub tile_rows: u32,
-    #[doc = "< 1: the mean of a row is taken away (LayerNorm); 0: it is not (RmsNorm)"]
+    #[doc = "< 1: subtracts the mean of the row (LayerNorm); 0: does not (RmsNorm)"]
     pub centred: u32,
-    #[doc = "< added to the variance, or to the mean of the squares"]
+    #[doc = "< added to the variance, or to the mean square"]
     pub epsilon: f32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -605,7 +605,7 @@ const _: () = {
     ["Offset of field: cusync_norm::centred"][::std::mem::offset_of!(cusync_norm, centred) - 4usize];
     ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 8usize];
 };
-#[doc = " The heads of CUSYNC_ATTENTION, CUSYNC_ATTEND and CUSYNC_ROTATED_GEMM, and where their keys and values are kept."]
+#[doc = " The heads of CUSYNC_ATTENTION, CUSYNC_ATTEND and CUSYNC_ROTATED_GEMM, and their key/value caches."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_heads {
@@ -615,9 +615,9 @@ pub struct cusync_heads {
     pub kv_heads: u32,
     #[doc = "< 64 or 128"]
     pub head_dim: u32,
-    #[doc = "< tokens of a sequence that the cache holds; CUSYNC_ROTATED_GEMM: tokens of a sequence"]
+    #[doc = "< tokens per sequence in the cache; CUSYNC_ROTATED_GEMM: tokens per sequence"]
     pub capacity: u32,
-    #[doc = "< of the pool; 0: the cache is contiguous"]
+    #[doc = "< pages in the pool; 0: contiguous cache"]
     pub pages: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -631,7 +631,7 @@ const _: () = {
     ["Offset of field: cusync_heads::capacity"][::std::mem::offset_of!(cusync_heads, capacity) - 12usize];
     ["Offset of field: cusync_heads::pages"][::std::mem::offset_of!(cusync_heads, pages) - 16usize];
 };
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) where `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7\n g8..g15 ...), so that its rows are 2 n long. A decode kernel reads B as cusync_repack leaves it. CUSYNC_CONV2D: the same\n as CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols * channels) x n, and the\n rows of `out` are output pixels. Its k-blocks are 64 channels of one tap, channels outermost: block b has the channels\n from 64 * (b / taps) on, of tap b % taps, where taps are ordered by what the strides leave of row and column, then by both.\n CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by\n row, where A, like the output, is m x n. Its tiles have one k-block of n elements. In decode kernels they are\n of one row, of at most CUSYNC_MAX_NORMED elements, and post one slot, m times a run. CUSYNC_POOL: each row of the output is\n the greatest or the mean of the rows of A, pixels x n, that lie under a filter's window; its tiles have all columns, and\n one k-block of as many elements as the window has pixels.\n\n CUSYNC_ATTENTION, of chain kernels, is attention of whole sequences, each of k.most tokens, one after the other in the rows\n of operand A, m x (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. A tile is one head and\n CUSYNC_PROMPT_TOKENS tokens of a sequence, or the whole sequence where that is shorter; with several sequences these are the\n only lengths. Its k-blocks are CUSYNC_PROMPT_TOKENS keys and values. Where k.first = k.step, the rows of a tile, tokens see\n themselves and earlier ones; where k.first = k.most and k.step = 0, all of their sequence. With KEYS and\n VALUES (sequences, kv_heads, capacity, head_dim) keys and values are written there from row 0 on. `pages` is 0.\n\n CUSYNC_ROTATED_GEMM, of chain kernels that attend, makes that operand A: out = A B + bias, where n is (query_heads + 2 kv_heads) *\n head_dim, and queries and keys are rotated before they are rounded: row r by position r % capacity of ROTARY (capacity x head_dim or\n longer; cosines of head_dim / 2 pairs, then sines), elements (i, i + head_dim / 2) of a head together. Its tiles are shared by at\n most half as many parts as they have units, for both elements of a pair are of one part.\n\n CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *\n head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are\n (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), of which PAGES (m x capacity / 64, rounded\n up) says which are whose. LENGTHS are read when the kernel runs: sequence b has lengths[b] tokens in the cache. With ROTARY\n (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key are rotated by that position,\n elements (i, i + head_dim / 2) together. The new key and value are written behind the cached ones, and attended to with them.\n A sequence whose length is negative, or leaves no room, or any of whose pages up to the new token's is not in the pool, gets\n zeros and nothing is appended; the report says so, and the run is otherwise right. All attention stages of a kernel have the\n same LENGTHS, capacity and kv_heads. They post one slot for each key/value head, m times a run."]
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_ATTENTION (chain kernels): attention over whole sequences of k.most tokens each, stored consecutively in the\n rows of operand A, m x (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. A tile is one head\n and CUSYNC_PROMPT_TOKENS tokens of a sequence, or the whole sequence if it is shorter; with several sequences no\n other lengths are supported. A k-block is CUSYNC_PROMPT_TOKENS keys and values. If k.first = k.step = the rows of a\n tile, tokens attend to themselves and earlier tokens; if k.first = k.most and k.step = 0, to their whole sequence.\n If KEYS and VALUES (sequences, kv_heads, capacity, head_dim) are given, keys and values are written there from row\n 0. `pages` is 0.\n\n CUSYNC_ROTATED_GEMM (chain kernels with attention) produces that operand A: out = A B + bias, where n is\n (query_heads + 2 kv_heads) * head_dim. Queries and keys are rotated before rounding: row r by position r % capacity\n of ROTARY (capacity x head_dim or longer; cosines of head_dim / 2 pairs, then sines), with elements (i, i + head_dim\n / 2) of a head as a pair. A tile is shared by at most half as many parts as it has units, because both elements of a\n pair belong to one part.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; k is its column count, n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. The new key and value are appended to\n the cache and attended to with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct cusync_stage {
@@ -639,24 +639,24 @@ pub struct cusync_stage {
     pub operation: u32,
     #[doc = "< enum cusync_activation"]
     pub activation: u32,
-    #[doc = "< 1: the residual is added before the activation; 0: after it, or there is none"]
+    #[doc = "< 1: residual added before the activation; 0: added after it, or none"]
     pub residual_first: u32,
-    #[doc = "< of the stage in the plan, for reports"]
+    #[doc = "< index of the stage in the plan, for reports"]
     pub index: u32,
-    #[doc = "< of `out`, also when gated"]
+    #[doc = "< size of `out`, also if gated"]
     pub m: u32,
-    #[doc = "< of `out`, also when gated"]
+    #[doc = "< size of `out`, also if gated"]
     pub n: u32,
     pub k: cusync_depth,
-    #[doc = "< CUSYNC_CONV2D, CUSYNC_POOL; else zeros"]
+    #[doc = "< CUSYNC_CONV2D, CUSYNC_POOL; otherwise zeros"]
     pub images: cusync_images,
-    #[doc = "< CUSYNC_NORM; else zeros"]
+    #[doc = "< CUSYNC_NORM; otherwise zeros"]
     pub norm: cusync_norm,
-    #[doc = "< CUSYNC_ATTENTION, CUSYNC_ATTEND; else zeros"]
+    #[doc = "< CUSYNC_ATTENTION, CUSYNC_ATTEND, CUSYNC_ROTATED_GEMM; otherwise zeros"]
     pub heads: cusync_heads,
-    #[doc = "< decode: workers make `rounds` even parts of `out` each, in as many stages that differ in `round` alone;\n< 0 of 1: a part each"]
+    #[doc = "< decode: workers compute `rounds` even parts of `out` each, in as many stages that\n< differ in `round` only; 0 of 1: one part each"]
     pub round: u32,
-    #[doc = "< decode: workers make `rounds` even parts of `out` each, in as many stages that differ in `round` alone;\n< 0 of 1: a part each"]
+    #[doc = "< decode: workers compute `rounds` even parts of `out` each, in as many stages that\n< differ in `round` only; 0 of 1: one part each"]
     pub rounds: u32,
     pub operand_count: u32,
     pub wait_count: u32,
@@ -707,32 +707,32 @@ impl Default for cusync_stage {
 }
 #[doc = "< worker c takes tiles c, c + workers, ... of `order`"]
 pub const CUSYNC_SOURCE_ORDER: cusync_source = 0;
-#[doc = "< tiles of `order` by a device counter: a worker that starts early takes more"]
+#[doc = "< tiles of `order` from a device counter: workers that start early take more"]
 pub const CUSYNC_SOURCE_TICKETS: cusync_source = 1;
-#[doc = "< a list of items for each worker"]
+#[doc = "< one list of items per worker"]
 pub const CUSYNC_SOURCE_LISTS: cusync_source = 2;
-#[doc = "< one list of items, by a device counter"]
+#[doc = "< one list of items, drawn from a device counter"]
 pub const CUSYNC_SOURCE_DRAWN: cusync_source = 3;
 #[doc = "< an equal share of every stage's columns"]
 pub const CUSYNC_SOURCE_SHARES: cusync_source = 4;
-#[doc = "< one list of items, of which a host or a worker sends each to a worker"]
+#[doc = "< one list of items, each sent to a worker by a host or by worker 0"]
 pub const CUSYNC_SOURCE_MAIL: cusync_source = 5;
-#[doc = " How work reaches workers."]
+#[doc = " How workers get work."]
 pub type cusync_source = ::std::os::raw::c_uint;
 #[doc = "< cusync_item.role: no item"]
 pub const CUSYNC_END_OF_LIST: _bindgen_ty_3 = 0;
-#[doc = "< the item is a tile over all of k"]
+#[doc = "< a tile over all of k"]
 pub const CUSYNC_WHOLE_TILE: _bindgen_ty_3 = 1;
-#[doc = "< adds nothing to the output: leaves its float sums in slab `slab`"]
+#[doc = "< no output: leaves float sums in slab `slab`"]
 pub const CUSYNC_CONTRIBUTE: _bindgen_ty_3 = 2;
-#[doc = "< adds slabs slab ... slab + slabs - 1 to its own sums, then finishes the tile"]
+#[doc = "< adds slabs slab ... slab + slabs - 1 to its own sums and finishes the tile"]
 pub const CUSYNC_FINISH: _bindgen_ty_3 = 3;
-#[doc = "< part `part` of `slabs` parts, each of which finishes its own columns: leaves the sums\n< of the others' columns in slab `slab + part`, adds theirs of its own"]
+#[doc = "< part `part` of `slabs` parts that each finish their own columns: leaves the sums of\n< the other parts' columns in slab `slab + part`, and adds the others' sums for its\n< own columns"]
 pub const CUSYNC_SHARE: _bindgen_ty_3 = 4;
-#[doc = "< what a tile adds to its slot, shared evenly among the parts that finish it"]
+#[doc = "< value that a tile adds to its slot, divided evenly among the parts that finish it"]
 pub const CUSYNC_POST_WEIGHT: _bindgen_ty_3 = 48;
 pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
-#[doc = " One piece of work of a worker (a cluster of CTAs): k-blocks [k_begin, k_end) of a tile of a stage. `m` and `n` count\n cluster tiles: CTA (i, j) of the cluster computes tile (m * cluster_m + i, n * cluster_n + j) of the stage's grid,\n or nothing where that lies outside."]
+#[doc = " One unit of work of a worker (a cluster of CTAs): k-blocks [k_begin, k_end) of one tile of a stage. `m` and `n`\n count cluster tiles: CTA (i, j) of the cluster computes tile (m * cluster_m + i, n * cluster_n + j) of the stage's\n grid, or nothing if that is outside the grid."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_item {
@@ -745,9 +745,9 @@ pub struct cusync_item {
     pub role: u8,
     #[doc = "< CUSYNC_FINISH: slabs to add; CUSYNC_SHARE: parts of the tile"]
     pub slabs: u8,
-    #[doc = "< CUSYNC_SHARE: which part"]
+    #[doc = "< CUSYNC_SHARE: part number"]
     pub part: u8,
-    #[doc = "< first slab; a slab is written once a run"]
+    #[doc = "< first slab; a slab is written once per run"]
     pub slab: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -764,19 +764,19 @@ const _: () = {
     ["Offset of field: cusync_item::part"][::std::mem::offset_of!(cusync_item, part) - 11usize];
     ["Offset of field: cusync_item::slab"][::std::mem::offset_of!(cusync_item, slab) - 12usize];
 };
-#[doc = " Sizes in shared memory of one CTA of a decode kernel, in bytes but for the slots; 0 takes the default of each."]
+#[doc = " Shared-memory sizes of one CTA of a decode kernel, in bytes except for slots; 0: default."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_tuning {
-    #[doc = "< weights that one ring entry aims at"]
+    #[doc = "< target size of the weights in one ring entry"]
     pub chunk_bytes: u32,
-    #[doc = "< ring of weights; default: what is left"]
+    #[doc = "< weight ring; default: the remaining space"]
     pub ring_bytes: u32,
     #[doc = "< ring of 64-wide activation tiles, a multiple of 4"]
     pub activation_slots: u32,
-    #[doc = "< most weights on their way at once"]
+    #[doc = "< maximum bytes of weights in flight"]
     pub in_flight_bytes: u32,
-    #[doc = "< the same while the ring fills with weights of a stage that still waits"]
+    #[doc = "< the same while prefetching weights of a stage that still waits"]
     pub ahead_bytes: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -794,20 +794,20 @@ const _: () = {
     ["Offset of field: cusync_tuning::ahead_bytes"]
         [::std::mem::offset_of!(cusync_tuning, ahead_bytes) - 16usize];
 };
-#[doc = "< that a host may be ahead of a session's kernel"]
+#[doc = "< maximum commands that a host may be ahead of a session's kernel"]
 pub const CUSYNC_COMMANDS: _bindgen_ty_4 = 16;
-#[doc = "< sets times stages of a session"]
+#[doc = "< maximum sets times stages of a session"]
 pub const CUSYNC_MAX_BOUND: _bindgen_ty_4 = 512;
 pub type _bindgen_ty_4 = ::std::os::raw::c_uint;
-#[doc = " Pinned host memory through which a host and the kernel of a session speak. Command number q, from 1, lies in\n commands[q % CUSYNC_COMMANDS] as q << 32 | next << 20 | set << 8 | m: a run of the stages with the tensors of a set, for the first m\n rows. `next` announces the set of the job after, whose weights then may come in early; 0xfff, or a wrong one, announces nothing. m =\n 0 ends the launch. A command is one store, which releases, and is written when the one that lay there is over."]
+#[doc = " Pinned host memory for communication between a host and a session's kernel. Command number q, from 1, is in\n commands[q % CUSYNC_COMMANDS] as q << 32 | next << 20 | set << 8 | m: run the stages on the tensors of `set`, for\n the first m rows. `next` announces the set of the following job, so its weights may be prefetched; 0xfff or a wrong\n set announces nothing. m = 0 ends the launch. A command is one release store, made after the command previously in\n that word has finished."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_mailbox {
-    #[doc = "< the host writes"]
+    #[doc = "< written by the host"]
     pub commands: [::std::os::raw::c_ulonglong; 16usize],
-    #[doc = "< the kernel writes: number of the last job that is over"]
+    #[doc = "< written by the kernel: number of the last finished job"]
     pub ended: u32,
-    #[doc = "< the kernel writes: launches that have left; they take no command any more"]
+    #[doc = "< written by the kernel: launches that have left and take no more commands"]
     pub left: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -818,16 +818,16 @@ const _: () = {
     ["Offset of field: cusync_mailbox::ended"][::std::mem::offset_of!(cusync_mailbox, ended) - 128usize];
     ["Offset of field: cusync_mailbox::left"][::std::mem::offset_of!(cusync_mailbox, left) - 132usize];
 };
-#[doc = " Device memory, zeroed once, by which the workers of a session's kernel hand commands on. What one waits for does not share a\n line with what others write."]
+#[doc = " Device memory, zeroed once, through which the workers of a session's kernel relay commands. Words that workers poll\n do not share a cache line with words that others write."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_relay {
     pub commands: [::std::os::raw::c_ulonglong; 16usize],
-    #[doc = "< number of the last job that is over"]
+    #[doc = "< number of the last finished job"]
     pub ended: u32,
-    #[doc = "< number of the last job that is over"]
+    #[doc = "< number of the last finished job"]
     pub apart: [u32; 31usize],
-    #[doc = "< workers that have finished the present one"]
+    #[doc = "< workers that have finished the current job"]
     pub arrived: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -839,19 +839,19 @@ const _: () = {
     ["Offset of field: cusync_relay::apart"][::std::mem::offset_of!(cusync_relay, apart) - 132usize];
     ["Offset of field: cusync_relay::arrived"][::std::mem::offset_of!(cusync_relay, arrived) - 256usize];
 };
-#[doc = " A session: a decode kernel that runs job after job, as a host asks for them, and leaves when it has been asked for none for a\n while. Its launches follow each other."]
+#[doc = " A session: a decode kernel that runs jobs at a host's request, and leaves after a period without requests. Its\n launches do not overlap."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_jobs {
-    #[doc = "< as the device addresses it"]
+    #[doc = "< device address"]
     pub mailbox: *mut cusync_mailbox,
     #[doc = "< device"]
     pub relay: *mut cusync_relay,
-    #[doc = "< device, zeroed once: a word for each worker"]
+    #[doc = "< device, zeroed once: one word per worker"]
     pub launches: *mut u32,
-    #[doc = "< of tensors: cusync_create takes the stages set after set, alike but for pointers. 0: no session"]
+    #[doc = "< tensor sets: cusync_create takes stages set by set, alike except for pointers. 0: none"]
     pub sets: u32,
-    #[doc = "< without a command after which a launch leaves, 1 to 10^9"]
+    #[doc = "< time without a command after which a launch leaves, 1 to 10^9"]
     pub idle_ns: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -873,30 +873,30 @@ impl Default for cusync_jobs {
         }
     }
 }
-#[doc = "< words of a worker's mailbox"]
+#[doc = "< words per worker's mailbox"]
 pub const CUSYNC_MAIL: _bindgen_ty_5 = 8;
-#[doc = "< in place of an item: the launch ends for the worker"]
+#[doc = "< instead of an item: the launch ends for this worker"]
 pub const CUSYNC_NO_ITEM: _bindgen_ty_5 = 1048575;
-#[doc = "< the numbers of words wrap here"]
+#[doc = "< word numbers wrap here"]
 pub const CUSYNC_NUMBERED: _bindgen_ty_5 = 4096;
 pub type _bindgen_ty_5 = ::std::os::raw::c_uint;
-#[doc = " Mailboxes of the workers of a chain kernel, from which they take items first in, first out. Word number q of worker w, from 1, lies in\n words[w * CUSYNC_MAIL + q % CUSYNC_MAIL] as (q % CUSYNC_NUMBERED) << 52 | item << 32 | epoch, where `item` is its place in the list. It is one\n store, which releases, made when what lay there is done. The first three are memory of a host that sends words, pinned and as the device\n addresses it, or device memory where the kernel has a scheduler; all is zeroed once. Launches follow each other. With idle_ns a launch\n goes on until its workers have had no word for so long, and takes epochs as they come; words that it leaves are the next one's.\n Without, worker 0 takes none and sends all items to the others in the order of the list, as one run, and ends the launch."]
+#[doc = " Mailboxes of a chain kernel's workers: FIFOs of items. Word number q of worker w, from 1, is in words[w *\n CUSYNC_MAIL + q % CUSYNC_MAIL] as (q % CUSYNC_NUMBERED) << 52 | item << 32 | epoch, where `item` is an index in the\n list. A word is one release store, made after the word previously in that place is done. The first three arrays are\n pinned host memory (device addresses) if a host sends words, or device memory if the kernel has a scheduler; all are\n zeroed once. Launches do not overlap. If idle_ns is not 0, a launch continues until its workers have received no\n word for that long; epochs come with the words, and words it leaves are taken by the next launch. If idle_ns is 0,\n worker 0 takes no items: it sends all items to the other workers in list order, as one run, and ends the launch."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_mail {
-    #[doc = "< CUSYNC_MAIL for each worker"]
+    #[doc = "< CUSYNC_MAIL per worker"]
     pub words: *mut ::std::os::raw::c_ulonglong,
-    #[doc = "< for each worker: number of the last word that it has done"]
+    #[doc = "< per worker: number of its last finished word"]
     pub done: *mut u32,
-    #[doc = "< for each worker: launches that it has begun"]
+    #[doc = "< per worker: launches begun"]
     pub here: *mut u32,
-    #[doc = "< one word beside them: launches that have left; they take no word any more"]
+    #[doc = "< one word next to them: launches that have left and take no more words"]
     pub left: *mut u32,
-    #[doc = "< device, two words: workers that are here and have work, of launches in turn"]
+    #[doc = "< device, two words for alternate launches: workers that are present and have work"]
     pub awake: *mut u32,
     #[doc = "< 1 to 10^9; 0: worker 0 is a scheduler"]
     pub idle_ns: u32,
-    #[doc = "< most words, done ones apart, that a scheduler sends a worker; below CUSYNC_MAIL"]
+    #[doc = "< maximum unfinished words that a scheduler has sent to a worker; below CUSYNC_MAIL"]
     pub ahead: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -920,29 +920,29 @@ impl Default for cusync_mail {
         }
     }
 }
-#[doc = " Who computes what."]
+#[doc = " The assignment of work to workers."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_work {
     #[doc = "< enum cusync_source"]
     pub source: u32,
-    #[doc = "< of the grid. With lists, drawn items or shares all of them must be resident at once; with an\n< order 0 takes as many as are resident, or as there are tiles"]
+    #[doc = "< workers in the grid. With lists, drawn items or shares all must be co-resident; with\n< an order, 0 means as many as are resident, or as there are tiles"]
     pub workers: u32,
-    #[doc = "< of the one stage"]
+    #[doc = "< order of the single stage"]
     pub order: cusync_order,
-    #[doc = "< device: `workers` lists of `length`, each ended by a CUSYNC_END_OF_LIST; drawn or by mail: one\n< list of `length` items, without"]
+    #[doc = "< device: `workers` lists of `length`, each ended by a CUSYNC_END_OF_LIST; drawn or by mail:\n< one list of `length` items, without an end mark"]
     pub items: *const cusync_item,
     pub length: u32,
     pub slab_count: u32,
-    #[doc = " Device, never cleared: slab_count * cluster_m * cluster_n * tile_m * tile_n. Of a decode kernel 2 * workers slabs of\n CUSYNC_ATTEND_SLAB for each attention stage"]
+    #[doc = " Device, never cleared: slab_count * cluster_m * cluster_n * tile_m * tile_n floats. Decode kernels: 2 * workers\n slabs of CUSYNC_ATTEND_SLAB for each attention stage"]
     pub slabs: *mut f32,
-    #[doc = " Device, zeroed once: 3 * slab_count * cluster_m * cluster_n. Of a decode kernel m * kv_heads for each attention stage"]
+    #[doc = " Device, zeroed once: 3 * slab_count * cluster_m * cluster_n. Decode kernels: m * kv_heads for each attention stage"]
     pub slab_flags: *mut u32,
-    #[doc = "< of shares"]
+    #[doc = "< for shares"]
     pub tuning: cusync_tuning,
-    #[doc = "< of shares, of products alone, in kernels for 8 and 64 tokens"]
+    #[doc = "< for shares of products only, in kernels for 8 and 64 tokens"]
     pub jobs: cusync_jobs,
-    #[doc = "< of CUSYNC_SOURCE_MAIL: whole tiles of products, in kernels with tiles of 128 x 128 and 128 x 256"]
+    #[doc = "< for CUSYNC_SOURCE_MAIL: whole tiles of products, in kernels with tiles of 128 x 128 and 128 x 256"]
     pub mail: cusync_mail,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -970,15 +970,15 @@ impl Default for cusync_work {
         }
     }
 }
-#[doc = " How a kernel deviates from an ordinary run, for tests and measurements; zeros: in nothing."]
+#[doc = " Deviations from a normal run, for tests and measurements; zeros: none."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_test {
     #[doc = "< 1: no stage posts"]
     pub starve: u32,
-    #[doc = "< 1: no stage waits (timing only: results are then meaningless)"]
+    #[doc = "< 1: no stage waits (timing only: results are meaningless)"]
     pub skip_waits: u32,
-    #[doc = "< 1: a decode kernel streams its weights and nothing else happens (the read limit)"]
+    #[doc = "< 1: a decode kernel only streams its weights (the read limit)"]
     pub stream_only: u32,
     pub delays: cusync_delays,
     pub notes: cusync_notes,
@@ -1002,21 +1002,21 @@ impl Default for cusync_test {
         }
     }
 }
-#[doc = " What couples a kernel's work, to itself from run to run and to other work. All of it is zeroed once, when the pipeline is\n made, and counts on for ever: epochs come from here, never from the host."]
+#[doc = " State that couples a kernel's runs to each other and to other kernels. Zeroed once, when the pipeline is created,\n and never reset: epochs come from here, never from the host."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_sync {
-    #[doc = "< device: the pipeline's slots; needed where a stage waits or posts"]
+    #[doc = "< device: the pipeline's slots; needed if a stage waits or posts"]
     pub semaphores: *mut u32,
-    #[doc = "< device: a word for each CTA; needed by lists, drawn items and shares"]
+    #[doc = "< device: one word per CTA; needed by lists, drawn items and shares"]
     pub epochs: *mut u32,
-    #[doc = " Device: one counter of the kernel's own. A run of T tiles or items by W workers draws exactly T + W tickets, so\n ticket / (T + W) is the epoch. Needed by tickets, by drawn items, and by an ordered stage that waits or posts."]
+    #[doc = " Device: a counter used by this kernel only. A run of T tiles or items by W workers draws exactly T + W tickets, so\n ticket / (T + W) is the epoch. Needed by tickets, drawn items, and ordered stages that wait or post."]
     pub tickets: *mut ::std::os::raw::c_ulonglong,
     #[doc = "< device pointer of a pinned host record, or NULL"]
     pub report: *mut cusync_report,
     #[doc = "< device, or NULL. Lists, drawn, mail: CTAs * length records; shares: CTAs * stages"]
     pub trace: *mut cusync_trace,
-    #[doc = "< of one wait; 0: the default of 1 s"]
+    #[doc = "< timeout of one wait; 0: the default of 1 s"]
     pub timeout_ns: ::std::os::raw::c_ulonglong,
     pub test: cusync_test,
 }
@@ -1047,7 +1047,7 @@ impl Default for cusync_sync {
 pub struct cusync_kernel {
     _unused: [u8; 0],
 }
-#[doc = " How to launch. `started_event` (a CUevent, or NULL) is what a concurrently launched consumer's stream waits for. Of kernels for\n sm_90a it is recorded when every CTA has issued its early trigger or has ended; of kernels for sm_80 nothing guarantees when, and a\n gate has to follow. `programmatic` allows the launch to begin when every CTA of the kernel before it\n in the stream has issued its early trigger; a chain or decode kernel then streams weights, and everything else waits\n for that kernel's memory. Kernels for sm_80 do not offer it and are launched ordinarily."]
+#[doc = " Launch options. The stream of a concurrently launched consumer waits for `started_event` (a CUevent, or NULL).\n Kernels for sm_90a record it when every CTA has issued its early trigger or exited; for sm_80 nothing guarantees\n when, so a gate must follow. `programmatic` lets the launch begin when every CTA of the preceding kernel in the\n stream has issued its early trigger; a chain or decode kernel then streams weights, and all its other accesses wait\n for that kernel's memory. Kernels for sm_80 do not support it and launch normally."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_how {
@@ -1073,17 +1073,17 @@ impl Default for cusync_how {
         }
     }
 }
-#[doc = " What a gate waits for: that in its run a kernel with a ticket schedule has drawn all of its tiles, which CTAs with an SM then\n have. Gate and kernel run once each in every run of a pipeline."]
+#[doc = " A gate waits until a kernel with a ticket schedule has drawn all tiles of the run: CTAs that are resident on an SM\n then hold all of them. Gate and kernel each run once in every run of a pipeline."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_gate {
     #[doc = "< device: the kernel's counter"]
     pub tickets: *mut ::std::os::raw::c_ulonglong,
-    #[doc = "< device: a word of the gate's own, zeroed once"]
+    #[doc = "< device: a word used by this gate only, zeroed once"]
     pub runs: *mut ::std::os::raw::c_ulonglong,
-    #[doc = "< of a launch of the kernel"]
+    #[doc = "< of one launch of the kernel"]
     pub tiles: u32,
-    #[doc = "< of a launch of the kernel"]
+    #[doc = "< of one launch of the kernel"]
     pub workers: u32,
     #[doc = "< for the report: the edge to the waiting stage, and that stage"]
     pub edge: u32,
@@ -1091,7 +1091,7 @@ pub struct cusync_gate {
     pub stage: u32,
     #[doc = "< device pointer of a pinned host record, or NULL"]
     pub report: *mut cusync_report,
-    #[doc = "< of one wait; four times that without a draw ends the gate. 0: the default of 1 s"]
+    #[doc = "< the gate ends after four times this without a draw. 0: the default of 1 s"]
     pub timeout_ns: ::std::os::raw::c_ulonglong,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1116,13 +1116,13 @@ impl Default for cusync_gate {
         }
     }
 }
-#[doc = " The Stream-K peer: D = act(A B + bias), CUTLASS's own kernel, one of the benchmark's baselines. `workspace` of\n `workspace_bytes`; call with workspace NULL to learn the size."]
+#[doc = " The Stream-K baseline of the benchmarks: D = act(A B + bias) by CUTLASS's own kernel. `workspace` has\n `workspace_bytes`; call with workspace NULL to query the size."]
 #[repr(C)]
 #[derive(Debug)]
 pub struct cusync_streamk {
     _unused: [u8; 0],
 }
-#[doc = " What one worker of an attention stage has of one (sequence, key/value head): units [begin, end), as all units are\n numbered, of the head's [first, last)."]
+#[doc = " One attention worker's segment of one (sequence, key/value head): units [begin, end) in global numbering, out of the\n head's [first, last)."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_segment {
@@ -1132,11 +1132,11 @@ pub struct cusync_segment {
     pub end: u32,
     pub first: u32,
     pub last: u32,
-    #[doc = "< workers that have some of the head"]
+    #[doc = "< workers that share the head"]
     pub parts: u32,
-    #[doc = "< where this part is left, if there are others"]
+    #[doc = "< slab for this part, if there are others"]
     pub slab: u32,
-    #[doc = "< where the one that adds up looks for this part"]
+    #[doc = "< slab in which the combining worker reads this part"]
     pub slab_of_part: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1154,7 +1154,7 @@ const _: () = {
     ["Offset of field: cusync_segment::slab_of_part"]
         [::std::mem::offset_of!(cusync_segment, slab_of_part) - 32usize];
 };
-#[doc = " A product in the kernel of so many workers: done in pairs of them or not, and one of its rounds."]
+#[doc = " A product in a kernel with `workers` workers: computed in pairs or not, and one of its rounds."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_shared_product {
@@ -1186,7 +1186,7 @@ const _: () = {
     ["Offset of field: cusync_shared_product::rounds"]
         [::std::mem::offset_of!(cusync_shared_product, rounds) - 28usize];
 };
-#[doc = " A worker's share of it."]
+#[doc = " A worker's share of a product."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_share {
@@ -1194,12 +1194,12 @@ pub struct cusync_share {
     pub first: u32,
     #[doc = "< its features"]
     pub count: u32,
-    #[doc = "< of its k-blocks, which are a pair's where it is one's, and those before its own"]
+    #[doc = "< number of its k-blocks (the pair's if paired), and of those before its own"]
     pub rows: u32,
-    #[doc = "< of its k-blocks, which are a pair's where it is one's, and those before its own"]
+    #[doc = "< number of its k-blocks (the pair's if paired), and of those before its own"]
     pub lead: u32,
     pub chunks: u32,
-    #[doc = "< of its weights, bytes"]
+    #[doc = "< byte offset of its weights"]
     pub offset: ::std::os::raw::c_ulonglong,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1216,9 +1216,9 @@ const _: () = {
 unsafe extern "C" {
     #[doc = " Number of compiled kernels; fills up to `capacity` entries."]
     pub fn cusync_kernels(out: *mut cusync_kernel_info, capacity: u32) -> u32;
-    #[doc = " Workers of a kernel that are resident at once on the current device."]
+    #[doc = " Workers of a kernel that fit on the current device at once."]
     pub fn cusync_resident(id: *const cusync_kernel_id, workers: *mut u32) -> i32;
-    #[doc = " Makes the kernel `id` ready for `count` stages, producers before consumers; of a session, for as many of each set. `table` is device memory of the caller's,\n count * table_bytes of the kernel's info, aligned to CUSYNC_TABLE_ALIGNMENT (NULL where that is 0). This call fills it and\n returns when it is filled; it must outlive the kernel and belongs to it alone. Everything else is copied or only pointed\n to. Must run before any kernel of the pipeline spins.\n\n CUSYNC_ERROR_NOT_BUILT: there is no such kernel for this GPU, a stage's operation is not among the kernel's, or a part\n that a worker of a decode kernel makes in a round has more rows than it has accumulators for."]
+    #[doc = " Prepares kernel `id` for `count` stages, producers before consumers; for a session, for `count` stages of each set.\n `table` is device memory owned by the caller, count * table_bytes of the kernel's info, aligned to\n CUSYNC_TABLE_ALIGNMENT (NULL if that is 0). This call fills it before it returns; it must outlive the kernel and\n must not be shared. All other arguments are copied or only pointed to. Call it before any kernel of the pipeline\n spins.\n\n CUSYNC_ERROR_NOT_BUILT: there is no such kernel for this GPU, the kernel does not support a stage's operation, or a\n part that a decode worker computes in one round has more rows than it has accumulators for."]
     pub fn cusync_create(
         id: *const cusync_kernel_id,
         stages: *const cusync_stage,
@@ -1230,11 +1230,11 @@ unsafe extern "C" {
     ) -> i32;
     pub fn cusync_launch(kernel: *const cusync_kernel, how: *const cusync_how) -> i32;
     pub fn cusync_destroy(kernel: *mut cusync_kernel);
-    #[doc = " Holds back what follows on `stream`. One thread of one SM waits, without shared memory."]
+    #[doc = " Holds back later work on `stream`. Occupies one thread on one SM, without shared memory."]
     pub fn cusync_wait_for_start(gate: *const cusync_gate, stream: *mut ::std::os::raw::c_void) -> i32;
-    #[doc = " Bytes of a stage's weights as cusync_repack leaves them: `n` columns of its output, gated or not, k rounded up to 64."]
+    #[doc = " Size in bytes of a stage's weights in the layout of cusync_repack: `n` output columns, gated or not, k rounded up to\n 64."]
     pub fn cusync_repacked_bytes(operation: u32, k: u32, n: u32) -> ::std::os::raw::c_ulonglong;
-    #[doc = " Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for decode\n kernels that make `parts` parts of the output into `out`, part by part in the order of streaming, asynchronously on `stream`."]
+    #[doc = " Repacks the k x n row-major `weights` (for a gated stage the gate's weights, with `up` the others; otherwise `up` is\n NULL) into `out`, part by part in streaming order, for decode kernels that divide the output into `parts` parts.\n Asynchronous on `stream`."]
     pub fn cusync_repack(
         operation: u32,
         k: u32,
@@ -1272,7 +1272,7 @@ unsafe extern "C" {
         out: *mut f32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " sums = a b with float accumulation on plain CUDA cores, sharing nothing with the kernels above, and at least the largest\n magnitude of each sum's partial sums; a is m x k and b k x n, of `element`, with k and n multiples of 8."]
+    #[doc = " sums = a b with float accumulation on CUDA cores, sharing no code with the kernels above. `largest` is at least the\n largest magnitude among the partial sums of each sum. a is m x k and b k x n, of `element`; k and n are multiples of\n 8."]
     pub fn cusync_reference_product(
         a: *const ::std::os::raw::c_void,
         b: *const ::std::os::raw::c_void,
@@ -1293,7 +1293,7 @@ unsafe extern "C" {
         n: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " silu(x[:, gate]) * x[:, up] for a packed m x 2n product, floats when `packed_bits` is 32, else of `element`: the\n separate activation kernel that libraries need."]
+    #[doc = " silu(x[:, gate]) * x[:, up] for a packed m x 2n product, floats if `packed_bits` is 32, otherwise `element`: the\n separate activation kernel that library GEMMs need."]
     pub fn cusync_gated_activation(
         packed: *const ::std::os::raw::c_void,
         packed_bits: u32,
@@ -1303,7 +1303,7 @@ unsafe extern "C" {
         element: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " The first `rotated` columns of an m x n product of heads of `head_dim` columns, rotated into d, and the others as they are: element i of\n a head's first half and of its second are a pair, row r has the position r modulo `tokens`, and a row of `angles` has the cosines\n of all pairs, then the sines. The product has floats when `product_bits` is 32, else `element`, and may then be d."]
+    #[doc = " Copies an m x n product of heads of `head_dim` columns into d, rotating the first `rotated` columns: element i of a\n head's first half and of its second half are a pair, row r has position r modulo `tokens`, and a row of `angles` has\n the cosines of all pairs, then the sines. The product has floats if `product_bits` is 32, otherwise `element`, and\n may then be d itself."]
     pub fn cusync_rotate(
         product: *const ::std::os::raw::c_void,
         product_bits: u32,
@@ -1317,7 +1317,7 @@ unsafe extern "C" {
         element: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " d = act(x), element-wise, for peers without a fused epilogue."]
+    #[doc = " d = act(x), element-wise, for baselines without a fused epilogue."]
     pub fn cusync_activation_kernel(
         x: *const ::std::os::raw::c_void,
         d: *mut ::std::os::raw::c_void,
@@ -1326,7 +1326,7 @@ unsafe extern "C" {
         element: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " The two ceilings, for the floor: reads `bytes` once; and one post or one satisfied wait repeated `count` times,\n nanoseconds each into out[0] (wait), out[1] (post), out[2] (one hand-off between two SMs)."]
+    #[doc = " Ceilings for the floor estimate: the first function reads `bytes` once; the second repeats a satisfied wait and a\n post `count` times and stores nanoseconds per operation: out[0] (wait), out[1] (post), out[2] (one hand-off between\n two SMs)."]
     pub fn cusync_stream_read(
         data: *const ::std::os::raw::c_void,
         bytes: ::std::os::raw::c_ulonglong,
@@ -1339,16 +1339,16 @@ unsafe extern "C" {
         out: *mut f32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " What every SM's clock and the global timer (nanoseconds) show now: out[2 * sm] and out[2 * sm + 1], for SMs below `sms`. Two\n readings on both sides of some work give the mean clock that it ran at; an SM that no CTA came to keeps what it had."]
+    #[doc = " Reads every SM's clock and the global timer (nanoseconds) into out[2 * sm] and out[2 * sm + 1], for SMs below `sms`.\n Two readings around some work give its mean clock rate; the entry of an SM that ran no CTA is unchanged."]
     pub fn cusync_read_clocks(
         out: *mut ::std::os::raw::c_ulonglong,
         sms: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " Host-compiled policy arithmetic, the same code that kernels run: what the cpu executor calls."]
+    #[doc = " Host-compiled policy arithmetic, the same code that kernels run, for the cpu executor."]
     pub fn cusync_host_slot_of(policy: *const cusync_policy, m: u32, n: u32) -> u32;
     pub fn cusync_host_posts_of(policy: *const cusync_policy, slot: u32) -> u32;
-    #[doc = " Writes up to `capacity` (slot, posts) pairs that must be reached before k-block `k`; returns how many there are."]
+    #[doc = " Writes up to `capacity` (slot, posts) pairs that k-block `k` must wait for; returns their number."]
     pub fn cusync_host_waits(
         edge: *const cusync_edge,
         m: u32,
@@ -1370,7 +1370,7 @@ unsafe extern "C" {
         up: u32,
         at_k: u32,
     ) -> ::std::os::raw::c_ulonglong;
-    #[doc = " The k-blocks of a decode stage in the order in which the CTAs of worker `worker` multiply them, as weights\n (`by_chunks`) or activations are brought; writes up to `capacity` and returns how many there are."]
+    #[doc = " The k-blocks of a decode stage in the order in which the CTAs of worker `worker` multiply them, in the order of\n weights (`by_chunks`) or of activations; writes up to `capacity` and returns their number."]
     pub fn cusync_host_decode_order(
         operation: u32,
         k: u32,
@@ -1382,11 +1382,11 @@ unsafe extern "C" {
         blocks: *mut u32,
         capacity: u32,
     ) -> u32;
-    #[doc = " How many chunks the two warpgroups of a decode CTA may be apart, for `slots` of activations, 1 << `chunk_shift` k-blocks\n a chunk and a ring of `max_chunks` chunks."]
+    #[doc = " Maximum distance in chunks between the two warpgroups of a decode CTA, for `slots` activation slots, 1 <<\n `chunk_shift` k-blocks per chunk and a ring of `max_chunks` chunks."]
     pub fn cusync_host_decode_lead(slots: u32, chunk_shift: u32, max_chunks: u32) -> u32;
-    #[doc = " Workers that post the semaphore of 64-wide column tile `tile`."]
+    #[doc = " Number of workers that post to the semaphore of 64-wide column tile `tile`."]
     pub fn cusync_host_decode_owners(n: u32, workers: u32, tile: u32) -> u32;
-    #[doc = " The segments of worker `worker`, of `sequences` sequences with `lengths`; writes up to `capacity`, in\n the order in which the worker takes them, and returns how many there are. `sums`: scratch memory of 2 * sequences + 2 words."]
+    #[doc = " The segments of worker `worker`, of `sequences` sequences with `lengths`; writes up to `capacity`, in the worker's\n order, and returns their number. `sums`: scratch memory of 2 * sequences + 2 words."]
     pub fn cusync_host_attention_segments(
         lengths: *const i32,
         sequences: u32,
@@ -1399,11 +1399,11 @@ unsafe extern "C" {
         capacity: u32,
     ) -> u32;
     pub fn cusync_host_tile_at(order: *const cusync_order, i: u32, m: *mut u32, n: *mut u32);
-    #[doc = " Whether pairs of workers do a product together in a kernel that attends, for `width` tokens."]
+    #[doc = " Whether pairs of workers compute a product together, in a kernel with attention for `width` tokens."]
     pub fn cusync_host_decode_in_pairs(operation: u32, k: u32, n: u32, workers: u32, width: u32) -> u32;
-    #[doc = " The share of worker `worker`; writes up to `capacity` of its k-blocks, in the order in which it multiplies them, and returns how many there are."]
+    #[doc = " The share of worker `worker`; writes up to `capacity` of its k-blocks, in multiplication order, and returns their\n number."]
     pub fn cusync_host_decode_share(
-        of: *const cusync_shared_product,
+        product: *const cusync_shared_product,
         worker: u32,
         share: *mut cusync_share,
         blocks: *mut u32,

@@ -228,21 +228,6 @@ CUSYNC_DEVICE void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
 /// Makes initialized barriers visible to the async proxy; other threads also need a CTA barrier.
 CUSYNC_DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-/// Whether the phase with this parity is complete.
-CUSYNC_DEVICE bool mbarrier_test_parity(uint64_t* barrier, uint32_t parity) {
-  uint32_t passed;
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, p;\n"
-      "}"
-      : "=r"(passed)
-      : "r"(uint32_t(__cvta_generic_to_shared(barrier))), "r"(parity)
-      : "memory");
-  return passed != 0;
-}
-
 /// Waits until the phase with this parity is complete; traps after `limit_ns`. The loop is in assembly to hide its
 /// divergent branch from the compiler, which would otherwise serialize WGMMA instructions next to it.
 CUSYNC_DEVICE void mbarrier_wait_parity_or_trap(uint64_t* barrier, uint32_t parity, unsigned long long limit_ns) {
@@ -268,7 +253,7 @@ CUSYNC_DEVICE void mbarrier_wait_parity_or_trap(uint64_t* barrier, uint32_t pari
 }
 
 /// Whether the phase with this parity is complete, without suspending the thread: for threads with other work to do.
-CUSYNC_DEVICE bool mbarrier_test_wait_parity(uint64_t* barrier, uint32_t parity) {
+CUSYNC_DEVICE bool mbarrier_test_parity(uint64_t* barrier, uint32_t parity) {
   uint32_t complete;
   asm volatile(
       "{\n"

@@ -51,7 +51,7 @@ struct StepRing {
   CUSYNC_DEVICE uint32_t slot() const { return next % kSlots; }
   CUSYNC_DEVICE char* half(int i) const { return memory.ring[slot()][i]; }
   CUSYNC_DEVICE void wait() const {
-    while (!ptx::mbarrier_test_wait_parity(&memory.full[slot()], next / kSlots % 2)) {
+    while (!ptx::mbarrier_test_parity(&memory.full[slot()], next / kSlots % 2)) {
     }
   }
   CUSYNC_DEVICE void leave() {
@@ -87,7 +87,7 @@ CUSYNC_DEVICE void load(Alone const& alone, Tile const& tile, Memory<Dim>& memor
 #pragma unroll 1
   for (uint32_t next = 0; next < tile.steps * kSlotsOfStep<Dim>; ++next) {
     uint32_t const slot = next % kSlots, token = next / kSlotsOfStep<Dim> * kPromptTokens;
-    while (!ptx::mbarrier_test_wait_parity(&memory.empty[slot], next / kSlots % 2 ^ 1)) {
+    while (!ptx::mbarrier_test_parity(&memory.empty[slot], next / kSlots % 2 ^ 1)) {
     }
     ptx::mbarrier_arrive_expect_tx(&memory.full[slot], sizeof memory.ring[slot]);
     uint32_t const first = Dim == 128 && next % 2 ? values : keys;
@@ -104,7 +104,7 @@ CUSYNC_DEVICE void append(Alone const& alone, Tile const& tile, Memory<Dim>& mem
 #pragma unroll 1
   for (uint32_t next = 0; next < tile.steps * kSlotsOfStep<Dim>; ++next) {
     uint32_t const slot = next % kSlots;
-    while (!ptx::mbarrier_test_wait_parity(&memory.full[slot], next / kSlots % 2)) {
+    while (!ptx::mbarrier_test_parity(&memory.full[slot], next / kSlots % 2)) {
     }
     if (appends && next / kSlotsOfStep<Dim> == tile.row / kPromptTokens) {
 #pragma unroll
@@ -130,7 +130,7 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& mem
   Softmax softmax;
   HeadRows<Dim> const queries{memory.units[0], memory.units[Dim / 64 - 1]};
   StepRing<Dim> ring{memory, group * kSlotsOfStep<Dim>};
-  while (!ptx::mbarrier_test_wait_parity(&memory.queries, 0)) {
+  while (!ptx::mbarrier_test_parity(&memory.queries, 0)) {
   }
   if (group < tile.steps)
     attend_steps<Element, Dim>(alone.prompt, tile.row, queries, group, tile.steps, kGroups, ring, softmax, sums, thread);
@@ -144,7 +144,7 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& mem
   float* const given = of_step(last);
   // The appending thread may still read there.
   uint32_t const before = last * kSlotsOfStep<Dim>;
-  while (group < tile.steps && !ptx::mbarrier_test_wait_parity(&memory.empty[before % kSlots], before / kSlots % 2)) {
+  while (group < tile.steps && !ptx::mbarrier_test_parity(&memory.empty[before % kSlots], before / kSlots % 2)) {
   }
   float whole[2];
 #pragma unroll
