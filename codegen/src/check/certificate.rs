@@ -1,5 +1,5 @@
-//! A plan and its program written out, with witnesses, for a checker that shares nothing with this crate:
-//! `xtask/certificate.py`. docs/trust.md says what is in it.
+//! A plan and its program written out, with witnesses, for a checker that shares no code with this crate:
+//! `xtask/certificate.py`. docs/trust.md describes the contents.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use crate::graph::{Axis, Heads, Op, Operand, Partition, Pool, Stage, StageId, Wh
 use crate::schedule::{Item, Part, Schedule};
 use crate::sync::Tile;
 
-/// The certificate of a candidate and a program, proved or not: what is wrong is the other checker's to find.
+/// The certificate of a candidate and a program, whether proved or not: finding faults is the other checker's job.
 ///
 /// # Errors
-/// The fault without which nothing can be written out.
+/// The fault that prevents the certificate from being written.
 pub fn certificate(c: &Candidate, p: &dyn TileProgram) -> Result<Value, Refutation> {
     if let Some(refutation) = obligations::well_formed(c) {
         return Err(refutation);
@@ -72,7 +72,7 @@ fn tiles((gm, gn): (u32, u32)) -> impl Iterator<Item = Tile> {
     (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }))
 }
 
-/// Lists of events, each written once: main loops and epilogues apart, since many tiles have one of them in common.
+/// Deduplicated lists of events. Main loops and epilogues are separate because many tiles share one of them.
 struct Pieces<'a> {
     c: &'a Candidate,
     list: Vec<Vec<Vec<u32>>>,
@@ -80,7 +80,7 @@ struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
-    /// The pieces of a slice.
+    /// Indices of the pieces of a slice.
     fn of(&mut self, p: &dyn TileProgram, stage: StageId, tile: Tile, slice: u32) -> Vec<usize> {
         let (mut main, mut last) = (Vec::new(), Vec::new());
         p.events(stage, tile, slice, &mut |event| {
@@ -115,7 +115,7 @@ impl Pieces<'_> {
     }
 }
 
-/// An event as numbers, the first of which says what it is.
+/// An event as numbers; the first is its kind.
 fn written(event: Event) -> Vec<u32> {
     match event {
         Event::Wait { edge, slot, value } => vec![0, edge as u32, slot, value],
@@ -146,7 +146,7 @@ fn stage(stage: &Stage) -> Value {
 fn op(op: &Op) -> Value {
     match op {
         Op::Gemm { .. } => json!({ "kind": "gemm" }),
-        // Nobody waits for angles.
+        // No wait depends on the angles.
         Op::RotatedGemm(_) => json!({ "kind": "gemm" }),
         Op::GatedGemm => json!({ "kind": "gated_gemm" }),
         Op::Conv2d(conv) => json!({

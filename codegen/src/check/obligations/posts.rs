@@ -8,12 +8,12 @@ use crate::sync::Tile;
 pub(super) struct Posts {
     /// Columns of the producer's grid.
     columns: u32,
-    /// The first slot of each tile, row by row, and one more for the end.
+    /// For each tile, row by row, the index of its first slot, plus the end.
     begins: Vec<u32>,
     slots: Vec<u32>,
     /// What a run adds to each slot.
     pub(super) totals: Vec<u64>,
-    /// How many posts make up the total of each slot.
+    /// Number of posts that make up each slot's total.
     pub(super) counts: Vec<u32>,
 }
 

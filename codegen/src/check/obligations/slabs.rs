@@ -1,4 +1,4 @@
-//! Partial sums of split tiles: a slab has one writer, readers wait for it, and what they store is complete.
+//! Partial sums of split tiles: a slab has one writer, readers wait for it, and stored results are complete.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,15 +9,15 @@ use crate::graph::{Partition, StageId};
 use crate::schedule::decode::is_in_pairs;
 use crate::sync::Tile;
 
-/// What one CTA of an item does with slabs.
+/// Slab operations of one CTA of an item.
 #[derive(Default)]
 struct Use {
     contributes: Vec<u32>,
-    /// Slabs that are awaited before the first store.
+    /// Slabs awaited before the first store.
     awaits: Vec<u32>,
-    /// Slab, and whether its flag had been awaited.
+    /// Slab, and whether its flag was awaited first.
     adds: Vec<(u32, bool)>,
-    /// Units of the tile that it stores, after its additions, and units of a tile.
+    /// Units of the tile that it stores after its additions, and the number of units in a tile.
     stores: Vec<(Range<u32>, u32)>,
 }
 
@@ -26,10 +26,10 @@ impl Use {
         let mut all = Use::default();
         p.events(stage, tile, slice, &mut |event| match event {
             Event::Contribute { slab } => all.contributes.push(slab),
-            // What is awaited after the store is of no use to it.
+            // Awaiting after the store does not order it.
             Event::Await { .. } if !all.stores.is_empty() => {}
             Event::Await { slab } => all.awaits.push(slab),
-            // What is added after the store is not in it.
+            // Sums added after the store are not stored.
             Event::Add { .. } if !all.stores.is_empty() => {}
             Event::Add { slab } => all.adds.push((slab, all.awaits.contains(&slab))),
             Event::Store { units, of } => all.stores.push((units, of)),
@@ -62,8 +62,8 @@ fn split_tiles(
     })
 }
 
-/// Whoever stores a part of a tile has added the sums of all other items of the tile, each behind its flag. In a decode kernel whoever
-/// stores a share that a pair of workers makes has awaited the other's sums.
+/// Each item that stores a part of a tile has added the sums of all other items of the tile, each after awaiting its
+/// flag. In a decode kernel, a share computed by a pair of workers is stored only after awaiting the other's sums.
 pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     if c.launch.shares().is_some() {
         return pairs(c, p);
@@ -116,7 +116,7 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     })
 }
 
-/// Each share of a pair leaves sums for the other's, in a slab of its own, and is stored behind those that the other leaves.
+/// Each share of a pair leaves sums for the other in its own slab, and is stored after awaiting the other's sums.
 fn pairs(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     let workers = c.launch.shares()?.workers();
     c.graph.stages.iter().enumerate().find_map(|(s, of)| {
@@ -158,7 +158,7 @@ fn writer(c: &Candidate, p: &dyn TileProgram, slab: u32) -> Option<Slice> {
     found
 }
 
-/// No slab is written twice in a run: nothing would order the second writer behind the reader of the first sums.
+/// No slab is written twice in a run: nothing would order the second writer after the reader of the first sums.
 pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     let schedule = c.launch.lists()?;
     let ends = c.contract.full_run_boundary && (!c.contract.overlap || c.contract.dependency_wait);
@@ -179,7 +179,7 @@ pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
         (0..slices).find_map(|slice| {
             let at = (stage, tile, slice);
             Use::of(p, stage, tile, slice).contributes.into_iter().find_map(|slab| {
-                // Each CTA of a cluster has a slab of its own under the number.
+                // Each CTA of a cluster has its own slab under this number.
                 let before = writers.insert((slab, tile.m % rows, tile.n % cols), at)?;
                 let other = slice_name(c, p, before.0, before.1, before.2);
                 Some(

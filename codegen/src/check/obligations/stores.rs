@@ -1,4 +1,4 @@
-//! `order` of what is stored: every unit of every tile, once.
+//! `order` of stores: every unit of every tile is stored once.
 
 use std::ops::Range;
 
@@ -8,8 +8,9 @@ use crate::check::{Candidate, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
 use crate::sync::Tile;
 
-/// The items of a tile together store each of its units once. Without a schedule the slices of a tile come together before
-/// the last of them stores it, whichever that is, so each of them that sums anything up has to store all of it.
+/// The items of a tile together store each of its units once. Without a schedule, the slices of a tile are combined
+/// and the last one to arrive stores it, whichever that is, so each slice that sums anything must store the whole
+/// tile.
 pub(super) fn order(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     (0..c.graph.stages.len()).map(StageId).find_map(|stage| {
         let of = &c.graph.stages[stage.0];
@@ -27,7 +28,7 @@ pub(super) fn order(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
     })
 }
 
-/// Calls `f` with the units that a slice stores, and the units of its tile; how many stores there are.
+/// Calls `f` with the units that a slice stores and the units of its tile. Returns the number of stores.
 fn each(
     p: &dyn TileProgram,
     stage: StageId,
