@@ -1,4 +1,4 @@
-//! The timelines of chain and decode kernels.
+//! Timelines of chain and decode kernels.
 
 use super::{TileRun, Timeline};
 use crate::check::Candidate;
@@ -8,7 +8,7 @@ use crate::schedule::decode::{Decode, spans};
 use crate::schedule::{Breakdown, Request, Schedule, time};
 use crate::sync::Tile;
 
-/// One tile run an item: workers are what `sm` and `slots` count, and a tile that is cut has a run for each part.
+/// One tile run per item: `sm` and `slots` count workers, and a split tile has one run per part.
 pub(super) fn chain(graph: &Graph, device: &Profile, schedule: &Schedule) -> Timeline {
     let cost = device.cost_model(graph.operations());
     let request = Request {
@@ -41,8 +41,8 @@ fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
     }
 }
 
-/// One tile run an item: a worker's share of a stage, or each of its tiles. Weights of a stage are streamed while its
-/// activations are awaited, so a worker waits for the end of the stage before only.
+/// One tile run per item: a worker's share of a stage, or each of its tiles. A stage's weights are streamed while its
+/// activations are awaited, so a worker waits only for the end of the previous stage.
 pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
     let stages = spans(&candidate.graph, &candidate.device);
     let mut tiles = Vec::new();
