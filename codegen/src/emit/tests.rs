@@ -42,7 +42,7 @@ fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)]
     }
 }
 
-/// up: Y = X W1; down: Z = Y W2 + Y (a residual, so two edges join the stages); the policies are the caller's.
+/// up: Y = X W1; down: Z = Y W2 + Y (with a residual, so two edges join the stages); the caller provides the policies.
 fn plan(policies: [Policy; 2], orders: [Order; 2]) -> Plan {
     let graph = Graph {
         name: "fixture".into(),
@@ -94,7 +94,7 @@ fn plans() -> Vec<Plan> {
     ]
 }
 
-/// A folder of its own for a test's compiler output.
+/// A separate folder for a test's compiler output.
 fn scratch(test: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("cusync-emit-{}-{test}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("temporary folder");

@@ -1,13 +1,13 @@
-//! Dims and tensors: numbers for names, checked before anything is sized by them.
+//! Dims and tensors: resolves names to numbers, and checks them before any size depends on them.
 
 use super::{DataType, OperandKind, StageId, Tensor, TensorId};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::spec::{Affine, Expr, Meaning, Spec, TensorUse, suggest};
 
-/// Largest tensor, bytes.
+/// Maximum size of a tensor, bytes.
 const MAX_BYTES: u64 = 1 << 40;
 
-/// The dims of a pipeline, overrides applied.
+/// The dims of a pipeline with overrides applied.
 pub(super) struct Dims {
     pub(super) list: Vec<(String, u32)>,
 }
@@ -80,14 +80,14 @@ impl Dims {
 pub(super) struct Tensors {
     pub(super) list: Vec<Tensor>,
     first_use: Vec<Span>,
-    /// Images, their rows and their columns, where a use states all axes.
+    /// Images, rows and columns of the images, if a use states all axes.
     images: Vec<Option<[u32; 3]>>,
     written: Vec<Option<Span>>,
 }
 
 impl Tensors {
-    /// The tensor that an operand uses, all of whose uses agree in shape and in what the elements are. What is changed in
-    /// place is nobody else's.
+    /// The tensor of an operand, checking that all of its uses agree in shape and element type. A tensor that is
+    /// changed in place is used by one stage only.
     pub(super) fn read(
         &mut self,
         dims: &Dims,
@@ -122,8 +122,8 @@ impl Tensors {
             [rows, cols] => {
                 (dims.size(rows, "the number of rows")?, dims.size(cols, "the number of columns")?, None)
             }
-            // Images are matrices with a row a pixel, filters with a row a tap and input channel, caches with a row a sequence
-            // or page, head and token.
+            // Images are matrices with one row per pixel, filters with one row per tap and input channel, caches with
+            // one row per sequence or page, head and token.
             [a, b, c, cols] => {
                 let what = "the number of elements along an axis";
                 let axes = [dims.size(a, what)?, dims.size(b, what)?, dims.size(c, what)?];
@@ -187,7 +187,7 @@ impl Tensors {
         self.list.iter().position(|tensor| tensor.name == name).map(TensorId)
     }
 
-    /// Notes the stage that writes a tensor: one at most.
+    /// Records the stage that writes a tensor; there is at most one.
     pub(super) fn set_producer(
         &mut self,
         id: TensorId,

@@ -63,7 +63,7 @@ pub(super) fn pipeline(text: &str, origin: &str) -> Result<Spec, Diagnostic> {
     Ok(spec)
 }
 
-/// A map with text keys, none twice.
+/// A map with distinct text keys.
 fn entries<'a, T>(
     source: Source<'a>,
     raw: Option<&'a RawValue>,
@@ -138,7 +138,7 @@ fn tensor<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<TensorUse, Diagno
     Ok(call)
 }
 
-/// A tensor of four axes.
+/// A tensor with four axes.
 fn volume<'a>(source: Source<'a>, raw: &'a RawValue, form: &str) -> Result<TensorUse, Diagnostic> {
     let call = named_tensor(source, raw, form)?;
     if call.args.len() != 4 {
@@ -285,7 +285,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             out,
         } => {
             let qkv = tensor(source, qkv)?;
-            // Three reads of one matrix: each has its own tiles to wait for.
+            // Three reads of one matrix, each waiting for its own tiles.
             let kinds = [OperandKind::Query, OperandKind::Key, OperandKind::Value];
             let mut reads: Vec<_> = kinds.into_iter().map(|kind| (kind, qkv.clone())).collect();
             if let Some(raw) = stated {
