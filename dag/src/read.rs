@@ -1,4 +1,4 @@
-//! A program out of a RON file.
+//! Reads a program from a RON file.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,10 +14,10 @@ use super::program::{
 };
 use super::read_tiles::tiles as tiles_of;
 
-/// Largest file, bytes.
+/// Maximum size of a file, bytes.
 pub const MAX_SOURCE: usize = 1 << 24;
 
-/// Shortest time that is estimated for a kernel, microseconds.
+/// Minimum estimated time of a kernel, microseconds.
 const SHORTEST_US: f64 = 2.0;
 
 #[derive(Deserialize)]
@@ -90,10 +90,10 @@ enum RawNode<'a> {
     },
 }
 
-/// Reads a program. `overrides` replace defaults of dims; `device` gives the durations that the file leaves open.
+/// Reads a program. `overrides` replace defaults of dims; `device` provides durations that the file does not state.
 ///
 /// # Errors
-/// The first fault, with its place and a way out.
+/// The first fault, with its location and how to fix it.
 pub fn parse(text: &str, overrides: &[(String, u64)], device: &Profile) -> Result<Program, Diagnostic> {
     if text.len() > MAX_SOURCE {
         return Err(Diagnostic::new("too-long", format!("the program has {} bytes", text.len()))
@@ -103,7 +103,7 @@ pub fn parse(text: &str, overrides: &[(String, u64)], device: &Profile) -> Resul
     let raw: Dag = ron.whole("`Dag(name: ..., buffers: {...}, nodes: [...])`")?;
     let dims = dims(ron, raw.dims, overrides)?;
     let program = Program::new(ron.word(raw.name, "a name in quotes")?.value);
-    // The program's own zone has its name.
+    // The program's own zone has the program's name.
     let zones = HashMap::from([(program.name().to_owned(), ZoneId(0))]);
     let mut reader = Reader { ron, dims, device, program, buffers: HashMap::new(), zones };
     reader.buffers(Some(raw.buffers), true)?;
@@ -161,7 +161,7 @@ fn dims(
     Ok(dims)
 }
 
-/// A time that a file states, from 0 to [`MAX_US`]; `noun` says what takes it.
+/// A time stated in a file, from 0 to [`MAX_US`]; `noun` names what takes that time.
 pub(super) fn duration(ron: RonText<'_>, raw: &RawValue, noun: &str) -> Result<f64, Diagnostic> {
     let us: Spanned<f64> = ron.value(raw, "a time in microseconds")?;
     if is_duration(us.value) {
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
         Ok(stated)
     }
 
-    /// A temporary buffer holds nothing until a node writes it.
+    /// Checks that every temporary buffer is written, since it starts without contents.
     fn written(&self, temporary: &[(Spanned<String>, BufferId)]) -> Result<(), Diagnostic> {
         let (mut read, mut written) = (HashSet::new(), HashSet::new());
         for access in self.program.nodes().iter().flat_map(|node| &node.accesses) {
@@ -297,7 +297,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A CTA may have the shared memory of an SM but for the 1 KiB that the driver keeps.
+    /// A CTA may use the shared memory of an SM except the 1 KiB reserved by the driver.
     fn most_shared(&self) -> i64 {
         i64::from(self.device.shared_per_sm) - 1024
     }
@@ -384,7 +384,7 @@ impl<'a> Reader<'a> {
                 Node { name, work: NodeWork::Kernel(kernel), accesses, us, zone: self.zone(zone)? }
             }
         };
-        // Whatever a single value can be wrong in has been found with its own place.
+        // Faults of single values have already been reported at their own locations.
         let refused = |e: super::DagError| Diagnostic::new("bad-node", e.to_string()).at(span, "refused");
         self.program.push(node).map_err(refused)?;
         Ok(())

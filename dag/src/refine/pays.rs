@@ -1,9 +1,10 @@
-//! Whether waiting for tiles pays.
+//! Whether waiting for tiles pays off.
 //!
-//! A hand-off through a semaphore takes longer than the hardware takes from the end of a kernel to the next one's start, so it pays
-//! only where CTAs take different times and need few others: then a short CTA's successors need not wait for the longest.
-//! How much that is depends on which needs which, so paths are compared: the longest of kernels against the longest of CTAs, whose
-//! times are drawn between the longest and as much below the mean.
+//! A hand-off through a semaphore takes longer than the hardware's transition from the end of a kernel to the start of
+//! the next, so it pays off only if CTAs take different times and depend on few others: then the successors of a short
+//! CTA need not wait for the longest. The gain depends on the dependences between CTAs, so paths are compared: the
+//! longest path of kernels against the longest path of CTAs, whose times are drawn between the longest time and the
+//! same distance below the mean.
 
 use super::direct::tiles_of;
 use super::{NodeSync, RefinedEdge, Refinement};
@@ -11,7 +12,8 @@ use crate::dependence::Dependence;
 use crate::program::{Kernel, NodeId, Program};
 use cusync_gen::device::Profile;
 
-/// Takes back what does not pay. Refined nodes and those before them that hang together stand or fall together.
+/// Reverts refinements that do not pay off. Connected groups of refined nodes and their predecessors are kept or
+/// reverted together.
 pub(super) fn keep_what_pays(
     program: &Program,
     into: &[Vec<Dependence>],
@@ -57,7 +59,7 @@ fn groups(into: &[Vec<Dependence>], nodes: &[NodeSync]) -> Vec<usize> {
     (0..nodes.len()).map(|node| root(&mut first, node)).collect()
 }
 
-/// The longest path of kernels less that of CTAs in each group, microseconds.
+/// The longest path of kernels minus that of CTAs in each group, microseconds.
 fn gains(
     program: &Program,
     into: &[Vec<Dependence>],
@@ -80,7 +82,7 @@ fn gains(
                 let ends = into[of].iter().map(|edge| kernel_end[edge.before.index()]);
                 ends.fold(0.0, f64::max) + boundary_us(&into[of], device)
             }
-            // The first of its group.
+            // The first node of its group.
             None => 0.0,
         };
         let ctas = 0..kernel.launch.ctas() as u32;
@@ -100,7 +102,7 @@ fn gains(
     by_kernels.iter().zip(&by_tiles).map(|(kernels, tiles)| kernels - tiles).collect()
 }
 
-/// From the end of the kernels before to the start of one that has read all else before it waits.
+/// From the end of the previous kernels to the start of one that has read everything else before it waits.
 fn boundary_us(into: &[Dependence], device: &Profile) -> f64 {
     let join_us = device.programs.programmatic_join_us - device.programs.programmatic_edge_us;
     device.programs.prologue_edge_us + if into.len() > 1 { join_us.max(0.0) } else { 0.0 }
@@ -111,11 +113,11 @@ fn later_waves(kernel: &Kernel, device: &Profile) -> f64 {
     (kernel.launch.ctas() as f64 / slots).ceil() - 1.0
 }
 
-/// A CTA's time: the kernel's, less up to twice its spread. In eight steps, so that the longest is common: rarer ones would
-/// promise chains of neighbours more than was measured.
+/// A CTA's time: the kernel's minus up to twice its spread. There are eight steps, so that the longest is common: a
+/// rarer longest CTA would predict more gain for chains of neighbors than was measured.
 fn cta_us(program: &Program, id: NodeId, cta: u32) -> f64 {
     let spread_us = tiles_of(program.node(id)).map_or(0.0, |tiles| tiles.spread_us);
-    // The high bits of a multiplicative hash, as a share of 1.
+    // The high bits of a multiplicative hash, as a fraction.
     let hash = (u64::from(id.0) << 32 | u64::from(cta)).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let hash = (hash ^ hash >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let share = (hash >> 61) as f64 / 7.0;
