@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::{Map, Value, json};
 
-/// Reads a report whose lists of records are tables.
+/// Reads a report with its lists of records as tables.
 ///
 /// # Errors
 /// The text is not JSON, a table is inconsistent, or the report is not a `T`.

@@ -44,8 +44,8 @@ pub struct Admission {
     pub gates: Vec<(NodeId, NodeId)>,
     /// End of the highest-priority tasks, relative to their end without the others.
     pub slowdown: f64,
-    /// Minimum over the other tasks of their time alone divided by their time together, in fair shares: the device
-    /// divided by the number of tasks.
+    /// Minimum over the other tasks of their time alone divided by their time together, in units of a fair share
+    /// (the device divided by the number of tasks).
     pub share: f64,
     /// Whether nodes of tasks that would starve are served out of turn.
     pub raised: bool,

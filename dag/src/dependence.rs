@@ -14,7 +14,7 @@ use super::program::{Access, NodeId, Program};
 /// Why one node waits for another; several may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Hazards {
-    /// It reads what the other wrote.
+    /// It reads bytes that the other wrote.
     pub read_after_write: bool,
     /// It overwrites bytes that the other read and did not change.
     pub write_after_read: bool,

@@ -124,7 +124,7 @@ impl Streams {
         self.lanes.iter().position(|&l| l == lane)
     }
 
-    /// The stream whose path has ended and is always done before `id` starts; among several, the one that ends last.
+    /// The stream with an ended path that is always done before `id` starts; among several, the one that ends last.
     fn ended(
         &self,
         lane: Lane,

@@ -56,7 +56,7 @@ pub fn limited(program: &Program, dependences: &Dependences, times: &Times, stre
     with_waits(dependences, order, stream, lanes)
 }
 
-/// Nodes whose predecessors are placed, by urgency.
+/// Nodes with all predecessors placed, by urgency.
 #[derive(Default)]
 struct Ready {
     queues: Vec<Queue>,
@@ -65,7 +65,7 @@ struct Ready {
 /// The ready nodes of one kind of stream.
 struct Queue {
     kind: Lane,
-    /// Nodes whose predecessors end by the time a stream is free.
+    /// Nodes with predecessors that all end by the time a stream is free.
     now: BinaryHeap<Reverse<u32>>,
     /// The others, by start time: the bits of non-negative floats sort like their values.
     later: BinaryHeap<Reverse<(u64, u32)>>,

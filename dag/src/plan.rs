@@ -237,7 +237,7 @@ impl GraphPlan {
 }
 
 impl From<&StreamPlan> for GraphPlan {
-    /// The graph whose edges are the order of the lanes and the waits between them.
+    /// The graph with edges for the order of the lanes and for the waits between them.
     fn from(plan: &StreamPlan) -> Self {
         let edges = plan.neighbours().chain(plan.waits.iter().copied());
         GraphPlan {
@@ -349,7 +349,7 @@ impl StreamPlan {
                 chained[lane] = false;
             }
         }
-        // A lane whose last node another lane waits for is joined through that lane.
+        // If another lane waits for the last node of a lane, that lane is joined through the other.
         let last: HashMap<usize, usize> = order.iter().map(|&(node, lane)| (lane, node)).collect();
         for lane in 1..lanes {
             if last.get(&lane).is_some_and(|node| !event_of.contains_key(node)) {

@@ -162,8 +162,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel whose occupancy is limited only by its threads, and which transfers every byte of its accesses once
-    /// per read and write. It is not built for programmatic edges.
+    /// A kernel with occupancy limited only by its threads, which transfers every byte of its accesses once per read
+    /// and write. It is not built for programmatic edges.
     pub fn new(launch: LaunchConfig, accesses: &[Access]) -> Self {
         let moved = |a: &Access| {
             (a.bytes.end - a.bytes.start) * (u64::from(a.mode.reads()) + u64::from(a.mode.writes()))

@@ -161,7 +161,7 @@ fn dims(
     Ok(dims)
 }
 
-/// A time stated in a file, from 0 to [`MAX_US`]; `noun` names what takes that time.
+/// A time stated in a file, from 0 to [`MAX_US`]; `noun` names the timed object.
 pub(super) fn duration(ron: RonText<'_>, raw: &RawValue, noun: &str) -> Result<f64, Diagnostic> {
     let us: Spanned<f64> = ron.value(raw, "a time in microseconds")?;
     if is_duration(us.value) {

@@ -132,7 +132,7 @@ impl Argument {
         }
     }
 
-    /// The same argument in a program whose buffers follow `first` others.
+    /// The same argument in a program that places its buffers after `first` others.
     fn moved(mut self, first: u32) -> Self {
         if let Argument::Bytes { buffer, .. } = &mut self {
             buffer.0 += first;

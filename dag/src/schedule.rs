@@ -88,7 +88,7 @@ pub struct KernelSchedule {
     pub predictions: Vec<FormPrediction>,
     /// The predicted timeline of the chosen form.
     pub timeline: Simulation,
-    /// Nodes whose tiles wait for tiles, and nodes that trigger early, if the form has programmatic edges.
+    /// Nodes with tiles that wait for tiles, and nodes that trigger early, if the form has programmatic edges.
     pub refinement: Refinement,
     /// The reasons, one sentence each.
     pub why: Vec<String>,

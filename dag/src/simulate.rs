@@ -74,7 +74,7 @@ struct Machine<'a> {
     missing: Vec<u32>,
     after: Vec<Vec<(usize, f64)>>,
     ready: Vec<f64>,
-    /// Nodes whose predecessors have ended, sorted by possible start time, earliest last.
+    /// Nodes with no unfinished predecessors, sorted by possible start time, earliest last.
     queue: Vec<(f64, usize)>,
     active: Vec<Active>,
     zones: Vec<Share>,

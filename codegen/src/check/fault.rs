@@ -24,7 +24,7 @@ pub enum WaitFault {
     },
 }
 
-/// A plan whose waits on one edge are wrong.
+/// A plan with wrong waits on one edge.
 #[derive(Clone, Debug)]
 pub struct WaitMutant {
     /// The unproved plan.
@@ -44,7 +44,7 @@ pub fn unproved_for_fault_injection(candidate: Candidate) -> Plan {
 
 /// Makes `count` different mutants of a sound candidate by dropping or shifting the waits of one edge. Each is refuted
 /// by `cover` only: it reads too early but cannot deadlock. The same seed gives the same mutants. Returns fewer if the
-/// candidate has fewer suitable edges, and none for a decode plan, whose waits are not edges.
+/// candidate has fewer suitable edges, and none for a decode plan, which has no edge waits.
 pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitMutant> {
     let graph = &candidate.graph;
     let edges: Vec<usize> = (0..graph.dependences.len())
@@ -113,7 +113,7 @@ pub struct ProgressWays {
     pub explored: Option<bool>,
 }
 
-/// Runs both procedures on a program whose kernels are coupled by semaphores on a GPU. Returns `None` for every other
+/// Runs both procedures on a program of kernels coupled by semaphores on a GPU. Returns `None` for every other
 /// candidate, and if a stage is never launched or fits no SM. Both assume `acyclic` and `count`.
 pub fn progress_ways(candidate: &Candidate, program: &dyn TileProgram) -> Option<ProgressWays> {
     let launch = &candidate.launch;

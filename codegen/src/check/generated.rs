@@ -118,7 +118,7 @@ impl<'a> Generated<'a> {
         self.parts.as_ref().map_or((1, 1), Parts::cluster)
     }
 
-    /// The k-blocks of a slice and what it does with its sums; `None` if a CTA has no such slice.
+    /// The k-blocks of a slice and the use of its sums; `None` if a CTA has no such slice.
     fn slice(&self, stage: StageId, tile: Tile, slice: u32) -> Option<(Range<u32>, Part)> {
         let (ks, part) = match (&self.parts, self.candidate.launch.work()) {
             (Some(parts), Some(schedule)) => {

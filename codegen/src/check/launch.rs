@@ -1,4 +1,4 @@
-//! How a pipeline is launched: what is proved, and what is run.
+//! Launches of a pipeline: the subject of a proof, and the input of an executor.
 //!
 //! A launch holds exactly what an executor follows, so inconsistent combinations cannot be written: separate kernels
 //! have tile orders, occupancies and a start guarantee; one kernel for all stages has a work assignment for its CTAs.

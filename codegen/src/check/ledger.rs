@@ -83,7 +83,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The ledger of a plan whose items are whole tiles drawn from one list.
+    /// The ledger of a plan with whole tiles as items, drawn from one list.
     ///
     /// # Errors
     /// The plan has no such list.

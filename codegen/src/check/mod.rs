@@ -3,8 +3,8 @@
 //! For the `fused` executor the tile programs follow a [`crate::schedule::Schedule`]: a tile is split into parts
 //! computed by items, each part waits separately, and one part finishes the tile. In a cluster, CTA `(i, j)` loads
 //! slice `j` of the rows of operand A for all CTAs of its row, and slice `i` of the columns of operand B for all CTAs
-//! of its column; it must wait for what it loads, no matter which CTA needs it. A CTA whose tile lies outside the grid
-//! still loads its slices.
+//! of its column; it must wait before its own loads, no matter which CTA needs the data. A CTA with a tile outside the
+//! grid still loads its slices.
 //!
 //! Every obligation is decided by enumeration on the actual grids. The enumerated object is the *tile program*
 //! ([`TileProgram`]): the posts, waits and loads of each tile in program order. So the arithmetic of a policy is
@@ -33,10 +33,10 @@
 //! for each other, so each advances only as far as all do.)
 //!
 //! * *Static lists* are executed here, without time: a worker advances whenever the posts and flags that its next item
-//!   waits for have been made by ended items. Whatever ends here ends on the device under any timing, because items
-//!   only make waits true, never false: an execution that stopped earlier would contain a first unfinished item of
-//!   this run, all of whose needs are met. If the run deadlocks, the unfinished lists wait for each other, and the
-//!   cycle is the counterexample.
+//!   waits for have been made by ended items. An item that ends here ends on the device under any timing, because
+//!   items only make waits true, never false: if an execution stopped earlier, all needs of its first unfinished item
+//!   in this run would be met. If the run deadlocks, the unfinished lists wait for each other, and the cycle is the
+//!   counterexample.
 //! * *Drawn items*: tickets come in sequence order, so all items before a drawn one have been drawn by resident
 //!   workers. If every item needs only earlier items, the first unfinished item of the sequence has all it needs, and
 //!   its worker has ended everything it drew before, so it ends. If it has not been drawn, no later item has, so some
@@ -51,8 +51,8 @@
 //! * *Deferred posts*, which are held back until the worker's next item is under way, count as made only then.
 //!
 //! This rests on a premise of the launch: no other kernel takes the SMs forever. The next run of the same chain may
-//! take SMs early, but only those released by workers of this run whose lists have ended; the remaining workers stay
-//! resident.
+//! take SMs early, but only those released by workers of this run at the end of their lists; the remaining workers
+//! stay resident.
 //!
 //! *Chain kernels that run one stage each*, one after another, are checked twice: each as the chain kernel of a graph
 //! with only its stage, and all of them as consecutive kernels. A launch waits for other launches only to end.

@@ -9,7 +9,7 @@ use crate::sync::Tile;
 /// Position of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The worker whose list contains it; `None`: the index is into the sequence that items are drawn from.
+    /// The worker that has it in its list; `None`: the index is into the sequence that items are drawn from.
     pub worker: Option<u32>,
     /// Index in that list, or in the sequence.
     pub index: u32,

@@ -78,7 +78,7 @@ pub trait TileProgram {
     /// Calls `f` with the events of slice `slice` (0 without split-K) of a consumer tile, in program order.
     fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event));
 
-    /// Tiles with events: the stage's grid, or the grid rounded up to whole clusters, whose extra CTAs load for the
+    /// Tiles with events: the stage's grid, or the grid rounded up to whole clusters, where extra CTAs load for the
     /// others.
     fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {
         graph.stages[stage.0].grid
@@ -120,7 +120,7 @@ pub trait TileProgram {
     }
 }
 
-/// A program whose waits and loads form independent strands, one for each dependence of a stage: the waits for that
+/// A program with waits and loads in independent strands, one for each dependence of a stage: the waits for that
 /// edge's slots and the loads of its operand. There are no other waits or loads. All loads and additions of a slice
 /// come before its stores.
 pub trait Strands {

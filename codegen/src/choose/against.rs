@@ -73,7 +73,7 @@ pub struct Rebuilt {
     entries: Vec<(Measured, Candidate)>,
     /// Entries without a configuration, such as third-party kernels.
     unknown: usize,
-    /// Chain kernels whose rebuilt schedule differs from the measured one.
+    /// Chain kernels with a rebuilt schedule that differs from the measured one.
     other_schedules: usize,
 }
 

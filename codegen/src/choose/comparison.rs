@@ -43,7 +43,7 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Entries without a configuration, such as third-party kernels.
     pub unknown: usize,
-    /// Chain kernels whose rebuilt schedule differs from the measured one.
+    /// Chain kernels with a rebuilt schedule that differs from the measured one.
     pub other_schedules: usize,
 }
 

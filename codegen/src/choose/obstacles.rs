@@ -202,7 +202,7 @@ fn owners(resolved: &Resolved) -> Option<Obstacle> {
     })
 }
 
-/// Features that no chain kernel supports, whatever its tiles.
+/// Features that no chain kernel supports with any tile.
 pub(super) fn beyond_chains(resolved: &Resolved) -> Option<Obstacle> {
     let stage = resolved.stages.iter().find(|stage| stage.split_k.value > 1)?;
     let ways = stage.split_k.value;

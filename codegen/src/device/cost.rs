@@ -115,7 +115,7 @@ pub struct AttentionCost {
     pub kept: f64,
 }
 
-/// Cost of a normalization or whole-sequence attention with its own launch, whose kernels use no lists.
+/// Cost of a normalization or whole-sequence attention with its own launch; its kernels use no lists.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AloneCost {
@@ -161,7 +161,7 @@ pub struct TileRate {
     /// Extra time of a gated activation beyond [`CostModel::gate_us`], microseconds.
     #[serde(default)]
     pub gate_us: f64,
-    /// Minimum time of a chain kernel's k-block whose weights come from memory, microseconds.
+    /// Minimum time of a chain kernel's k-block with weights from memory, microseconds.
     #[serde(default)]
     pub first_us: f64,
     /// Slab time relative to [`CostModel::slab_write_us`] and [`CostModel::slab_read_us`] for its area.
@@ -232,8 +232,8 @@ impl CostModel {
     }
 }
 
-/// Time of a k-block whose arithmetic and reads take `times` separately: the longest plus the fraction `unhidden` of
-/// the others, at least `least_us`, plus `ragged_us` ([`L2Cost::ragged_us`]). Microseconds.
+/// Time of a k-block with arithmetic and reads that take `times` separately: the longest plus the fraction `unhidden`
+/// of the others, at least `least_us`, plus `ragged_us` ([`L2Cost::ragged_us`]). Microseconds.
 pub(crate) fn k_block_us(times: &[f64], unhidden: f64, least_us: f64, ragged_us: f64) -> f64 {
     let longest = (0..times.len()).max_by(|a, b| times[*a].total_cmp(&times[*b]));
     let part = |(at, us): (usize, &f64)| if Some(at) == longest { *us } else { unhidden * us };

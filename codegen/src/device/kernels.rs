@@ -10,7 +10,7 @@ const INSTANCES: &str = include_str!("../../instances.txt");
 pub enum Operation {
     /// A matrix product.
     Gemm = 0,
-    /// Two matrix products whose tiles share an epilogue.
+    /// Two matrix products with a common epilogue for their tiles.
     GatedGemm = 1,
     /// A convolution.
     Conv2d = 2,

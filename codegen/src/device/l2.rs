@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct L2Cost {
     /// Combined feed rate of all SMs, TB/s; 0: unknown.
     pub tbs: f64,
-    /// SMs whose simultaneous reads of the same lines count once: those of a GPC.
+    /// SMs for which simultaneous reads of the same lines count once: those of a GPC.
     pub together: u32,
     /// Activations of a group of rows of tiles up to this size are read from memory only once, MB.
     pub keeps_mb: f64,
@@ -18,7 +18,7 @@ pub struct L2Cost {
     pub drawn: f64,
     /// Extra k-block time per tile row that lies past the end of its tensor and per CTA that reads the same
     /// activations beyond `uncrowded` of them, if almost nothing of the tile is left; picoseconds. With `lines` rows
-    /// of the tile left, it is zero. It does not apply to kernels whose copies skip such rows.
+    /// of the tile left, it is zero. It does not apply to kernels with copies that skip such rows.
     #[serde(default)]
     pub ragged_ps: f64,
     /// See `ragged_ps`.

@@ -136,7 +136,7 @@ impl Profile {
     pub const REGISTERS_PER_SM: u32 = 65536;
 
     /// Number of resident clusters of `ctas` CTAs, each of which fills an SM, while nothing else runs. A cluster lies
-    /// inside one of the at most 8 GPCs of a Hopper GPU, whose sizes vary between parts and are even. So the count is
+    /// inside one of the at most 8 GPCs of a Hopper GPU. Their sizes vary between parts and are even, so the count is
     /// exact for pairs and a lower bound for larger clusters.
     pub fn resident_clusters(&self, ctas: u32) -> u32 {
         const GPCS: u32 = 8;

@@ -98,7 +98,7 @@ struct EdgeView {
     value: String,
     /// Whether the sum of the posts is asserted.
     assert_posts: bool,
-    /// Consumer tiles whose waits are asserted.
+    /// Consumer tiles with asserted waits.
     assert_waits: Vec<(u32, u32)>,
 }
 

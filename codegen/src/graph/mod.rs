@@ -69,7 +69,7 @@ pub struct Tensor {
     pub cols: u32,
     /// The stage that writes it; `None` for an input or a weight.
     pub producer: Option<StageId>,
-    /// The tensor whose memory this one shares, stated in the spec's `alias`; `None` if it has its own memory.
+    /// The tensor that owns this one's memory, stated in the spec's `alias`; `None` if it has its own memory.
     pub alias: Option<TensorId>,
     /// Its element type.
     pub data: DataType,
@@ -153,7 +153,7 @@ pub struct Operand {
     /// coefficient is 0: they are read once, after the last k-block. If the region is not an affine box, this is a
     /// bounding box; [`Stage::reads`] is exact.
     pub footprint: Footprint,
-    /// A footprint of a convolution's images whose rows follow the filter from k-block to k-block, for
+    /// A footprint of a convolution's images with rows that follow the filter from k-block to k-block, for
     /// [`crate::sync::Policy::ConvHalo`].
     pub sliding: Option<Footprint>,
 }
@@ -366,7 +366,7 @@ impl Graph {
     }
 }
 
-/// The tensors of a one-stage graph: those the stage uses, and those whose memory they share.
+/// The tensors of a one-stage graph: those the stage uses, and the owners of their memory.
 struct Used(Vec<TensorId>);
 
 impl Used {

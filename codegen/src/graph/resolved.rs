@@ -19,8 +19,8 @@ pub const MAX_K_BLOCKS: u64 = 1 << 24;
 /// Maximum producer tiles in the footprints of one dependence, over all tiles and k-blocks of the consumer.
 pub const MAX_FOOTPRINT_TILES: u128 = 1 << 26;
 
-/// A pipeline whose dims are numbers. Stages are in topological order. Tiles are still open, so the automatic choice
-/// can build many [`Graph`]s from it.
+/// A pipeline with resolved dims. Stages are in topological order. Tiles are still open, so the automatic choice can
+/// build many [`Graph`]s from it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// Identifier.

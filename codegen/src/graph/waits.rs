@@ -30,7 +30,7 @@ impl TileBox {
     }
 }
 
-/// The producer tiles whose output consumer tile `tile` reads at k-block `k`, or a bounding box.
+/// The producer tiles that consumer tile `tile` reads from at k-block `k`, or a bounding box.
 pub fn producers_of(graph: &Graph, dependence: &Dependence, tile: Tile, k: u32) -> TileBox {
     let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
     Boxes::of(graph, dependence, &operand.footprint, tile).over(&(k..k + 1))

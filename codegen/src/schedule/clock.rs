@@ -134,12 +134,13 @@ impl Readiness {
         used.fold(0.0, |key, need| key.max(need.key))
     }
 
-    /// Upper bound on the k-blocks of a part whose arithmetic ends by `deadline`, for any choice of k-blocks.
+    /// Upper bound on the k-blocks of a part with arithmetic that ends by `deadline`, for any choice of k-blocks.
     pub(super) fn room_by(&self, class: usize, free: f64, deadline: f64, cost: &ItemCost) -> u32 {
         blocks_in(deadline - free.max(self.classes[class].first_us), cost).min(self.k_blocks)
     }
 
-    /// Most k-blocks just before `k1` whose arithmetic ends by `deadline` on a worker that is free at `free`.
+    /// Maximum number of k-blocks just before `k1` with arithmetic that ends by `deadline`, on a worker that is free
+    /// at `free`.
     pub(super) fn blocks_by(&self, class: usize, k1: u32, free: f64, deadline: f64, cost: &ItemCost) -> u32 {
         let blocks = |us: f64| blocks_in(us, cost);
         let most = blocks(deadline - free).min(k1);

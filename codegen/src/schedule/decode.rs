@@ -40,7 +40,7 @@ pub const MAX_NORMED: u32 = 16384;
 /// Maximum attention stages in a kernel's parameters (`kMaxAttends`).
 const MAX_ATTENDS: usize = 16;
 
-/// Maximum rows of weights whose sums fit a worker's registers: four tiles of 64.
+/// Maximum rows of weights with sums that fit a worker's registers: four tiles of 64.
 const MAX_ROWS: u32 = 256;
 
 /// Maximum parts of an output: kernels multiply three such numbers in 32 bits.
@@ -112,11 +112,11 @@ const NEIGHBOURS: u32 = 16;
 /// If a stage has more rows than this, all workers begin with the first k-tile (`kFewTokens`).
 const FEW_ROWS: u32 = 32;
 
-/// Maximum rows of a pair's weights whose sums fit a warp's registers (`kPairRows`).
+/// Maximum rows of a pair's weights with sums that fit a warp's registers (`kPairRows`).
 const PAIR_ROWS: u32 = 48;
 /// Minimum k-tiles of a stage for which halving them is worth an exchange of sums (`kPairBlocks`).
 const PAIR_TILES: u32 = 64;
-/// Token capacity of the kernel whose stages may run in pairs (`kPairWidth`).
+/// Token capacity of the kernel with stages that may run in pairs (`kPairWidth`).
 const PAIR_WIDTH: u32 = 32;
 /// The k-tiles of an even worker are a multiple of this (`kPhases`).
 const PAIR_STEP: u32 = 8;

@@ -1,4 +1,4 @@
-//! Work lists of the `fused` executor: which worker computes which tile, or which k-range of it, and in what order.
+//! Work lists of the `fused` executor: the tiles, or k-ranges of tiles, that each worker computes, in order.
 //!
 //! A schedule is untrusted: no matter how it was made, [`crate::check`] proves that every tile is computed once, that
 //! split tiles are combined, and that the lists cannot deadlock.
@@ -65,7 +65,7 @@ impl Hand {
     }
 }
 
-/// What an item does with its sums.
+/// How an item uses its sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The item covers all of k and finishes its tile.
@@ -177,7 +177,7 @@ pub struct Item {
     pub k_begin: u32,
     /// One past the last.
     pub k_end: u32,
-    /// What the item does with its sums.
+    /// How the item uses its sums.
     pub part: Part,
 }
 

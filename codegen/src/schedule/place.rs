@@ -71,8 +71,8 @@ impl<'a> Board<'a> {
         Current { stage, cost, ready }
     }
 
-    /// Like [`Board::put`], for an item whose stage is not placed as a whole: only the tiles that this item reads must
-    /// be placed.
+    /// Like [`Board::put`], for an item of a stage that is not placed as a whole: only the tiles that this item reads
+    /// must be placed.
     pub(super) fn put_alone(&mut self, item: &Item, cost: ItemCost, pieces: &[Piece]) -> f64 {
         let shape = &self.problem.stages[item.stage.0];
         let needs = &shape.needs.classes[shape.needs.class_of(item.m, item.n)];

@@ -73,7 +73,7 @@ pub(super) struct Attempt {
 const BALANCE: Cutting = balance(0, 1, 0.0);
 /// The same, with one more wave split: fewer parts per tile.
 const BALANCE_MORE: Cutting = balance(1, 1, 0.0);
-/// Splits that may help a stage; for the last stage, whose tiles no stage waits for, only the first three.
+/// Splits that may help a stage; for the last stage, which has no consumers, only the first three.
 const INNER: [Cutting; 7] = [
     Cutting::None,
     BALANCE,
@@ -213,8 +213,8 @@ impl<'a> Best<'a> {
         self.begun = Some((stage, board));
     }
 
-    /// The same strategy with shared tiles in one stage, and whole or shared ones in the next: a stage whose workers
-    /// end together is best followed by another such stage.
+    /// The same strategy with shared tiles in one stage, and whole or shared ones in the next: a stage that ends on
+    /// all workers together is best followed by another such stage.
     fn consider_shares(&mut self, stage: usize) {
         let base = self.strategy.clone();
         self.begin(stage);

@@ -181,12 +181,12 @@ impl Fill<'_> {
         let limits = self.board.problem.cost;
         let min_part = limits.min_part.max(1);
         let begun = cuts.len();
-        // Upper bound on what the parts in the next gaps can hold; it rules out most numbers of parts.
+        // Upper bound on the capacity of the next gaps; it rules out most numbers of parts.
         let mut room = 0;
         'slabs: for slabs in 1..limits.max_parts.max(1) {
             let next = at.index + slabs as usize;
             if let Some(gap) = self.gap(next) {
-                // Its read turn does not depend on what follows it.
+                // Its read turn does not depend on the following parts.
                 let turn = deadline - cost.epilogue_us - f64::from(slabs) * cost.slab_read_us + 1e-6;
                 let by = turn.min(self.deadline(next, first)) - limits.handoff_us - cost.slab_write_us;
                 room += ready.room_by(class, gap.free, by, cost);

@@ -7,8 +7,8 @@ use super::problem::{ItemCost, Problem};
 use super::{Breakdown, Hand, ItemTime, Part, Request, Schedule};
 use crate::graph::Graph;
 
-/// Times every item of a schedule in sequence order, each on the worker whose list contains it or, if items are drawn,
-/// on the first free worker. Items must come after those they need.
+/// Times every item of a schedule in sequence order, each on the worker that has it in its list or, if items are
+/// drawn, on the first free worker. Items must come after those they need.
 pub fn time(graph: &Graph, request: &Request, schedule: &Schedule) -> Breakdown {
     let cost = request.cost.priced();
     let problem = Problem::new(graph, &Request { cost: &cost, ..*request });

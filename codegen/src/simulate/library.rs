@@ -12,7 +12,7 @@ const TILES: [(u32, u32); 8] =
 /// Bytes of an element.
 const ELEMENT: f64 = 2.0;
 
-/// The serial chain with each stage run by the faster of our kernel and the library's, whose tiles are unknown.
+/// The serial chain with each stage run by the faster of our kernel and the library's, which has unknown tiles.
 pub(super) fn chain(candidate: &Candidate, mut serial: Timeline) -> Timeline {
     let (graph, device) = (&candidate.graph, &candidate.device);
     let Some(cost) = &device.library else { return serial };

@@ -117,7 +117,7 @@ pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
     total_us
 }
 
-/// Simulates a candidate as it is launched. Host threads are simulated as streams: what the plan would do on the
+/// Simulates a candidate as it is launched. Host threads are simulated as streams, as the plan would run on the
 /// device.
 pub fn simulate(candidate: &Candidate) -> Timeline {
     observe(candidate, &mut |_| {})

@@ -120,7 +120,7 @@ impl Waits {
     }
 }
 
-/// The waits of a stage whose producers have run.
+/// The waits of a stage after its producers have run.
 pub(super) struct Posted<'a> {
     waits: &'a Waits,
     ready: &'a [Vec<f64>],

@@ -213,6 +213,6 @@ pub(crate) struct DepSpec {
     /// The producer's tile, affine in those variables and the `forall` ones.
     pub(crate) on: Call,
     pub(crate) forall: Vec<(Text, RangeSpec)>,
-    /// The edge that contains it, whose stages it must name.
+    /// The edge that contains it; it must name the same stages.
     pub(crate) edge: Option<(Text, Text)>,
 }

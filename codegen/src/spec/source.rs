@@ -1,5 +1,5 @@
-//! RON values with spans: values are read as raw slices of the source, whose offset gives their location, and are
-//! parsed one level at a time.
+//! RON values with spans: values are read as raw slices of the source, located by their offset, and are parsed one
+//! level at a time.
 
 use std::fmt;
 

@@ -21,7 +21,7 @@ pub enum Policy {
         /// Columns of tiles per slot.
         cols: u32,
     },
-    /// Tiles of a row whose columns are equal modulo `0`, the number of slot columns, share a slot.
+    /// Tiles of a row with equal columns modulo `0`, the number of slot columns, share a slot.
     Strided(u32),
     /// For images that a convolution reads: one slot per row of tiles (all channels), with waits that follow the
     /// filter's rows. Every other policy waits for the whole halo of a tile before its first k-block.
@@ -33,7 +33,7 @@ pub enum Policy {
 /// Where a consumer's k-loop waits for an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum WaitAt {
-    /// Before the first k-block whose footprint enters new slots.
+    /// Before the first k-block with new slots in its footprint.
     #[default]
     PerKBlock,
     /// Before the first dependent load, for everything the tile reads.
@@ -44,7 +44,7 @@ impl Policy {
     /// Rejects numbers that map tiles to slots on no grid; `span` is where the policy is stated.
     ///
     /// # Errors
-    /// Slots without tiles, or a table whose slots are not numbered without gaps.
+    /// Slots without tiles, or a table with gaps in its slot numbers.
     pub fn validate(&self, span: Span) -> Result<(), Diagnostic> {
         let zero = |why| Err(Diagnostic::new("zero", why).at(span, "zero").help("state at least 1"));
         match self {

@@ -42,7 +42,7 @@ pub struct NodeSync {
     pub early: bool,
 }
 
-/// A dependence whose later node waits for tiles.
+/// A dependence with a later node that waits for tiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RefinedEdge {
     /// The dependence.

@@ -3,8 +3,8 @@
 //! A hand-off through a semaphore takes longer than the hardware's transition from the end of a kernel to the start of
 //! the next, so it pays off only if CTAs take different times and depend on few others: then the successors of a short
 //! CTA need not wait for the longest. The gain depends on the dependences between CTAs, so paths are compared: the
-//! longest path of kernels against the longest path of CTAs, whose times are drawn between the longest time and the
-//! same distance below the mean.
+//! longest path of kernels against the longest path of CTAs, with times drawn between the longest time and the same
+//! distance below the mean.
 
 use super::direct::tiles_of;
 use super::{NodeSync, RefinedEdge, Refinement};

@@ -217,7 +217,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Ends all items that can end and whose CTAs then exit.
+    /// Ends all items that can end and after which the CTA exits.
     fn leave(&self, mut state: State) -> State {
         'again: loop {
             let ended = self.ended(&state);

@@ -237,7 +237,7 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<
     None
 }
 
-/// A stage whose size differs from its output's, or a GEMM operand whose shape does not match the stage.
+/// A stage that differs in size from its output, or a GEMM operand with another shape than the stage requires.
 fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> {
     let refute = |message: String| Some(Refutation::new(Obligation::Bounds, Subject::Stage(id), message));
     if let Some(fault) = kernel_shape_fault(stage) {

@@ -33,7 +33,7 @@ pub(in crate::check) fn order_of_ends(c: &Candidate, p: &dyn TileProgram) -> Opt
 /// more.
 pub(in crate::check) fn linear_extension(c: &Candidate, p: &dyn TileProgram) -> Option<Vec<u32>> {
     let schedule = c.launch.work()?;
-    // One worker per item, so an item runs as soon as it has what it needs.
+    // One worker per item, so an item runs as soon as its needs are met.
     let alone = (0..schedule.sequence.len() as u32).map(|i| vec![i]).collect();
     let mut run = Run::of(c, p, schedule, alone);
     run.all();
@@ -135,7 +135,7 @@ type Need = (Word, u32);
 
 /// Progress of an item: its waits, then the slabs it contributes, then the slabs it awaits, then its posts.
 struct Progress {
-    /// What it waits for now.
+    /// The current needs.
     needs: Vec<Need>,
     /// The words it posts once `needs` are met, and its next needs. `None`: already posted.
     then: Option<(Vec<Word>, Vec<Need>)>,
@@ -155,13 +155,13 @@ struct Run<'a> {
     left: Vec<Vec<u32>>,
     /// The edges from each stage.
     edges: Vec<Vec<usize>>,
-    /// The item whose posts each worker defers.
+    /// The item with deferred posts of each worker.
     held: Vec<Option<u32>>,
     /// First slot of each edge.
     bases: Vec<u32>,
     /// Posts to each slot so far, and in a complete run.
     slots: Vec<(u32, u32)>,
-    /// Slabs whose flag is set, by CTA.
+    /// Slabs with a set flag, by CTA.
     flags: HashSet<(u32, u32)>,
     /// Workers that wait for a word.
     sleeping: HashMap<Word, Vec<usize>>,

@@ -1,5 +1,5 @@
-//! `order` of what a tile sums up: every k-block that other stages write is loaded before the tile is stored. The
-//! warps of a share load the k-blocks in any order, each of them once.
+//! `order` of loads: every k-block that other stages write is loaded before the tile is stored. The warps of a share
+//! load the k-blocks in any order, each of them once.
 
 use std::ops::Range;
 

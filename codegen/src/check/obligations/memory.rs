@@ -46,7 +46,7 @@ pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     })
 }
 
-/// The tensor whose memory this one uses.
+/// The tensor that owns the memory of this one.
 fn root(graph: &Graph, mut tensor: TensorId) -> TensorId {
     // Bounded because a candidate may contain a cycle of aliases.
     for _ in 0..graph.tensors.len() {
@@ -63,7 +63,8 @@ fn written_before(graph: &Graph, a: TensorId, b: TensorId) -> bool {
     graph.tensors[a.0].producer < graph.tensors[b.0].producer
 }
 
-/// A tile of `writer` whose output `new` overlaps a part of `old` that some tile may still have to read or write.
+/// A tile of `writer` with an output `new` that overlaps a part of `old` which some tile may still have to read or
+/// write.
 fn overwritten_early(
     c: &Candidate,
     p: &dyn TileProgram,
@@ -99,7 +100,7 @@ fn overwritten_early(
         for ((user, operand), met) in users.iter().zip(&met) {
             let user_stage = &graph.stages[user.0];
             for &other in &met[number] {
-                // A tile may overwrite what it has read itself: it stores after its last load.
+                // A tile may overwrite its own input: it stores after its last load.
                 let mut ordered = || match &mut order {
                     Some(order) => order.store((*user, other), (writer, tile), operand.is_none()),
                     None => c.launch.position(*user) < c.launch.position(writer),

@@ -49,7 +49,7 @@ pub(in crate::check) struct Scan {
     pub(super) posts_outside: bool,
     /// The first tile that waits for a slot outside its edge's array.
     pub(super) outside: Option<At>,
-    /// The first tile whose wait value differs from the posts of a run.
+    /// The first tile with a wait value other than the posts of a run.
     pub(super) miscounted: Option<At>,
     /// The first tile with a load that its own waits do not cover.
     pub(super) uncovered: Option<At>,
@@ -83,11 +83,11 @@ struct Seen {
     /// Number of loads, and whether one had an invalid k-block, was a duplicate, or came after a store.
     loaded: usize,
     amiss: bool,
-    /// An edge, and a region whose tiles are all done after the waits so far. Most loads read inside it.
+    /// An edge, and a region in which all tiles are done after the waits so far. Most loads read inside it.
     done: Option<(usize, Region)>,
     /// Whether a tile of the stage reads the same region at several k-blocks.
     repeats: bool,
-    /// If so, a tile, an operand and k-blocks whose loads are known to be covered because they read the same region.
+    /// If so, a tile, an operand and k-blocks with loads known to be covered because they read the same region.
     covered: Option<(Tile, usize, Range<u32>)>,
     /// Whether it has left its sums, and whether it has stored.
     left: bool,
@@ -156,7 +156,7 @@ impl Scan {
         let (by_m, by_n) = c.graph.stages[stage.0].reads_by(c.graph.dependences[edge].operand);
         let ((rows, cols), (gm, gn)) = (strands.period(), p.extent(&c.graph, stage));
         for n in 0..gn {
-            // The tile whose strand the marks belong to.
+            // The tile that the marks belong to.
             let mut marked = None;
             for tile in (0..gm).map(|m| Tile { m, n }) {
                 let left = tile.n.checked_sub(cols).filter(|_| !by_n).map(|n| Tile { n, ..tile });

@@ -1,11 +1,4 @@
-//! `reuse`, `replay` and `visible` of state that persists between runs: caches that a run reads and appends to.
-//!
-//! Tile (b, h) of an attention reads rows below n[b] of its sequence and head, which earlier runs have appended, and
-//! appends row n[b], which it never reads. So within a run no part of a cache is both written and read, as long as
-//! only one stage uses it. Across runs, a row is written and then read, as long as a run sees what earlier runs have
-//! appended. Lengths may change arbitrarily between runs: the run detects a length that leaves no room, or a page
-//! outside the pool, and skips that sequence. With pages this also rests on [`crate::check::Axiom::Pages`]: no other
-//! sequence appends to a page of a sequence.
+//! Across runs, a row is written and then read, as long as a run sees the rows appended by earlier runs.
 
 use crate::check::{Candidate, Obligation, Refutation, Subject};
 use crate::graph::{StageId, Tensor, TensorId};
@@ -104,7 +97,7 @@ pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
     None
 }
 
-/// A run sees what earlier runs have appended, and the worker that finishes a tile sees all of its parts.
+/// A run sees the rows appended by earlier runs, and the worker that finishes a tile sees all of its parts.
 pub(super) fn visible(c: &Candidate) -> Option<Refutation> {
     let (stage, tensor) = appends(c)?;
     let refute = |message: String| Refutation::new(Obligation::Visible, Subject::Stage(stage), message);

@@ -11,7 +11,7 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind};
 /// A GEMM.
 pub(super) struct Gemm {
     epilogue: Epilogue,
-    /// Whether a tile multiplies by two weights, gate and up, whose columns are interleaved.
+    /// Whether a tile multiplies by two weights, gate and up, with interleaved columns.
     gated: bool,
 }
 

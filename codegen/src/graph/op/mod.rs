@@ -135,7 +135,7 @@ impl Op {
         self.rules().name()
     }
 
-    /// The operation of a library kernel for it; `None` for a custom stage, whose user has the kernel.
+    /// The operation of a library kernel for it; `None` for a custom stage, which has a user kernel.
     pub fn operation(&self) -> Option<Operation> {
         self.rules().operation()
     }
@@ -343,7 +343,7 @@ pub(crate) trait Rules {
         false
     }
 
-    /// A policy that suits an operand whose producer's tiles are `columns` wide, in addition to those that suit every
+    /// A policy that suits an operand with producer tiles of `columns` columns, in addition to those that suit every
     /// operand.
     fn policy(&self, _operand: &Operand, _columns: u32) -> Option<Policy> {
         None

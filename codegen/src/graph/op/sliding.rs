@@ -215,7 +215,7 @@ fn area((rows, cols): (u32, u32)) -> u64 {
     u64::from(rows) * u64::from(cols)
 }
 
-/// The output positions, of `outputs` along an axis, whose tap lies inside the image and not in the padding.
+/// The output positions, of `outputs` along an axis, with a tap inside the image and not in the padding.
 fn inside(inputs: u32, outputs: u32, stride: u32, padding: u32, tap: u32) -> Range<u32> {
     let begin = padding.saturating_sub(tap).div_ceil(stride);
     let end = (inputs + padding).checked_sub(tap + 1).map_or(0, |last| last / stride + 1);

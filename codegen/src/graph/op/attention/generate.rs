@@ -2,7 +2,7 @@
 //!
 //! Tile (b, h) of the output holds the query heads of sequence b that share head h of keys and values. It has one
 //! k-block, because the number of tokens it attends to is known only on the device. The keys and values of the new
-//! token come from QKV and never from the cache, so no stage of a run reads what the run appends.
+//! token come from QKV and never from the cache, so no stage reads rows appended in the same run.
 
 use std::ops::Range;
 

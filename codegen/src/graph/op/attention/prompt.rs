@@ -58,7 +58,7 @@ impl Attention {
         m.saturating_mul(rows) / self.tokens * self.tokens
     }
 
-    /// The tokens of QKV whose keys and values tile row `m` of `rows` queries may read.
+    /// The tokens that tile row `m` of `rows` queries may attend to.
     pub fn visible(&self, m: u32, rows: u32) -> Range<u32> {
         let first = self.first(m, rows);
         let end = first + self.tokens;

@@ -10,7 +10,7 @@ use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles, gemm};
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
 use crate::obstacle::Obstacle;
 
-/// A GEMM whose output has the heads of an attention.
+/// A GEMM with the heads of an attention in its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rotated {
     /// The heads of the attention.

@@ -128,8 +128,8 @@ impl Conv {
         }
     }
 
-    /// The largest window whose output pixels fit into the rows of an MMA tile and which fits twice into a room of
-    /// this size.
+    /// The largest window with output pixels that fit into the rows of an MMA tile, and which itself fits twice into a
+    /// room of this size.
     fn fit(&self, tile: MmaTile, room: u32) -> Option<Window> {
         if self.beyond_kernels().is_some() {
             return None;
