@@ -96,7 +96,7 @@ pub(super) struct Alone {
 
 impl Alone {
     /// `None` if all tasks have the same priority.
-    pub(super) fn of(program: &Program, device: &Profile) -> Option<Alone> {
+    pub(super) fn new(program: &Program, device: &Profile) -> Option<Alone> {
         let zone_of = |node: &super::Node| node.zone;
         let mut zones: Vec<ZoneId> = program.nodes().iter().map(zone_of).collect();
         zones.sort_unstable_by_key(|z| z.index());
@@ -109,7 +109,7 @@ impl Alone {
         let end = |keep: &dyn Fn(ZoneId) -> bool| {
             let task = program.only(keep);
             let dependences = analyse(&task);
-            let plan = all_concurrency(&task, &dependences, &Times::of(&task, &dependences));
+            let plan = all_concurrency(&task, &dependences, &Times::new(&task, &dependences));
             simulate(&task, &dependences, &plan, FORM, device, false).total_us
         };
         let mut zone_us = vec![0.0; program.zones().len()];
@@ -158,7 +158,7 @@ pub(super) fn admit(
     let try_one = |after: Option<NodeId>, raised: bool| {
         let gates = after.map_or(Vec::new(), |id| gates_after(program, dependences, alone, id));
         let gated = dependences.gated(&gates);
-        let plan = all_concurrency(program, &gated, &Times::of(program, &gated));
+        let plan = all_concurrency(program, &gated, &Times::new(program, &gated));
         let line = simulate(program, &gated, &plan, FORM, device, raised);
         let (slowdown, share) = alone.judge(program, &line);
         Admission { after, gates, slowdown, share, raised, total_us: line.total_us }
@@ -181,7 +181,7 @@ pub(super) fn admit(
 
 /// No gate, and nodes of the highest-priority tasks by their earliest end.
 fn candidates(program: &Program, dependences: &Dependences, alone: &Alone) -> Vec<Option<NodeId>> {
-    let times = Times::of(program, dependences);
+    let times = Times::new(program, dependences);
     let mut nodes: Vec<NodeId> =
         program.ids().filter(|&id| alone.is_top(program, program.node(id).zone)).collect();
     nodes.sort_by(|a, b| times.end[a.index()].total_cmp(&times.end[b.index()]).then(a.cmp(b)));

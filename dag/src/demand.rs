@@ -17,7 +17,7 @@ pub struct Demand {
 
 impl Demand {
     /// The demand of a node.
-    pub fn of(node: &Node, device: &Profile) -> Self {
+    pub fn new(node: &Node, device: &Profile) -> Self {
         let memory = |bytes: u64| {
             if node.us > 0.0 { (bytes as f64 / 1e6 / node.us / device.read_tbs).min(1.0) } else { 0.0 }
         };

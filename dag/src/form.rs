@@ -139,7 +139,7 @@ impl<'de> Deserialize<'de> for Form {
 
 impl GraphPlan {
     /// The edges of a form, and the order in which nodes are issued.
-    pub(super) fn of(
+    pub(super) fn for_form(
         program: &Program,
         dependences: &Dependences,
         plan: &Distribution,
@@ -192,14 +192,14 @@ pub(super) struct StartDelays {
 
 impl StartDelays {
     /// The start constraints of a form's nodes.
-    pub(super) fn of(
+    pub(super) fn new(
         program: &Program,
         dependences: &Dependences,
         plan: &Distribution,
         form: Form,
         device: &Profile,
     ) -> StartDelays {
-        let found = GraphPlan::of(program, dependences, plan, form);
+        let found = GraphPlan::for_form(program, dependences, plan, form);
         let (mut into, mut out) = (vec![0; found.order.len()], vec![0; found.order.len()]);
         for &(before, after, _) in &found.edges {
             out[before] += 1;

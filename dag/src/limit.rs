@@ -115,13 +115,13 @@ struct Lanes {
 }
 
 impl Lanes {
-    fn of(&self, kind: Lane) -> impl Iterator<Item = (usize, &Open)> {
+    fn of_kind(&self, kind: Lane) -> impl Iterator<Item = (usize, &Open)> {
         self.lanes.iter().enumerate().filter(move |(_, lane)| lane.kind == kind)
     }
 
     fn full(&self, kind: Lane) -> bool {
         let limit = if matches!(kind, Lane::Copies(_)) { 1 } else { self.limit };
-        self.of(kind).count() >= limit
+        self.of_kind(kind).count() >= limit
     }
 
     /// When the first stream of a kind is free.
@@ -129,14 +129,14 @@ impl Lanes {
         if !self.full(kind) {
             return 0.0;
         }
-        self.of(kind).map(|(_, lane)| lane.free).fold(f64::INFINITY, f64::min)
+        self.of_kind(kind).map(|(_, lane)| lane.free).fold(f64::INFINITY, f64::min)
     }
 
     fn choose(&mut self, kind: Lane, earliest: f64, latest: Option<NodeId>) -> usize {
-        if let Some((on, _)) = self.of(kind).find(|(_, lane)| latest.is_some() && lane.tail == latest) {
+        if let Some((on, _)) = self.of_kind(kind).find(|(_, lane)| latest.is_some() && lane.tail == latest) {
             return on;
         }
-        let free = self.of(kind).filter(|(_, lane)| lane.free <= earliest);
+        let free = self.of_kind(kind).filter(|(_, lane)| lane.free <= earliest);
         if let Some((on, _)) = free.max_by(|a, b| a.1.free.total_cmp(&b.1.free).then(b.0.cmp(&a.0))) {
             return on;
         }
@@ -144,7 +144,7 @@ impl Lanes {
             self.lanes.push(Open { kind, free: 0.0, tail: None });
             return self.lanes.len() - 1;
         }
-        let soonest = self.of(kind).min_by(|a, b| a.1.free.total_cmp(&b.1.free).then(a.0.cmp(&b.0)));
+        let soonest = self.of_kind(kind).min_by(|a, b| a.1.free.total_cmp(&b.1.free).then(a.0.cmp(&b.0)));
         soonest.map_or(0, |(on, _)| on)
     }
 }

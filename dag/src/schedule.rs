@@ -108,7 +108,7 @@ impl KernelSchedule {
                 // A single priority needs no list.
                 let same = self.priority.windows(2).all(|pair| pair[0] == pair[1]);
                 let priorities = if same { Vec::new() } else { self.priority.clone() };
-                GraphPlan { priorities, ..GraphPlan::of(program, &self.gated, streams, form) }.into()
+                GraphPlan { priorities, ..GraphPlan::for_form(program, &self.gated, streams, form) }.into()
             }
             Carrier::Launches | Carrier::Capture => {
                 let plan = match form.is_serial() {
@@ -129,14 +129,14 @@ impl KernelSchedule {
 /// Schedules a program. The same program and options give the same schedule.
 pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule {
     let dependences = analyse(program);
-    let times = Times::of(program, &dependences);
+    let times = Times::new(program, &dependences);
     // Gates apply to every distribution, so they are decided first.
-    let alone = Alone::of(program, &options.device);
+    let alone = Alone::new(program, &options.device);
     let admission =
         alone.as_ref().and_then(|alone| admit(program, alone, &dependences, &options.device, options.admit));
     let fair = admission.as_ref().is_some_and(|found| found.raised);
     let gated = dependences.gated(admission.as_ref().map_or(&[], |found| &found.gates));
-    let order = Times::of(program, &gated);
+    let order = Times::new(program, &gated);
     let mut full = all_concurrency(program, &gated, &order);
     if let Some(most) = options.streams.filter(|&most| most < kernel_streams(&full)) {
         full = limited(program, &gated, &order, most);

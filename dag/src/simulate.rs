@@ -43,7 +43,7 @@ pub fn simulate(
     device: &Profile,
     fair: bool,
 ) -> Simulation {
-    let delays = StartDelays::of(program, dependences, plan, form, device);
+    let delays = StartDelays::new(program, dependences, plan, form, device);
     let mut line = Machine::new(program, &delays, device, fair).run();
     line.total_us += delays.tail_us;
     line
@@ -95,7 +95,7 @@ impl<'a> Machine<'a> {
         let zones = program.zones().len();
         let mut machine = Machine {
             program,
-            demands: program.nodes().iter().map(|node| Demand::of(node, device).parts()).collect(),
+            demands: program.nodes().iter().map(|node| Demand::new(node, device).parts()).collect(),
             missing,
             after,
             ready: delays.release.clone(),

@@ -18,7 +18,7 @@ pub struct Times {
 
 impl Times {
     /// The times of a program.
-    pub fn of(program: &Program, dependences: &Dependences) -> Self {
+    pub fn new(program: &Program, dependences: &Dependences) -> Self {
         let n = program.nodes().len();
         let us: Vec<f64> = program.nodes().iter().map(|node| node.us).collect();
         let (mut level, mut start, mut rank) = (vec![0; n], vec![0.0; n], us.clone());

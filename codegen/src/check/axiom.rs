@@ -101,7 +101,7 @@ impl Axiom {
     }
 
     /// The premises of a proof of this launch on a GPU of this architecture.
-    pub fn of(graph: &Graph, launch: &Launch, arch: u32) -> Vec<Axiom> {
+    pub fn for_launch(graph: &Graph, launch: &Launch, arch: u32) -> Vec<Axiom> {
         let paged = |stage: &Stage| stage.op.cache().is_some_and(|cache| cache.pages.is_some());
         let mut all = Axiom::of_launch(launch, arch);
         if launch.on_gpu() {

@@ -28,7 +28,7 @@ pub fn certificate(c: &Candidate, p: &dyn TileProgram) -> Result<Value, Refutati
     let mut slices = Vec::new();
     for (stage, extent) in stages().zip(&extents) {
         let of = tiles(*extent).map(|tile| {
-            let of = |slice| pieces.of(p, stage, tile, slice);
+            let of = |slice| pieces.for_slice(p, stage, tile, slice);
             (0..p.slices(graph, stage, tile)).map(of).collect::<Vec<_>>()
         });
         slices.push(of.collect::<Vec<_>>());
@@ -81,7 +81,7 @@ struct Pieces<'a> {
 
 impl Pieces<'_> {
     /// Indices of the pieces of a slice.
-    fn of(&mut self, p: &dyn TileProgram, stage: StageId, tile: Tile, slice: u32) -> Vec<usize> {
+    fn for_slice(&mut self, p: &dyn TileProgram, stage: StageId, tile: Tile, slice: u32) -> Vec<usize> {
         let (mut main, mut last) = (Vec::new(), Vec::new());
         p.events(stage, tile, slice, &mut |event| {
             let late = !last.is_empty() || self.of_epilogue(stage, &event);

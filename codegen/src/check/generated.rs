@@ -91,7 +91,7 @@ impl<'a> Generated<'a> {
     /// The program of a candidate's policies and, if present, its schedule.
     pub fn new(candidate: &'a Candidate) -> Self {
         let graph = &candidate.graph;
-        let (parts, slots) = (candidate.launch.work().map(|s| Parts::of(graph, s)), candidate.slot_maps());
+        let (parts, slots) = (candidate.launch.work().map(|s| Parts::new(graph, s)), candidate.slot_maps());
         let mut edges = vec![(Vec::new(), Vec::new()); graph.stages.len()];
         for (edge, dependence) in graph.dependences.iter().enumerate() {
             let (main, last) = &mut edges[dependence.consumer.0];

@@ -87,7 +87,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The plan has no such list.
-    pub fn of(plan: &Plan) -> Result<Ledger, Refutation> {
+    pub fn from_plan(plan: &Plan) -> Result<Ledger, Refutation> {
         let refuse = |why: &str| {
             let refutation = Refutation::new(Obligation::Progress, Subject::Pipeline, why);
             Err(refutation.help("plan for a chain kernel whose workers draw whole tiles"))

@@ -149,7 +149,7 @@ pub fn judge_program(candidate: &Candidate, program: &dyn TileProgram) -> Report
 }
 
 fn judge_well_formed(candidate: &Candidate, program: &dyn TileProgram) -> Report {
-    let scan = obligations::Scan::of(candidate, program);
+    let scan = obligations::Scan::new(candidate, program);
     let of_all = |o: &Obligation| obligations::judge(*o, candidate, program, &scan);
     let mut report =
         Report { refutations: Obligation::ALL.iter().filter_map(of_all).collect(), complete: true };

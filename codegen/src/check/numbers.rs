@@ -32,7 +32,7 @@ impl EdgeNumbers {
     ///
     /// # Panics
     /// If `edge` is not an index into [`Plan::edges`].
-    pub fn of(plan: &Plan, edge: usize) -> Self {
+    pub fn from_plan(plan: &Plan, edge: usize) -> Self {
         let graph = plan.graph();
         let planned = &plan.edges()[edge];
         let dependence = planned.dependence();

@@ -56,7 +56,7 @@ pub(super) fn places(schedule: &Schedule) -> Vec<Place> {
 
 impl Parts {
     /// Items outside their stage's grid are left out: `bounds` rejects them.
-    pub(super) fn of(graph: &Graph, schedule: &Schedule) -> Parts {
+    pub(super) fn new(graph: &Graph, schedule: &Schedule) -> Parts {
         let cluster = (schedule.cluster.0.max(1), schedule.cluster.1.max(1));
         let mut stages: Vec<(u32, Vec<Vec<u32>>)> = (0..graph.stages.len())
             .map(|s| {

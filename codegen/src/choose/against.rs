@@ -58,13 +58,13 @@ pub struct MeasuredSchedule {
 /// Predicts every entry that can be predicted; `spec` returns the text of a pipeline.
 ///
 /// # Errors
-/// As [`Rebuilt::of`].
+/// As [`Rebuilt::from_measurements`].
 pub fn compare(
     measurements: &Measurements,
     device: &Profile,
     spec: impl Fn(&str) -> Option<String>,
 ) -> Result<Comparison, Diagnostic> {
-    Ok(Rebuilt::of(measurements, device, spec)?.predict(device))
+    Ok(Rebuilt::from_measurements(measurements, device, spec)?.predict(device))
 }
 
 /// Measured plans, rebuilt so that they can be predicted with any number of profiles.
@@ -83,7 +83,7 @@ impl Rebuilt {
     ///
     /// # Errors
     /// A pipeline has no spec, or its spec or a choice for it is rejected.
-    pub fn of(
+    pub fn from_measurements(
         measurements: &Measurements,
         device: &Profile,
         spec: impl Fn(&str) -> Option<String>,

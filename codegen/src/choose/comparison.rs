@@ -67,7 +67,7 @@ impl Comparison {
 
     /// Result for each point.
     pub fn by_point(&self) -> Vec<Point> {
-        self.points().into_iter().filter_map(Point::of).collect()
+        self.points().into_iter().filter_map(Point::from_rows).collect()
     }
 
     /// Mean of [`Point::rank_correlation`]; `None` if no point has one.
@@ -132,7 +132,7 @@ pub struct Point {
 }
 
 impl Point {
-    fn of(rows: Vec<&Row>) -> Option<Point> {
+    fn from_rows(rows: Vec<&Row>) -> Option<Point> {
         let best = |key: fn(&Row) -> f64| rows.iter().min_by(|a, b| key(a).total_cmp(&key(b)));
         let (chosen, fastest) = (best(|r| r.predicted_us)?, best(|r| r.measured_us)?);
         let ranks_of = |key: fn(&Row) -> f64| ranks(&rows.iter().map(|r| key(r)).collect::<Vec<_>>(), TIE);

@@ -105,15 +105,15 @@ pub struct EdgeConfig {
 impl Config {
     /// The configuration of a candidate. A schedule without splits does not show whether splits were allowed; they are
     /// assumed to be.
-    pub fn of(c: &Candidate) -> Config {
+    pub fn from_candidate(c: &Candidate) -> Config {
         let edges = c.edges.iter().map(|e| (&e.policy, e.wait_at)).collect();
-        Config { executor: c.launch.executor(), kernels: Kernels::of(&c.graph, &c.launch, edges) }
+        Config { executor: c.launch.executor(), kernels: Kernels::from_launch(&c.graph, &c.launch, edges) }
     }
 
     /// The configuration of a plan run by an executor, which may differ from the one it was made for.
     pub fn of_plan(plan: &Plan, executor: Executor) -> Config {
         let edges = plan.edges().iter().map(|e| (e.policy(), e.wait_at())).collect();
-        Config { executor, kernels: Kernels::of(plan.graph(), plan.launch(), edges) }
+        Config { executor, kernels: Kernels::from_launch(plan.graph(), plan.launch(), edges) }
     }
 
     /// A configuration of a chain kernel.
@@ -171,7 +171,7 @@ impl Config {
 
 impl Kernels {
     /// The kernels of a launch; `edges` holds the policy and wait place of each dependence.
-    fn of(graph: &Graph, launch: &Launch, edges: Vec<(&Policy, WaitAt)>) -> Kernels {
+    fn from_launch(graph: &Graph, launch: &Launch, edges: Vec<(&Policy, WaitAt)>) -> Kernels {
         match launch {
             Launch::Lists(schedule) => Kernels::Chain {
                 tile: (graph.kernel_tile().0, graph.kernel_tile().1),
@@ -182,13 +182,13 @@ impl Kernels {
             Launch::Shares(_) => Kernels::Decode,
             Launch::Stages { stages, .. } if launch.is_in_turn() => {
                 let of = |kernel: &StageLaunch| {
-                    Some(ChainConfig::of(&graph.stages[kernel.stage.0], kernel.lists.as_ref()?))
+                    Some(ChainConfig::new(&graph.stages[kernel.stage.0], kernel.lists.as_ref()?))
                 };
                 Kernels::InTurn { stages: stages.iter().filter_map(of).collect() }
             }
             Launch::Stages { how, .. } => Kernels::Stages {
                 stages: (0..graph.stages.len())
-                    .map(|s| StageConfig::of(&graph.stages[s], launch.order(StageId(s))))
+                    .map(|s| StageConfig::new(&graph.stages[s], launch.order(StageId(s))))
                     .collect(),
                 edges: (graph.dependences.iter().zip(edges))
                     .map(|(d, (policy, wait_at))| EdgeConfig {
@@ -263,14 +263,14 @@ fn state(resolved: &Resolved, stages: &[StageConfig], edges: &[EdgeConfig]) -> R
 }
 
 impl StageConfig {
-    fn of(stage: &Stage, order: &Order) -> StageConfig {
+    fn new(stage: &Stage, order: &Order) -> StageConfig {
         let tile = (!stage.op.is_custom()).then_some(stage.mma_tile);
         StageConfig { stage: stage.name.clone(), tile, order: order.clone() }
     }
 }
 
 impl ChainConfig {
-    fn of(stage: &Stage, schedule: &Schedule) -> ChainConfig {
+    fn new(stage: &Stage, schedule: &Schedule) -> ChainConfig {
         let ((m, n, _), cluster, mode) = (stage.mma_tile, schedule.cluster, schedule.mode);
         ChainConfig { stage: stage.name.clone(), tile: (m, n), cluster, mode, splits: true }
     }

@@ -64,7 +64,7 @@ fn note(resolved: &Resolved, device: &Profile, obstacles: &[(Executor, Obstacle)
             None => groups.push((obstacle, vec![executor.name()])),
         }
     }
-    groups.sort_by_key(|(obstacle, _)| std::cmp::Reverse(way(resolved, obstacle)));
+    groups.sort_by_key(|(obstacle, _)| std::cmp::Reverse(stage_index(resolved, obstacle)));
     let mut text = format!("cannot run on {}", device.name);
     for (number, (obstacle, names)) in groups.iter().enumerate() {
         let sign = if number == 0 { ":" } else { ";" };
@@ -78,7 +78,7 @@ fn note(resolved: &Resolved, device: &Profile, obstacles: &[(Executor, Obstacle)
 }
 
 /// Index of the stage that an obstacle concerns; one past the last stage if it concerns the whole pipeline.
-fn way(resolved: &Resolved, obstacle: &Obstacle) -> usize {
+fn stage_index(resolved: &Resolved, obstacle: &Obstacle) -> usize {
     let stage = |name: &String| resolved.stages.iter().position(|s| s.name.value == *name);
     obstacle.stage.as_ref().and_then(stage).unwrap_or(resolved.stages.len())
 }
@@ -86,7 +86,7 @@ fn way(resolved: &Resolved, obstacle: &Obstacle) -> usize {
 /// The obstacle of whichever of two launch methods gets further through the stages; the first one on a tie.
 fn further(resolved: &Resolved, a: Option<Obstacle>, b: Option<Obstacle>) -> Option<Obstacle> {
     let (a, b) = (a?, b?);
-    Some(if way(resolved, &b) > way(resolved, &a) { b } else { a })
+    Some(if stage_index(resolved, &b) > stage_index(resolved, &a) { b } else { a })
 }
 
 /// Why an executor has no plan.

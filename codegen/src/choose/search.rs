@@ -256,7 +256,7 @@ fn combinations(mut kept: Vec<Vec<TileShape>>, candidates: &[Vec<TileShape>]) ->
 fn stage_us(graph: &Graph, device: &Profile, stage: StageId) -> f64 {
     let s = &graph.stages[stage.0];
     let per_sm = ctas_per_sm(device, s);
-    let cost = TileCost::of(graph, s, &Order::GroupedRows(4), device, (per_sm, false));
+    let cost = TileCost::new(graph, s, &Order::GroupedRows(4), device, (per_sm, false));
     let slots = device.sms * per_sm;
     let last_us = if s.tiles().is_multiple_of(slots) { 0.0 } else { cost.last_us + cost.fixed_us };
     f64::from(s.tiles() / slots) * (cost.loop_us + cost.fixed_us) + last_us
@@ -292,7 +292,7 @@ fn settle(
             let mut trial = with_order.clone();
             set_policies(resolved, &mut trial, &policy);
             if waiting.len() == number && overlaps {
-                waiting.push(Waiting::of(&trial));
+                waiting.push(Waiting::new(&trial));
             }
             let shown = rows == 1 || policy == Policy::Row;
             if !shown && best.as_ref().is_some_and(|(best_us, _)| least_us >= best_us * WORTH) {

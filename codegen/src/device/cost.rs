@@ -171,7 +171,7 @@ pub struct TileRate {
 
 impl CostModel {
     /// The model of the kernels with these operations.
-    pub(super) fn of(mut self, operations: Operations) -> CostModel {
+    pub(super) fn for_operations(mut self, operations: Operations) -> CostModel {
         if !operations.contains(Operation::Attention) {
             self.attention.kept = all();
         }

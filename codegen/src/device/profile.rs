@@ -182,7 +182,7 @@ impl Profile {
     /// operations.
     pub fn cost_model(&self, operations: Operations) -> CostModel {
         let read_tbs = if self.fused.read_tbs > 0.0 { self.fused.read_tbs } else { self.read_tbs };
-        CostModel { read_tbs, ..self.fused.clone().of(operations) }
+        CostModel { read_tbs, ..self.fused.clone().for_operations(operations) }
     }
 
     /// Reads a profile.

@@ -195,7 +195,7 @@ fn the_stamp_follows_the_inputs() {
 #[test]
 fn edges_carry_the_plan_s_numbers() {
     let plan = plan([Policy::Row, Policy::Tile], [Order::GroupedRows(2), Order::RowMajor]);
-    let edge = EdgeNumbers::of(&plan, 1);
+    let edge = EdgeNumbers::from_plan(&plan, 1);
     assert_eq!((edge.policy.grid, edge.policy.slot_base, edge.policy.slot_count), ((3, 4), 3, 12));
     assert_eq!((edge.operand, edge.tile, edge.tensor), (OperandKind::Residual, (128, 256), (300, 1000)));
 }

@@ -145,7 +145,7 @@ impl View {
             slot_count: plan.edges().iter().map(|e| e.slots().slot_count).sum(),
             dims: graph.dims.clone(),
             tensors: graph.tensors.iter().map(tensor).collect(),
-            stages: StageView::of(graph, plan.launch(), plan.device()),
+            stages: StageView::from_graph(graph, plan.launch(), plan.device()),
             orders: (graph.stages.iter().enumerate())
                 .map(|(i, stage)| order_view(plan.launch().order(StageId(i)), stage.grid))
                 .collect(),
@@ -156,7 +156,7 @@ impl View {
 
 impl StageView {
     /// The stages of a graph with this launch on a device.
-    pub fn of(graph: &Graph, launch: &Launch, device: &Profile) -> Vec<StageView> {
+    pub fn from_graph(graph: &Graph, launch: &Launch, device: &Profile) -> Vec<StageView> {
         let tensor_name = |id: TensorId| graph.tensors[id.0].name.clone();
         let view = |(index, stage): (usize, &Stage)| StageView {
             name: stage.name.clone(),
@@ -202,7 +202,7 @@ fn edge_view(plan: &Plan, index: usize, name: String) -> EdgeView {
     let dependence = planned.dependence();
     let consumer = &graph.stages[dependence.consumer.0];
     let operand = &consumer.operands[dependence.operand];
-    let numbers = EdgeNumbers::of(plan, index);
+    let numbers = EdgeNumbers::from_plan(plan, index);
     let reads = |m: u32, n: u32| {
         (0..consumer.k_blocks).any(|k| {
             !numbers.rows.range(numbers.tensor.0, m, n, k).is_empty()

@@ -331,7 +331,7 @@ impl Graph {
     pub fn only(&self, stage: StageId) -> Graph {
         let mut one = self.stages[stage.0].clone();
         let reads = one.operands.iter().map(|operand| operand.tensor);
-        let used = Used::of(&self.tensors, reads.chain([one.out]));
+        let used = Used::new(&self.tensors, reads.chain([one.out]));
         one.operands.iter_mut().for_each(|operand| operand.tensor = used.number(operand.tensor));
         one.out = used.number(one.out);
         Graph {
@@ -370,7 +370,7 @@ impl Graph {
 struct Used(Vec<TensorId>);
 
 impl Used {
-    fn of(tensors: &[Tensor], uses: impl Iterator<Item = TensorId>) -> Used {
+    fn new(tensors: &[Tensor], uses: impl Iterator<Item = TensorId>) -> Used {
         // Each owner once; alias cycles are rejected elsewhere.
         let owner = |id: &TensorId| tensors[id.0].alias;
         let owners = |first| std::iter::successors(Some(first), owner).take(tensors.len());

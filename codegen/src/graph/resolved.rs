@@ -126,7 +126,7 @@ impl Resolved {
     /// One stage as a separate pipeline: outputs of other stages become inputs.
     pub fn only(&self, stage: StageId) -> Resolved {
         let mut one = self.stages[stage.0].clone();
-        let used = Used::of(&self.tensors, one.reads.iter().map(|read| read.tensor).chain([one.out.value]));
+        let used = Used::new(&self.tensors, one.reads.iter().map(|read| read.tensor).chain([one.out.value]));
         one.reads.iter_mut().for_each(|read| read.tensor = used.number(read.tensor));
         one.out.value = used.number(one.out.value);
         Resolved {

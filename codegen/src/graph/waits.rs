@@ -33,7 +33,7 @@ impl TileBox {
 /// The producer tiles that consumer tile `tile` reads from at k-block `k`, or a bounding box.
 pub fn producers_of(graph: &Graph, dependence: &Dependence, tile: Tile, k: u32) -> TileBox {
     let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
-    Boxes::of(graph, dependence, &operand.footprint, tile).over(&(k..k + 1))
+    Boxes::new(graph, dependence, &operand.footprint, tile).over(&(k..k + 1))
 }
 
 /// The elements along one axis that a consumer tile reads, as a function of the k-block.
@@ -48,7 +48,7 @@ struct Reach {
 }
 
 impl Reach {
-    fn of(axis: &Axis, length: u32, at: Tile) -> Reach {
+    fn new(axis: &Axis, length: u32, at: Tile) -> Reach {
         let begin = i64::from(axis.m) * i64::from(at.m)
             + i64::from(axis.n) * i64::from(at.n)
             + i64::from(axis.offset);
@@ -78,12 +78,12 @@ struct Boxes {
 }
 
 impl Boxes {
-    fn of(graph: &Graph, dependence: &Dependence, footprint: &Footprint, tile: Tile) -> Boxes {
+    fn new(graph: &Graph, dependence: &Dependence, footprint: &Footprint, tile: Tile) -> Boxes {
         let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
         let tensor = &graph.tensors[operand.tensor.0];
         Boxes {
-            rows: Reach::of(&footprint.rows, tensor.rows, tile),
-            cols: Reach::of(&footprint.cols, tensor.cols, tile),
+            rows: Reach::new(&footprint.rows, tensor.rows, tile),
+            cols: Reach::new(&footprint.cols, tensor.cols, tile),
             partition: graph.stages[dependence.producer.0].partition,
             size: (tensor.rows, tensor.cols),
         }
@@ -120,7 +120,7 @@ impl<'a> WaitWalk<'a> {
         ks: Range<u32>,
     ) -> Self {
         let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
-        let boxes = Boxes::of(graph, dependence, operand.window(slots), tile);
+        let boxes = Boxes::new(graph, dependence, operand.window(slots), tile);
         WaitWalk { slots, at, ks, boxes, before: TileBox::EMPTY }
     }
 
@@ -308,7 +308,7 @@ mod tests {
                         assert_eq!(walk.at(k), alone, "{rows:?} {cols:?} {policy:?} {at:?} {k} of {ks:?}");
                     }
                     // Over several k-blocks, the box contains that of each one.
-                    let over = Boxes::of(&graph, &dependence, &Footprint { rows, cols }, tile).over(&ks);
+                    let over = Boxes::new(&graph, &dependence, &Footprint { rows, cols }, tile).over(&ks);
                     for k in ks.clone() {
                         let one = producers_of(&graph, &dependence, tile, k);
                         assert!(one.tiles().all(|t| over.m.contains(&t.m) && over.n.contains(&t.n)));

@@ -58,7 +58,7 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    pub(super) fn of(
+    pub(super) fn new(
         schedule: &Schedule,
         items: Vec<ItemTime>,
         floor_us: f64,

@@ -274,7 +274,7 @@ pub fn explain(graph: &Graph, request: &Request) -> (Schedule, Breakdown) {
         return (schedule, priced);
     }
     let items = placed.iter().map(|p| p.time).collect();
-    let breakdown = Breakdown::of(&schedule, items, problem.floor_us(), strategy);
+    let breakdown = Breakdown::new(&schedule, items, problem.floor_us(), strategy);
     (schedule, breakdown)
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Needs {
 
 impl Needs {
     /// The needs of `stage`, for cluster tiles of `cluster` tiles each.
-    pub(super) fn of(graph: &Graph, stage: StageId, cluster: (u32, u32)) -> Needs {
+    pub(super) fn for_stage(graph: &Graph, stage: StageId, cluster: (u32, u32)) -> Needs {
         let consumer = &graph.stages[stage.0];
         let edges: Vec<&Dependence> = graph.dependences.iter().filter(|d| d.consumer == stage).collect();
         let by = waits_differ(graph, stage);

@@ -290,7 +290,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     StageShape {
         grid: (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1)),
         k_blocks: stage.k_blocks.max(1),
-        needs: Needs::of(graph, id, cluster),
+        needs: Needs::for_stage(graph, id, cluster),
         by_columns: graph.dependences.iter().any(cluster_of),
         math_us: product(2.0 * multiplied * f64::from(tile_k) / (rate * 1e6)),
         depths,

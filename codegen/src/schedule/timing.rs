@@ -48,7 +48,7 @@ pub fn time(graph: &Graph, request: &Request, schedule: &Schedule) -> Breakdown 
         }
     }
     let timed = Schedule { predicted_us: board.total_us(), lists, ..schedule.clone() };
-    Breakdown::of(&timed, items, problem.floor_us(), "as given".into())
+    Breakdown::new(&timed, items, problem.floor_us(), "as given".into())
 }
 
 /// Cost of a stage's items in the order the schedule takes them: as many lines at a time as the first wave covers.

@@ -41,7 +41,7 @@ pub fn ctas_per_sm(device: &Profile, stage: &Stage) -> u32 {
 impl TileCost {
     /// The cost of `stage`'s tiles in this order with `per_sm` CTAs per SM. `drawn`: tiles are drawn from a counter,
     /// otherwise each CTA takes every n-th tile.
-    pub fn of(
+    pub fn new(
         graph: &Graph,
         stage: &Stage,
         order: &Order,

@@ -18,10 +18,10 @@ pub(super) fn chain(graph: &Graph, device: &Profile, schedule: &Schedule) -> Tim
         splits: schedule.slabs > 0,
         cost: &cost,
     };
-    of(schedule, &time(graph, &request, schedule))
+    timeline(schedule, &time(graph, &request, schedule))
 }
 
-fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
+fn timeline(schedule: &Schedule, why: &Breakdown) -> Timeline {
     let runs =
         schedule.sequence.iter().zip(&why.items).zip(schedule.worker_of()).map(|((item, time), sm)| {
             TileRun {

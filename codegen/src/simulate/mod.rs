@@ -141,7 +141,7 @@ pub fn observe(candidate: &Candidate, blocked: &mut impl FnMut(Blocked)) -> Time
         Launch::Lists(schedule) => fused::chain(&candidate.graph, &candidate.device, schedule),
         Launch::Shares(decode) => fused::decode(candidate, decode),
         Launch::Stages { how, stages } if how.overlaps() => {
-            kernels(candidate, stages, (Some(&Waiting::of(candidate)), true), blocked)
+            kernels(candidate, stages, (Some(&Waiting::new(candidate)), true), blocked)
         }
         Launch::Stages { how, stages } => {
             let serial = kernels(candidate, stages, (None, true), blocked);
@@ -164,7 +164,7 @@ pub(crate) fn least_us(candidate: &Candidate) -> f64 {
     let of = |StageLaunch { stage, order, .. }: &StageLaunch| {
         let stage = &graph.stages[stage.0];
         let coupled = candidate.launch.has_semaphores();
-        let cost = TileCost::of(graph, stage, order, device, (per_sm, coupled));
+        let cost = TileCost::new(graph, stage, order, device, (per_sm, coupled));
         let row = |m| {
             f64::from(stage.grid.1)
                 * cost.least_us(f64::from(stage.k_blocks_of(m)) / f64::from(stage.k_blocks.max(1)))
@@ -227,7 +227,7 @@ fn kernels(
             timeline.tiles.extend(alone.tiles.into_iter().map(later));
             continue;
         }
-        let cost = TileCost::of(graph, stage, order, device, (per_sm, !serial));
+        let cost = TileCost::new(graph, stage, order, device, (per_sm, !serial));
         let mut opened = vec![false; slots as usize];
         let last_wave = stage.tiles() - stage.tiles() % slots;
         // All earlier stages have run.

@@ -15,10 +15,10 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn of(candidate: &Candidate) -> Waiting {
+    pub(crate) fn new(candidate: &Candidate) -> Waiting {
         let maps = candidate.slot_maps();
         let stages = 0..candidate.graph.stages.len();
-        let stages = stages.map(|s| Waits::of(candidate, &maps, StageId(s))).collect();
+        let stages = stages.map(|s| Waits::new(candidate, &maps, StageId(s))).collect();
         Waiting { maps, stages }
     }
 }
@@ -48,7 +48,7 @@ struct EdgeWaits {
 }
 
 impl EdgeWaits {
-    fn of(candidate: &Candidate, maps: &[SlotMap], edge: usize) -> EdgeWaits {
+    fn new(candidate: &Candidate, maps: &[SlotMap], edge: usize) -> EdgeWaits {
         let (graph, at) = (&candidate.graph, candidate.edges[edge].wait_at);
         let dependence = &graph.dependences[edge];
         let consumer = &graph.stages[dependence.consumer.0];
@@ -90,12 +90,12 @@ impl EdgeWaits {
 }
 
 impl Waits {
-    fn of(candidate: &Candidate, maps: &[SlotMap], stage: StageId) -> Waits {
+    fn new(candidate: &Candidate, maps: &[SlotMap], stage: StageId) -> Waits {
         let graph = &candidate.graph;
         let consumer = &graph.stages[stage.0];
         let own = (0..maps.len()).filter(|e| graph.dependences[*e].consumer == stage);
         Waits {
-            edges: own.map(|edge| EdgeWaits::of(candidate, maps, edge)).collect(),
+            edges: own.map(|edge| EdgeWaits::new(candidate, maps, edge)).collect(),
             k_blocks: (0..consumer.grid.0).map(|m| consumer.k_blocks_of(m).max(1)).collect(),
             most: consumer.k_blocks.max(1),
         }

@@ -39,7 +39,7 @@ pub enum TileBytes {
 
 impl TileBytes {
     /// The bytes of CTA `cta`, relative to the buffer's first byte; may be empty.
-    pub fn of(self, access: &Access, cta: u32) -> Range<u64> {
+    pub fn range(self, access: &Access, cta: u32) -> Range<u64> {
         match self {
             TileBytes::All => access.bytes.clone(),
             TileBytes::Strided { first, stride, bytes } => {
@@ -65,7 +65,7 @@ impl Tiles {
             return Some("a spread that is negative, not finite or longer than an hour");
         }
         let whole = |(tile, access): (&TileBytes, &Access)| {
-            let mut parts: Vec<_> = (0..launch.ctas() as u32).map(|cta| tile.of(access, cta)).collect();
+            let mut parts: Vec<_> = (0..launch.ctas() as u32).map(|cta| tile.range(access, cta)).collect();
             parts.sort_by_key(|part| part.start);
             let reached =
                 parts.iter().fold(access.bytes.start, |reached, part| match part.start <= reached {
@@ -85,7 +85,7 @@ impl Tiles {
         cta: u32,
     ) -> impl Iterator<Item = (usize, Range<u64>, AccessMode)> + 'a {
         self.bytes.iter().zip(accesses).filter_map(move |(tile, access)| {
-            let bytes = tile.of(access, cta);
+            let bytes = tile.range(access, cta);
             (!bytes.is_empty()).then_some((access.buffer.index(), bytes, access.mode))
         })
     }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn strides_run_both_ways_and_are_clipped() {
         let access = Access { buffer: BufferId(0), bytes: 100..140, mode: AccessMode::Read };
-        let ranges = |tile: TileBytes| (0..4).map(|cta| tile.of(&access, cta)).collect::<Vec<_>>();
+        let ranges = |tile: TileBytes| (0..4).map(|cta| tile.range(&access, cta)).collect::<Vec<_>>();
         let forwards = TileBytes::Strided { first: 0, stride: 10, bytes: 10 };
         assert_eq!(ranges(forwards), [100..110, 110..120, 120..130, 130..140]);
         let mirrored = TileBytes::Strided { first: 30, stride: -10, bytes: 10 };

@@ -104,7 +104,7 @@ fn resources(c: &Candidate) -> Option<(Resources, Vec<Takes>)> {
 
 /// Explores the states of a chain of kernels.
 pub(super) fn explore(c: &Candidate, p: &dyn TileProgram) -> Explored {
-    let Some(space) = Space::of(c, p) else { return Explored::TooLarge };
+    let Some(space) = Space::new(c, p) else { return Explored::TooLarge };
     let start = State {
         drawn: vec![0; space.order.len()],
         pending: space.order.iter().map(|o| o.len() as u8).collect(),
@@ -137,7 +137,7 @@ pub(super) fn explore(c: &Candidate, p: &dyn TileProgram) -> Explored {
 }
 
 impl<'a> Space<'a> {
-    fn of(c: &'a Candidate, p: &dyn TileProgram) -> Option<Space<'a>> {
+    fn new(c: &'a Candidate, p: &dyn TileProgram) -> Option<Space<'a>> {
         let stages = || (0..c.graph.stages.len()).map(StageId);
         let count: u64 =
             c.graph.stages.iter().map(|s| u64::from(s.tiles()) * u64::from(s.split_k.max(1))).sum();

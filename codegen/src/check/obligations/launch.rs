@@ -14,7 +14,7 @@ struct Waits {
 }
 
 impl Waits {
-    fn of(c: &Candidate, scan: &Scan) -> Waits {
+    fn new(c: &Candidate, scan: &Scan) -> Waits {
         let dependences = c.graph.dependences.iter().enumerate();
         let mut pairs: Vec<_> = dependences.map(|(e, d)| (d.consumer, d.producer, e)).collect();
         let known = pairs.len();
@@ -49,7 +49,7 @@ impl Waits {
 /// draw tiles in one order, so a cycle of tiles would imply a cycle of stages.
 pub(super) fn acyclic(c: &Candidate, scan: &Scan) -> Option<Refutation> {
     let mut producers = vec![Vec::new(); c.graph.stages.len()];
-    Waits::of(c, scan).pairs.iter().for_each(|(consumer, producer, _)| producers[consumer.0].push(*producer));
+    Waits::new(c, scan).pairs.iter().for_each(|(consumer, producer, _)| producers[consumer.0].push(*producer));
     let cycle = (0..c.graph.stages.len()).map(StageId).find_map(|start| {
         let names: Vec<&str> =
             cycle(&producers, start)?.iter().map(|s| c.graph.stages[s.0].name.as_str()).collect();
@@ -130,7 +130,7 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Optio
     }
     // A single kernel is judged by its lists instead.
     let how = c.launch.how()?;
-    let waits = Waits::of(c, scan);
+    let waits = Waits::new(c, scan);
     match how {
         // `cover` rejects a serial chain in the wrong order; without waits it cannot hang.
         How::Serial | How::Library => None,
@@ -236,7 +236,7 @@ fn condition(c: &Candidate, waits: &Waits) -> Option<Refutation> {
 /// and the result of the exploration.
 #[cfg(feature = "fault-injection")]
 pub(in crate::check) fn both_ways(c: &Candidate, p: &dyn TileProgram) -> (bool, Explored) {
-    (condition(c, &Waits::of(c, &Scan::of(c, p))).is_none(), explore(c, p))
+    (condition(c, &Waits::new(c, &Scan::new(c, p))).is_none(), explore(c, p))
 }
 
 /// The placement in which waiting CTAs may leave no SM for `producer`; `None` if that is impossible. See

@@ -35,7 +35,7 @@ pub(in crate::check) fn linear_extension(c: &Candidate, p: &dyn TileProgram) -> 
     let schedule = c.launch.work()?;
     // One worker per item, so an item runs as soon as its needs are met.
     let alone = (0..schedule.sequence.len() as u32).map(|i| vec![i]).collect();
-    let mut run = Run::of(c, p, schedule, alone);
+    let mut run = Run::with_lists(c, p, schedule, alone);
     run.all();
     (run.ended.len() == schedule.sequence.len()).then_some(run.ended)
 }
@@ -62,7 +62,7 @@ fn ends_in_turns(c: &Candidate, p: &dyn TileProgram, schedule: &Schedule, fit: u
         let mut lists = vec![Vec::new(); schedule.lists.len()];
         let ours = |bit: &usize| begun & 1 << bit != 0;
         (0..busy.len()).filter(ours).for_each(|bit| lists[busy[bit]] = schedule.lists[busy[bit]].clone());
-        let mut run = Run::of(c, p, schedule, lists);
+        let mut run = Run::with_lists(c, p, schedule, lists);
         run.all();
         let under_way = (0..busy.len()).filter(ours).filter(|bit| {
             let worker = busy[*bit];
@@ -179,10 +179,10 @@ impl<'a> Run<'a> {
             Hand::Fixed => schedule.lists.clone(),
             Hand::Drawn => vec![(0..schedule.sequence.len() as u32).collect()],
         };
-        Run::of(c, p, schedule, lists)
+        Run::with_lists(c, p, schedule, lists)
     }
 
-    fn of(c: &'a Candidate, p: &'a dyn TileProgram, schedule: &'a Schedule, lists: Vec<Vec<u32>>) -> Run<'a> {
+    fn with_lists(c: &'a Candidate, p: &'a dyn TileProgram, schedule: &'a Schedule, lists: Vec<Vec<u32>>) -> Run<'a> {
         let mut bases = Vec::new();
         let mut slots: Vec<(u32, u32)> = Vec::new();
         for (edge, count) in c.slot_counts().into_iter().enumerate() {
@@ -198,7 +198,7 @@ impl<'a> Run<'a> {
             }
         }
         let workers = lists.len();
-        let parts = Parts::of(&c.graph, schedule);
+        let parts = Parts::new(&c.graph, schedule);
         let mut edges = vec![Vec::new(); c.graph.stages.len()];
         for (edge, dependence) in c.graph.dependences.iter().enumerate() {
             edges[dependence.producer.0].push(edge);

@@ -18,7 +18,7 @@ pub(super) struct Posts {
 }
 
 impl Posts {
-    pub(super) fn of(c: &Candidate, p: &dyn TileProgram, edge: usize) -> Posts {
+    pub(super) fn for_edge(c: &Candidate, p: &dyn TileProgram, edge: usize) -> Posts {
         let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
         let mut begins = Vec::with_capacity(producer.tiles() as usize + 1);
         let mut slots = Vec::with_capacity(producer.tiles() as usize);

@@ -104,13 +104,13 @@ impl Seen {
 }
 
 impl Scan {
-    pub(in crate::check) fn of(c: &Candidate, p: &dyn TileProgram) -> Scan {
+    pub(in crate::check) fn new(c: &Candidate, p: &dyn TileProgram) -> Scan {
         let (edges, semaphores) = (c.graph.dependences.len(), c.launch.has_semaphores());
-        let posts: Vec<Posts> = (0..edges).filter(|_| semaphores).map(|edge| Posts::of(c, p, edge)).collect();
+        let posts: Vec<Posts> = (0..edges).filter(|_| semaphores).map(|edge| Posts::for_edge(c, p, edge)).collect();
         let slots: Vec<u32> = c.slot_counts();
         let posts_outside =
             posts.iter().zip(&slots).any(|(posts, slots)| posts.totals.len() > *slots as usize);
-        let parts = c.launch.work().map(|schedule| Parts::of(&c.graph, schedule));
+        let parts = c.launch.work().map(|schedule| Parts::new(&c.graph, schedule));
         let shared = c.launch.shares().is_some();
         let enough = (0..edges).filter(|_| shared).map(|_| Vec::new()).collect();
         // The loads of a share are counted over all its edges.
@@ -119,7 +119,7 @@ impl Scan {
             Scan { posts, slots, posts_outside, semaphores, parts, enough, unshared, ..Scan::default() };
         let k_blocks = |d: &Dependence| c.graph.stages[d.consumer.0].k_blocks.max(1) as usize;
         let mut seen = Seen {
-            waits: Marks::of(&scan.posts),
+            waits: Marks::for_slots(&scan.posts),
             loads: Marks::new(c.graph.dependences.iter().map(k_blocks)),
             loaded: 0,
             amiss: false,
@@ -422,7 +422,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    pub(super) fn of(posts: &[Posts]) -> Marks {
+    pub(super) fn for_slots(posts: &[Posts]) -> Marks {
         Marks::new(posts.iter().map(|p| p.totals.len()))
     }
 

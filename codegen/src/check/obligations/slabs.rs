@@ -22,7 +22,7 @@ struct Use {
 }
 
 impl Use {
-    fn of(p: &dyn TileProgram, stage: StageId, tile: Tile, slice: u32) -> Use {
+    fn for_slice(p: &dyn TileProgram, stage: StageId, tile: Tile, slice: u32) -> Use {
         let mut all = Use::default();
         p.events(stage, tile, slice, &mut |event| match event {
             Event::Contribute { slab } => all.contributes.push(slab),
@@ -70,7 +70,7 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     }
     c.launch.lists()?;
     split_tiles(c, p, |stage, tile, slices| {
-        let uses: Vec<Use> = (0..slices).map(|slice| Use::of(p, stage, tile, slice)).collect();
+        let uses: Vec<Use> = (0..slices).map(|slice| Use::for_slice(p, stage, tile, slice)).collect();
         let name = |slice: usize| slice_name(c, p, stage, tile, slice as u32);
         for (slice, one) in uses.iter().enumerate() {
             let fault =
@@ -125,7 +125,7 @@ fn pairs(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
         if !is_in_pairs(&c.graph, of, workers) {
             return None;
         }
-        let uses: Vec<Use> = (0..parts).map(|n| Use::of(p, stage, Tile { m: 0, n }, 0)).collect();
+        let uses: Vec<Use> = (0..parts).map(|n| Use::for_slice(p, stage, Tile { m: 0, n }, 0)).collect();
         (0..parts).zip(&uses).find_map(|(n, own)| {
             let (tile, other) = (Tile { m: 0, n }, Tile { m: 0, n: n ^ 1 });
             let fault = |fault: String| Some(refute(c, p, Obligation::Cover, (stage, tile, 0), &fault));
@@ -151,7 +151,7 @@ fn pairs(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
 fn writer(c: &Candidate, p: &dyn TileProgram, slab: u32) -> Option<Slice> {
     let mut found = None;
     split_tiles(c, p, |stage, tile, slices| {
-        let writes = |slice: &u32| Use::of(p, stage, tile, *slice).contributes.contains(&slab);
+        let writes = |slice: &u32| Use::for_slice(p, stage, tile, *slice).contributes.contains(&slab);
         found = found.or_else(|| (0..slices).find(writes).map(|slice| (stage, tile, slice)));
         None
     });
@@ -178,7 +178,7 @@ pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     split_tiles(c, p, |stage, tile, slices| {
         (0..slices).find_map(|slice| {
             let at = (stage, tile, slice);
-            Use::of(p, stage, tile, slice).contributes.into_iter().find_map(|slab| {
+            Use::for_slice(p, stage, tile, slice).contributes.into_iter().find_map(|slab| {
                 // Each CTA of a cluster has its own slab under this number.
                 let before = writers.insert((slab, tile.m % rows, tile.n % cols), at)?;
                 let other = slice_name(c, p, before.0, before.1, before.2);

@@ -23,7 +23,7 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
     // Rare: a load without a wait of its own, which other waits may cover.
     let begin = scan.uncovered?;
     let posts = &scan.posts;
-    let mut marks = Marks::of(posts);
+    let mut marks = Marks::for_slots(posts);
     let mut order: Option<Before> = None;
     for consumer in (begin.0.0..c.graph.stages.len()).map(StageId) {
         let edges: Vec<usize> =
