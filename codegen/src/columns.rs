@@ -161,7 +161,7 @@ fn rows(count: u64, columns: Map<String, Value>) -> Result<Value, serde_json::Er
     let count = count as usize;
     let mut rows = vec![Map::new(); count];
     for (path, column) in columns {
-        let wrong = |what: &str| serde_json::Error::custom(format!("column `{path}`: {what}"));
+        let wrong = |fault: &str| serde_json::Error::custom(format!("column `{path}`: {fault}"));
         let cells = cells(count, column).map_err(wrong)?;
         if cells.len() != count {
             return Err(wrong(&format!("{} values for {count} rows", cells.len())));

@@ -76,10 +76,10 @@ impl Admission {
             (true, true) => match (quick(self), quick(other)) {
                 (true, true) => self.total_us < other.total_us,
                 (false, false) => self.slowdown < other.slowdown,
-                (mine, _) => mine,
+                (own, _) => own,
             },
             (false, false) => self.share > other.share,
-            (mine, _) => mine,
+            (own, _) => own,
         }
     }
 }

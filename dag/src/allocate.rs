@@ -52,7 +52,7 @@ fn share_out(
     // Large buffers first: small ones then fit into their allocations.
     let mut by_size: Vec<usize> = (0..users.len()).collect();
     by_size.sort_by_key(|&b| (std::cmp::Reverse(bytes[b]), b));
-    let (mut of, mut sizes) = (vec![0; users.len()], Vec::new());
+    let (mut assigned, mut sizes) = (vec![0; users.len()], Vec::new());
     // Shared allocations, each with its buffers ordered by first user. All nodes of a buffer come before all nodes of
     // the next, so a buffer that fits between two neighbors is ordered relative to all of them.
     let mut shared: Vec<(u32, BTreeMap<NodeId, usize>)> = Vec::new();
@@ -70,7 +70,7 @@ fn share_out(
             *from += shared[*from..].iter().take_while(|(_, tenants)| !fits(tenants)).count();
             *from
         });
-        of[b] = match at.and_then(|at| shared.get(at)) {
+        assigned[b] = match at.and_then(|at| shared.get(at)) {
             Some((allocation, _)) => *allocation,
             None => {
                 sizes.push(bytes[b]);
@@ -85,7 +85,7 @@ fn share_out(
             shared[at].1.insert(first, b);
         }
     }
-    Allocations { of, sizes }
+    Allocations { of: assigned, sizes }
 }
 
 /// Whether some byte is read before a node has written it.

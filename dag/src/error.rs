@@ -116,7 +116,7 @@ pub enum Unproved {
 }
 
 impl Unproved {
-    pub(crate) fn node(node: usize, what: &'static str) -> Self {
-        Unproved::Node { node: NodeId::from(node), what }
+    pub(crate) fn node(node: usize, fault: &'static str) -> Self {
+        Unproved::Node { node: NodeId::from(node), what: fault }
     }
 }

@@ -339,8 +339,8 @@ impl Program {
         }
         if let NodeWork::Kernel(k) = &node.work {
             let crowded = || (k.ctas_per_sm == 0).then_some("no CTA on an SM: `ctas_per_sm` is at least 1");
-            if let Some(what) = k.launch.fault().or_else(crowded) {
-                return Err(DagError::Launch { node: name(), what });
+            if let Some(fault) = k.launch.fault().or_else(crowded) {
+                return Err(DagError::Launch { node: name(), what: fault });
             }
         }
         for access in &node.accesses {
@@ -357,9 +357,9 @@ impl Program {
             }
         }
         if let NodeWork::Kernel(Kernel { launch, tiles: Some(tiles), .. }) = &node.work
-            && let Some(what) = tiles.fault(launch, &node.accesses)
+            && let Some(fault) = tiles.fault(launch, &node.accesses)
         {
-            return Err(DagError::Tiles { node: name(), what });
+            return Err(DagError::Tiles { node: name(), what: fault });
         }
         self.nodes.push(node);
         Ok(NodeId(self.nodes.len() as u32 - 1))

@@ -184,10 +184,10 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A number from `least` to `most`.
-    fn number(&self, raw: &'a RawValue, what: &str, least: i64, most: i64) -> Result<u64, Diagnostic> {
+    fn number(&self, raw: &'a RawValue, noun: &str, least: i64, most: i64) -> Result<u64, Diagnostic> {
         let number = self.ron.number(raw, &self.dims)?;
         if !(least..=most).contains(&number.value) {
-            return Err(Diagnostic::new("number-range", format!("{what} is {}", number.value))
+            return Err(Diagnostic::new("number-range", format!("{noun} is {}", number.value))
                 .at(number.span, format!("evaluates to {}", number.value))
                 .help(format!("state a number from {least} to {most}")));
         }
@@ -302,10 +302,10 @@ impl<'a> Reader<'a> {
         i64::from(self.device.shared_per_sm) - 1024
     }
 
-    fn triple(&self, raw: Option<&'a RawValue>, what: &str, most: [i64; 3]) -> Result<[u32; 3], Diagnostic> {
+    fn triple(&self, raw: Option<&'a RawValue>, noun: &str, most: [i64; 3]) -> Result<[u32; 3], Diagnostic> {
         let Some(raw) = raw else { return Ok([1, 1, 1]) };
         if !raw.trim().get_ron().starts_with('(') {
-            return Ok([self.number(raw, what, 1, most[0])? as u32, 1, 1]);
+            return Ok([self.number(raw, noun, 1, most[0])? as u32, 1, 1]);
         }
         let three: Result<Spanned<(&RawValue, &RawValue, &RawValue)>, _> =
             self.ron.value(raw, "a number, (x, y) or (x, y, z)");
@@ -317,7 +317,7 @@ impl<'a> Reader<'a> {
                 (two.value.0, two.value.1, None)
             }
         };
-        let size = |raw, most| self.number(raw, what, 1, most).map(|v| v as u32);
+        let size = |raw, most| self.number(raw, noun, 1, most).map(|v| v as u32);
         Ok([size(x, most[0])?, size(y, most[1])?, z.map_or(Ok(1), |z| size(z, most[2]))?])
     }
 
@@ -378,8 +378,8 @@ impl<'a> Reader<'a> {
                 }
                 let estimate = kernel.traffic_bytes as f64 / self.device.read_tbs / 1e6;
                 let us = self.us(us, f64::max(SHORTEST_US, estimate))?;
-                let of = |raw| tiles_of(self.ron, raw, &self.dims, &self.program, &accesses, &launch);
-                kernel.tiles = tiles.map(of).transpose()?;
+                let read_tiles = |raw| tiles_of(self.ron, raw, &self.dims, &self.program, &accesses, &launch);
+                kernel.tiles = tiles.map(read_tiles).transpose()?;
                 let name = self.ron.word(name, "a name in quotes")?.value;
                 Node { name, work: NodeWork::Kernel(kernel), accesses, us, zone: self.zone(zone)? }
             }

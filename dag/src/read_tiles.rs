@@ -69,11 +69,11 @@ pub(super) fn tiles(
     let tiles = Tiles { bytes, spread_us, early_trigger: stated.value.early_trigger };
     match tiles.fault(launch, accesses) {
         None => Ok(tiles),
-        Some(what) => {
-            Err(Diagnostic::new("bad-tiles", format!("the tiles have {what}")).at(stated.span, "these").help(
+        Some(fault) => Err(Diagnostic::new("bad-tiles", format!("the tiles have {fault}"))
+            .at(stated.span, "these")
+            .help(
                 "state for each buffer what a CTA touches of it, so that all CTAs together touch all bytes",
-            ))
-        }
+            )),
     }
 }
 

@@ -159,13 +159,13 @@ impl<'a> Machine<'a> {
     }
 
     fn begin(&mut self, node: usize, now: f64) {
-        let of = &self.program.nodes()[node];
+        let this_node = &self.program.nodes()[node];
         self.line.start[node] = now;
         self.active.push(Active {
             node,
-            zone: of.zone.index(),
+            zone: this_node.zone.index(),
             priority: self.program.priority(NodeId::from(node)),
-            left: of.us,
+            left: this_node.us,
             speed: 1.0,
             demand: self.demands[node],
         });

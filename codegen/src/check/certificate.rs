@@ -27,11 +27,11 @@ pub fn certificate(c: &Candidate, p: &dyn TileProgram) -> Result<Value, Refutati
     let extents: Vec<(u32, u32)> = stages().map(|s| p.extent(graph, s)).collect();
     let mut slices = Vec::new();
     for (stage, extent) in stages().zip(&extents) {
-        let of = tiles(*extent).map(|tile| {
-            let of = |slice| pieces.for_slice(p, stage, tile, slice);
-            (0..p.slices(graph, stage, tile)).map(of).collect::<Vec<_>>()
+        let tile_slices = tiles(*extent).map(|tile| {
+            let slice_pieces = |slice| pieces.for_slice(p, stage, tile, slice);
+            (0..p.slices(graph, stage, tile)).map(slice_pieces).collect::<Vec<_>>()
         });
-        slices.push(of.collect::<Vec<_>>());
+        slices.push(tile_slices.collect::<Vec<_>>());
     }
     let counts = c.slot_counts();
     let edges = graph.dependences.iter().enumerate().map(|(edge, d)| {
@@ -127,7 +127,7 @@ fn written(event: Event) -> Vec<u32> {
         Event::Contribute { slab } => vec![4, slab],
         Event::Await { slab } => vec![5, slab],
         Event::Add { slab } => vec![6, slab],
-        Event::Store { units, of } => vec![7, units.start, units.end, of],
+        Event::Store { units, of: all } => vec![7, units.start, units.end, all],
     }
 }
 
@@ -154,10 +154,10 @@ fn op(op: &Op) -> Value {
             "stride": conv.stride, "padding": conv.padding,
             "window": conv.window.map(|w| [w.rows, w.images]),
         }),
-        Op::Attention(of) => json!({
-            "kind": "attention", "heads": heads(&of.heads), "causal": of.causal, "sequences": of.sequences, "tokens": of.tokens,
+        Op::Attention(attention) => json!({
+            "kind": "attention", "heads": heads(&attention.heads), "causal": attention.causal, "sequences": attention.sequences, "tokens": attention.tokens,
         }),
-        Op::Attend(of) => json!({ "kind": "attend", "heads": heads(&of.heads) }),
+        Op::Attend(attend) => json!({ "kind": "attend", "heads": heads(&attend.heads) }),
         Op::Norm(_) => json!({ "kind": "norm" }),
         Op::Pool(Pool { mean: _, sliding }) => json!({
             "kind": "pool", "input": sliding.input, "output": sliding.output, "filter": sliding.filter,

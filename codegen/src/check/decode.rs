@@ -31,8 +31,8 @@ pub(super) fn unfollowed(c: &Candidate, plan: &Decode) -> Option<Refutation> {
         return refute(Subject::Stage(StageId(s)), format!("`{}` {fault}", stage.name));
     }
     let kernel = work(graph, workers);
-    let list = |of: &Schedule, worker: usize| -> Vec<_> {
-        of.lists[worker].iter().map(|item| of.sequence[*item as usize]).collect()
+    let list = |source: &Schedule, worker: usize| -> Vec<_> {
+        source.lists[worker].iter().map(|item| source.sequence[*item as usize]).collect()
     };
     let other = (0..workers as usize).find(|w| list(&plan.work, *w) != list(&kernel, *w))?;
     let refutation = Refutation::new(

@@ -126,8 +126,8 @@ impl<'a> Generated<'a> {
                 (item.k_begin..item.k_end, item.part)
             }
             _ => {
-                let of = &self.candidate.graph.stages[stage.0];
-                let (ks, last) = (slice_k_blocks(of, slice), of.k_blocks_of(tile.m));
+                let this_stage = &self.candidate.graph.stages[stage.0];
+                let (ks, last) = (slice_k_blocks(this_stage, slice), this_stage.k_blocks_of(tile.m));
                 (ks.start.min(last)..ks.end.min(last), Part::Whole)
             }
         };
@@ -140,25 +140,26 @@ impl<'a> Generated<'a> {
     /// both CTAs work on both shares; then each CTA leaves sums for the other and awaits the other's.
     fn share(&self, stage: StageId, tile: Tile, f: &mut dyn FnMut(Event)) {
         let graph = &self.candidate.graph;
-        let of = &graph.stages[stage.0];
-        if of.writes(tile).1.is_empty() {
+        let this_stage = &graph.stages[stage.0];
+        if this_stage.writes(tile).1.is_empty() {
             return;
         }
         let (main, last) = &self.edges[stage.0];
         let load = |edge: usize, k_block: u32, f: &mut dyn FnMut(Event)| {
             let operand = graph.dependences[edge].operand;
-            for columns in awaited(of, tile, of.operands[operand].kind, k_block) {
+            for columns in awaited(this_stage, tile, this_stage.operands[operand].kind, k_block) {
                 let (slot, value) = self.awaited[edge][columns as usize];
                 f(Event::Wait { edge, slot, value });
             }
             f(Event::Load { operand, k_block });
         };
-        match of.partition {
+        match this_stage.partition {
             Partition::Even { parts } => {
                 let workers = self.candidate.launch.shares().map_or(parts, Decode::workers);
-                let (own, paired) = (tile.n / rounds_in(of, workers).max(1), is_in_pairs(graph, of, workers));
+                let (own, paired) =
+                    (tile.n / rounds_in(this_stage, workers).max(1), is_in_pairs(graph, this_stage, workers));
                 let both = [own, own ^ 1].into_iter().take(1 + usize::from(paired));
-                for (warp, tiles) in (0..).zip(both.flat_map(|w| k_tiles(graph, of, workers, w))) {
+                for (warp, tiles) in (0..).zip(both.flat_map(|w| k_tiles(graph, this_stage, workers, w))) {
                     f(Event::Warp { warp });
                     for &edge in main {
                         tiles.iter().for_each(|k| load(edge, *k, f));
@@ -210,8 +211,8 @@ impl<'a> Generated<'a> {
                 self.strand_of(edge, sight).step(0, f);
             }
         }
-        let (units, of) = stored(&self.candidate.graph.stages[stage.0], part);
-        f(Event::Store { units, of });
+        let (units, all) = stored(&self.candidate.graph.stages[stage.0], part);
+        f(Event::Store { units, of: all });
     }
 
     /// Whether a tile is outside its grid; its CTA only fills up a cluster.
@@ -257,17 +258,17 @@ impl<'a> Generated<'a> {
 
 /// The units of its tile that an item stores, and the number of units in the tile.
 fn stored(stage: &Stage, part: Part) -> (Range<u32>, u32) {
-    let of = units(stage);
+    let all = units(stage);
     let units = match part {
         // Unit u belongs to part u * parts / units.
         Part::Share { parts, part, .. } => {
-            let begin = |p: u32| (p * of).div_ceil(parts.max(1));
+            let begin = |p: u32| (p * all).div_ceil(parts.max(1));
             begin(part)..begin(part + 1)
         }
-        Part::Whole | Part::Finish { .. } => 0..of,
+        Part::Whole | Part::Finish { .. } => 0..all,
         Part::Contribute { .. } => 0..0,
     };
-    (units, of)
+    (units, all)
 }
 
 /// When a tile reads the tensor of a dependence.
@@ -296,14 +297,14 @@ fn sharing(cluster: (u32, u32), kind: OperandKind, tile: Tile) -> (u32, u32) {
     }
 }
 
-/// Slice `index` of `of` of an operand's tile at a k-block: A is split by rows, B by columns.
+/// Slice `index` of `ctas` of an operand's tile at a k-block: A is split by rows, B by columns.
 fn multicast(
     graph: &Graph,
     operand: usize,
     stage: &Stage,
     tile: Tile,
     k_block: u32,
-    (of, index): (u32, u32),
+    (ctas, index): (u32, u32),
 ) -> Event {
     let Operand { kind, tensor, .. } = &stage.operands[operand];
     let (mut rows, mut cols) = (0..0, 0..0);
@@ -311,7 +312,7 @@ fn multicast(
     let read = &mut |r, c| (rows, cols) = (r, c);
     stage.reads(operand, &graph.tensors[tensor.0], (tile.m, tile.n), k_block, read);
     let slice = |range: &Range<u32>, whole: u32| {
-        let share = whole / of;
+        let share = whole / ctas;
         let at = |i: u32| (range.start + share * i).min(range.end);
         at(index)..at(index + 1)
     };
@@ -402,8 +403,8 @@ impl TileProgram for Generated<'_> {
         if let Some((_, part)) = self.slice(stage, tile, slice).filter(|_| !self.idle(stage, tile))
             && part.finishes()
         {
-            let (units, of) = stored(&self.candidate.graph.stages[stage.0], part);
-            f(units, of);
+            let (units, all) = stored(&self.candidate.graph.stages[stage.0], part);
+            f(units, all);
         }
     }
 

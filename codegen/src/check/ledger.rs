@@ -126,8 +126,8 @@ impl Ledger {
             waits.dedup_by_key(|(word, _)| *word);
             needs.push(waits);
             let mut posts = Vec::new();
-            let of = |edge: &usize| graph.dependences[*edge].producer == item.stage;
-            for edge in (0..graph.dependences.len()).filter(of) {
+            let is_outgoing = |edge: &usize| graph.dependences[*edge].producer == item.stage;
+            for edge in (0..graph.dependences.len()).filter(is_outgoing) {
                 program.posts(edge, tile, &mut |slot, amount| posts.push((bases[edge] + slot, amount)));
             }
             gives.push(posts);
@@ -194,23 +194,23 @@ impl Ledger {
     /// There is no such kind, or its previous job is not done: its memory and semaphores are still in use.
     pub fn begin(&mut self, kind: usize) -> Result<u32, Refutation> {
         let about = |obligation, text: String| Err(Refutation::new(obligation, Subject::Pipeline, text));
-        let Some(of) = self.kinds.get_mut(kind) else {
+        let Some(entry) = self.kinds.get_mut(kind) else {
             return about(Obligation::Order, format!("no kind {kind} of jobs"));
         };
-        if of.left > 0 {
-            let left = of.left;
+        if entry.left > 0 {
+            let left = entry.left;
             return about(
                 Obligation::Reuse,
                 format!("{left} items of the job of kind {kind} before it are not done"),
             );
         }
-        of.left = of.items.len();
-        of.jobs = of.jobs.wrapping_add(1);
-        for word in &of.words {
+        entry.left = entry.items.len();
+        entry.jobs = entry.jobs.wrapping_add(1);
+        for word in &entry.words {
             (self.posted[*word as usize], self.filled[*word as usize]) = (0, 0);
         }
-        of.items.iter().for_each(|item| self.states[*item as usize] = State::Open);
-        Ok(of.jobs.wrapping_sub(1))
+        entry.items.iter().for_each(|item| self.states[*item as usize] = State::Open);
+        Ok(entry.jobs.wrapping_sub(1))
     }
 
     /// Whether an item can be numbered now.
@@ -303,8 +303,8 @@ fn candidate_of(plan: &Plan) -> Candidate {
 /// The kind of each stage. Tensors that share memory count as one.
 fn kinds_of(graph: &Graph) -> Vec<usize> {
     let root = |mut tensor: usize| {
-        while let Some(of) = graph.tensors[tensor].alias {
-            tensor = of.0;
+        while let Some(owner) = graph.tensors[tensor].alias {
+            tensor = owner.0;
         }
         tensor
     };
@@ -318,15 +318,15 @@ fn kinds_of(graph: &Graph) -> Vec<usize> {
                 .tensors
                 .iter()
                 .enumerate()
-                .any(|(t, of)| root(t) == root(tensor) && of.producer == Some(StageId(stage)));
+                .any(|(t, other)| root(t) == root(tensor) && other.producer == Some(StageId(stage)));
             writes || graph.stages[stage].operands.iter().any(|o| root(o.tensor.0) == root(tensor))
         };
         let together: Vec<usize> = (0..kind.len()).filter(|s| touches(*s)).map(|s| kind[s]).collect();
         let Some(first) = together.iter().min().copied() else { continue };
-        kind.iter_mut().filter(|of| together.contains(of)).for_each(|of| *of = first);
+        kind.iter_mut().filter(|k| together.contains(k)).for_each(|k| *k = first);
     }
     let mut names: Vec<usize> = kind.clone();
     names.sort_unstable();
     names.dedup();
-    kind.iter().map(|of| names.binary_search(of).unwrap_or(0)).collect()
+    kind.iter().map(|k| names.binary_search(k).unwrap_or(0)).collect()
 }

@@ -97,8 +97,9 @@ impl Parts {
 
     /// Number of items of each cluster tile of each stage.
     pub(super) fn counts(&self) -> Vec<Vec<u32>> {
-        let of = |(_, tiles): &(u32, Vec<Vec<u32>>)| tiles.iter().map(|items| items.len() as u32).collect();
-        self.stages.iter().map(of).collect()
+        let count =
+            |(_, tiles): &(u32, Vec<Vec<u32>>)| tiles.iter().map(|items| items.len() as u32).collect();
+        self.stages.iter().map(count).collect()
     }
 
     pub(super) fn item(&self, stage: StageId, tile: Tile, slice: u32) -> Option<u32> {

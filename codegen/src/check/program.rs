@@ -97,8 +97,8 @@ pub trait TileProgram {
     /// Calls `f` with the units, and the number of units in the tile, of each [`Event::Store`] of a slice.
     fn stores(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Range<u32>, u32)) {
         self.events(stage, tile, slice, &mut |event| {
-            if let Event::Store { units, of } = event {
-                f(units, of);
+            if let Event::Store { units, of: in_tile } = event {
+                f(units, in_tile);
             }
         });
     }

@@ -59,7 +59,7 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
 
 /// The policy and wait place of each edge, as stated, otherwise one slot per tile.
 pub(super) fn edge_choices(resolved: &Resolved, c: &Candidate) -> Vec<EdgeChoice> {
-    let of = |dependence| {
+    let choice = |dependence| {
         let stated = resolved.stated_edge(dependence);
         EdgeChoice {
             policy: stated.and_then(|s| s.policy.as_ref()).map_or(Policy::Tile, |p| p.value.clone()),
@@ -68,7 +68,7 @@ pub(super) fn edge_choices(resolved: &Resolved, c: &Candidate) -> Vec<EdgeChoice
                 .map_or_else(|| place_of_wait(&c.graph, dependence), |w| w.value),
         }
     };
-    c.graph.dependences.iter().map(of).collect()
+    c.graph.dependences.iter().map(choice).collect()
 }
 
 /// Why no chain kernel can run a pipeline.
@@ -244,7 +244,7 @@ fn cuts(c: &Candidate) -> Vec<Choice> {
         if let Op::Conv2d(Conv { window: Some(window), sliding, .. }) = &stage.op {
             let (kept, slots) = (stage.out_tile().0, stage.op.rows_multiplied(stage.mma_tile));
             let loaded = stage.op.rows_loaded(kept) * f64::from(sliding.filter.0 * sliding.filter.1);
-            let of = match window.images {
+            let decision = match window.images {
                 1 => format!("{} of the {} rows of an image", window.rows, sliding.output.0),
                 images => format!("{images} images"),
             };
@@ -253,7 +253,7 @@ fn cuts(c: &Candidate) -> Vec<Choice> {
                 "{kept} of {slots} slots that are multiplied are pixels of the output, {waste:.1} % are waste; {loaded:.0} pixels of 64 channels serve {} taps",
                 sliding.filter.0 * sliding.filter.1
             );
-            add(format!("window of {}", stage.name), of, reason);
+            add(format!("window of {}", stage.name), decision, reason);
         }
         // For each cluster tile, the k-blocks of each part.
         let mut tiles: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();

@@ -82,8 +82,9 @@ impl Comparison {
         for row in &self.rows {
             kinds.entry(&row.kind).or_default().push(row.error());
         }
-        let mean =
-            |list: &[f64], of: fn(f64) -> f64| list.iter().map(|e| of(*e)).sum::<f64>() / list.len() as f64;
+        let mean = |list: &[f64], apply: fn(f64) -> f64| {
+            list.iter().map(|e| apply(*e)).sum::<f64>() / list.len() as f64
+        };
         kinds.into_iter().map(|(k, e)| (k.into(), e.len(), mean(&e, |e| e), mean(&e, f64::abs))).collect()
     }
 

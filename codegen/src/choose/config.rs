@@ -181,10 +181,10 @@ impl Kernels {
             },
             Launch::Shares(_) => Kernels::Decode,
             Launch::Stages { stages, .. } if launch.is_in_turn() => {
-                let of = |kernel: &StageLaunch| {
+                let chain_config = |kernel: &StageLaunch| {
                     Some(ChainConfig::new(&graph.stages[kernel.stage.0], kernel.lists.as_ref()?))
                 };
-                Kernels::InTurn { stages: stages.iter().filter_map(of).collect() }
+                Kernels::InTurn { stages: stages.iter().filter_map(chain_config).collect() }
             }
             Launch::Stages { how, .. } => Kernels::Stages {
                 stages: (0..graph.stages.len())

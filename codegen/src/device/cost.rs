@@ -183,10 +183,13 @@ impl CostModel {
                 CostModel { rates, launch_us, fill_us, post_us, slab_write_us, slab_read_us, windows, ..self }
             }
             _ if operations.contains(Operation::Attention) => {
-                let beside = |of: &TileRate| {
-                    let own =
-                        self.attention.rates.iter().find(|r| (r.tile, r.cluster) == (of.tile, of.cluster));
-                    *own.unwrap_or(of)
+                let beside = |rate: &TileRate| {
+                    let own = self
+                        .attention
+                        .rates
+                        .iter()
+                        .find(|r| (r.tile, r.cluster) == (rate.tile, rate.cluster));
+                    *own.unwrap_or(rate)
                 };
                 CostModel { rates: self.rates.iter().map(beside).collect(), ..self }
             }
@@ -197,7 +200,7 @@ impl CostModel {
     /// The model that predicts the time of a schedule built with this one.
     pub(crate) fn priced(&self) -> CostModel {
         let kept = self.attention.kept;
-        let rate = |of: &TileRate| TileRate { rate: of.rate * kept, ..*of };
+        let rate = |old: &TileRate| TileRate { rate: old.rate * kept, ..*old };
         CostModel {
             rates: self.rates.iter().map(rate).collect(),
             attention: AttentionCost { kept: all(), ..self.attention.clone() },

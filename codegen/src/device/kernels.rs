@@ -67,8 +67,8 @@ impl From<Activation> for Epilogue {
 impl Epilogue {
     /// The epilogue as a comment suffix.
     pub(crate) fn suffix(self) -> String {
-        let of = if self.residual_first { " of the sum with the residual" } else { "" };
-        format!("{}{of}", self.activation.suffix())
+        let order = if self.residual_first { " of the sum with the residual" } else { "" };
+        format!("{}{order}", self.activation.suffix())
     }
 }
 

@@ -101,9 +101,9 @@ fn scratch(test: &str) -> PathBuf {
     dir
 }
 
-fn check_compiles(mut command: Command, what: &str) {
+fn check_compiles(mut command: Command, label: &str) {
     let output = command.output().expect("the compiler runs");
-    assert!(output.status.success(), "{what}:\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{label}:\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

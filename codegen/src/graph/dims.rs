@@ -29,14 +29,14 @@ impl Dims {
             let stated = overrides.iter().rev().find(|(dim, _)| *dim == name.value).map(|(_, value)| *value);
             let value = stated.map_or(i128::from(default.value), i128::from);
             let Some(number) = u32::try_from(value).ok().filter(|&v| v > 0 && v <= i32::MAX as u32) else {
-                let (code, what) = match value {
+                let (code, fault) = match value {
                     0 => ("zero-dim", "is zero"),
                     v if v < 0 => ("negative-dim", "is negative"),
                     _ => ("dim-range", "is too large"),
                 };
                 let place =
                     if stated.is_some() { format!("overridden with {value}") } else { "stated here".into() };
-                return Err(Diagnostic::new(code, format!("dim `{}` {what}", name.value))
+                return Err(Diagnostic::new(code, format!("dim `{}` {fault}", name.value))
                     .at(default.span, place)
                     .help("a dim is at least 1 and below 2^31"));
             };
@@ -65,10 +65,10 @@ impl Dims {
     }
 
     /// A size: at least 1 and below 2^31.
-    pub(super) fn size(&self, expr: &Expr, what: &str) -> Result<u32, Diagnostic> {
+    pub(super) fn size(&self, expr: &Expr, noun: &str) -> Result<u32, Diagnostic> {
         let value = self.constant(expr)?;
         u32::try_from(value).ok().filter(|&v| v > 0 && v <= i32::MAX as u32).ok_or_else(|| {
-            Diagnostic::new("size-range", format!("{what} is {value}"))
+            Diagnostic::new("size-range", format!("{noun} is {value}"))
                 .at(expr.span, format!("evaluates to {value}"))
                 .help("a size is at least 1 and below 2^31")
         })
@@ -125,8 +125,8 @@ impl Tensors {
             // Images are matrices with one row per pixel, filters with one row per tap and input channel, caches with
             // one row per sequence or page, head and token.
             [a, b, c, cols] => {
-                let what = "the number of elements along an axis";
-                let axes = [dims.size(a, what)?, dims.size(b, what)?, dims.size(c, what)?];
+                let noun = "the number of elements along an axis";
+                let axes = [dims.size(a, noun)?, dims.size(b, noun)?, dims.size(c, noun)?];
                 let rows = axes.iter().map(|x| u128::from(*x)).product::<u128>();
                 let rows = u32::try_from(rows).ok().filter(|r| *r <= i32::MAX as u32).ok_or_else(|| {
                     Diagnostic::new(

@@ -103,11 +103,11 @@ fn resolve_one(spec: &Spec, dims: &Dims, dep: &DepSpec) -> Result<ExplicitDep, D
     };
     let coordinate = |expr: &Expr| -> Result<Coordinate, Diagnostic> {
         let value: Affine = dims.affine(expr, &known)?;
-        let of = |name: Option<&&str>| name.map_or(0, |name| value.coefficient(name));
+        let coefficient = |name: Option<&&str>| name.map_or(0, |name| value.coefficient(name));
         Ok(Coordinate {
-            m: of(variables.first()),
-            n: of(variables.get(1)),
-            k: of(variables.get(2)),
+            m: coefficient(variables.first()),
+            n: coefficient(variables.get(1)),
+            k: coefficient(variables.get(2)),
             offset: value.constant,
             forall: dep.forall.iter().map(|(name, _)| value.coefficient(&name.value)).collect(),
         })

@@ -178,9 +178,9 @@ fn check_edges(resolved: &Resolved) -> Result<(), Diagnostic> {
             .flat_map(|consumer| &consumer.reads)
             .filter(|read| producer(read) == Some(StageId(i)))
             .count();
-        for (count, what) in [(incoming, "incoming"), (outgoing, "outgoing")] {
+        for (count, direction) in [(incoming, "incoming"), (outgoing, "outgoing")] {
             if count > MAX_EDGES {
-                let message = format!("`{}` has {count} {what} dependences", stage.name.value);
+                let message = format!("`{}` has {count} {direction} dependences", stage.name.value);
                 return Err(Diagnostic::new("too-many-edges", message)
                     .at(stage.name.span, format!("a kernel takes {MAX_EDGES} at most"))
                     .help("insert a stage that gathers or passes on some of them"));

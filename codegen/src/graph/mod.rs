@@ -309,8 +309,8 @@ pub struct Graph {
 impl Graph {
     /// Floating-point operations of all stages.
     pub fn flop(&self) -> f64 {
-        let of = |s: &Stage| 2.0 * f64::from(s.m) * f64::from(s.n) * f64::from(s.k) * s.op.products();
-        self.stages.iter().map(of).sum()
+        let stage_flop = |s: &Stage| 2.0 * f64::from(s.m) * f64::from(s.n) * f64::from(s.k) * s.op.products();
+        self.stages.iter().map(stage_flop).sum()
     }
 
     /// Bytes of inputs, weights and results, each counted once; intermediate tensors may stay in the L2 cache.

@@ -191,11 +191,15 @@ impl Resolved {
                 let tile = stage.custom.map_or((0, 0), |custom| custom.tile);
                 return Ok(vec![(tile.0, tile.1, 1)]);
             }
-            Tiles::Kernels(of) => (KernelShape::built(device.arch, of).map(|k| k.tile).collect(), None),
+            Tiles::Kernels(operation) => {
+                (KernelShape::built(device.arch, operation).map(|k| k.tile).collect(), None)
+            }
             Tiles::Own { mut list, meaning, .. } => {
                 let of_device = |t: &MmaTile| {
                     let operation = stage.op.operation().into_iter();
-                    operation.flat_map(|of| KernelShape::built(device.arch, of)).any(|k| k.tile == *t)
+                    operation
+                        .flat_map(|operation| KernelShape::built(device.arch, operation))
+                        .any(|k| k.tile == *t)
                 };
                 if list.iter().any(of_device) {
                     list.retain(of_device);

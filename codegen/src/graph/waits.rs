@@ -161,7 +161,7 @@ impl<'a> WaitWalk<'a> {
 pub fn waits_differ(graph: &Graph, stage: StageId) -> (bool, bool) {
     let own = graph.dependences.iter().filter(|d| d.consumer == stage);
     let varies = own.map(|d| graph.stages[stage.0].operands[d.operand].footprint.varies());
-    varies.fold((false, false), |by, of| (by.0 || of.0, by.1 || of.1))
+    varies.fold((false, false), |by, one| (by.0 || one.0, by.1 || one.1))
 }
 
 /// Calls `f` with every wait on one edge of the work item of `tile` that covers k-blocks `ks`: the k-block and the
@@ -186,32 +186,32 @@ pub fn each_wait(
 }
 
 /// The slots of a box of tiles, if they follow from ranges: rows and columns of slots. Columns wrap around: they begin
-/// at `first`, and the last of `of` is followed by 0.
+/// at `first`, and the last of `columns` is followed by 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cover {
     rows: Range<u32>,
     first: u32,
     count: u32,
-    of: u32,
+    columns: u32,
 }
 
 impl SlotMap {
     /// The slots of a box, for a policy without a table.
     fn cover(&self, tiles: &TileBox) -> Cover {
         if tiles.is_empty() {
-            return Cover { rows: 0..0, first: 0, count: 0, of: 0 };
+            return Cover { rows: 0..0, first: 0, count: 0, columns: 0 };
         }
         let rows = tiles.m.start / self.block.0..tiles.m.end.div_ceil(self.block.0);
         if self.stride_n > 0 {
-            let of = self.stride_n;
-            let count = (tiles.n.end - tiles.n.start).min(of);
+            let columns = self.stride_n;
+            let count = (tiles.n.end - tiles.n.start).min(columns);
             // A box at least as wide as the stride covers every slot of its rows, wherever it begins.
-            let first = if count == of { 0 } else { tiles.n.start % of };
-            return Cover { rows, first, count, of };
+            let first = if count == columns { 0 } else { tiles.n.start % columns };
+            return Cover { rows, first, count, columns };
         }
         let first = tiles.n.start / self.block.1;
         let count = tiles.n.end.div_ceil(self.block.1) - first;
-        Cover { rows, first, count, of: self.slots_n }
+        Cover { rows, first, count, columns: self.slots_n }
     }
 
     /// Calls `f` with each slot that contains tiles of a box, once, ascending.
@@ -223,8 +223,8 @@ impl SlotMap {
             slots.dedup();
             return slots.into_iter().for_each(f);
         }
-        let Cover { rows, first, count, of } = self.cover(tiles);
-        let around = (first + count).saturating_sub(of);
+        let Cover { rows, first, count, columns } = self.cover(tiles);
+        let around = (first + count).saturating_sub(columns);
         for row in rows {
             let base = row * self.slots_n;
             (0..around).chain(first..first + count - around).for_each(|column| f(base + column));

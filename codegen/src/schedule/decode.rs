@@ -149,11 +149,12 @@ fn k_tiles_of(graph: &Graph, stage: &Stage, workers: u32, worker: u32) -> Range<
 /// The k-tiles of a stage that each warp of a worker loads, in order. Groups of neighbors begin at different k-tiles
 /// and wrap around.
 pub(crate) fn k_tiles(graph: &Graph, stage: &Stage, workers: u32, worker: u32) -> Vec<Vec<u32>> {
-    let (of, group) = (k_tiles_of(graph, stage, workers, worker), worker / NEIGHBOURS * NEIGHBOURS);
-    let tiles = of.end - of.start;
+    let (range, group) = (k_tiles_of(graph, stage, workers, worker), worker / NEIGHBOURS * NEIGHBOURS);
+    let tiles = range.end - range.start;
     let start = if stage.m > FEW_ROWS { 0 } else { share_begin(tiles, workers, group) };
-    let of_warp =
-        |warp| (warp..tiles).step_by(LOAD_WARPS as usize).map(|number| of.start + (start + number) % tiles);
+    let of_warp = |warp| {
+        (warp..tiles).step_by(LOAD_WARPS as usize).map(|number| range.start + (start + number) % tiles)
+    };
     (0..LOAD_WARPS).map(|warp| of_warp(warp).collect()).collect()
 }
 
@@ -204,21 +205,21 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<Obstac
         let lengths = stage.operand(OperandKind::Lengths)?;
         Some((lengths.tensor, shape.cache.capacity, shape.heads.kv))
     };
-    let of = &graph.stages[stage.0];
-    let Attend { heads, cache, .. } = of.op.attend()?;
-    let producer = producer_of(graph, of).map(|p| &graph.stages[p.0]);
+    let this_stage = &graph.stages[stage.0];
+    let Attend { heads, cache, .. } = this_stage.op.attend()?;
+    let producer = producer_of(graph, this_stage).map(|p| &graph.stages[p.0]);
     if let Some(producer) = producer.filter(|p| !p.op.is_gemm()) {
         let text = format!("attends to what `{}` makes, which is no product", producer.name);
         return Some(Obstacle::new(text));
     }
     let first = graph.stages.iter().find(|s| lengths(s).is_some())?;
-    if lengths(first) != lengths(of) {
+    if lengths(first) != lengths(this_stage) {
         return Some(Obstacle::new(format!(
             "has other lengths, or another capacity or number of heads of keys and values, than `{}`",
             first.name
         )));
     }
-    let units = u64::from(of.m) * u64::from(heads.kv) * u64::from(cache.capacity / PAGE + 1);
+    let units = u64::from(this_stage.m) * u64::from(heads.kv) * u64::from(cache.capacity / PAGE + 1);
     let most = u64::from(u32::MAX / workers.max(1)) - 1;
     let text = || format!("has {units} pages' worth of tokens, too many for 32 bits of arithmetic");
     (units > most).then(|| Obstacle::new(text()).numbers(units, most))

@@ -108,18 +108,18 @@ pub(super) struct Beside {
 impl ItemCost {
     /// Costs of a part of a tile in addition to its arithmetic.
     pub(super) fn beside(&self, part: Part) -> Beside {
-        let of = |write, read, fixed| Beside {
+        let costs = |write, read, fixed| Beside {
             write_us: write * self.slab_write_us,
             read_us: read * self.slab_read_us,
             fixed_us: fixed * self.epilogue_us,
         };
         match part {
-            Part::Whole => of(0.0, 0.0, 1.0),
-            Part::Contribute { .. } => of(1.0, 0.0, 0.0),
-            Part::Finish { slabs, .. } => of(0.0, f64::from(slabs), 1.0),
+            Part::Whole => costs(0.0, 0.0, 1.0),
+            Part::Contribute { .. } => costs(1.0, 0.0, 0.0),
+            Part::Finish { slabs, .. } => costs(0.0, f64::from(slabs), 1.0),
             Part::Share { parts, .. } => {
                 let others = f64::from(parts - 1) / f64::from(parts);
-                of(others, others, self.least.max(1.0 / f64::from(parts)))
+                costs(others, others, self.least.max(1.0 / f64::from(parts)))
             }
         }
     }
@@ -264,10 +264,10 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     // Rates of convolutions are those of chains with residuals.
     let adds = matches!(stage.op, Op::Gemm(_)) && stage.operand(OperandKind::Residual).is_some();
     let (attention_us, epilogue_us) = match &stage.op {
-        Op::Attention(of) => {
+        Op::Attention(attention) => {
             // One query head of a group appends the keys and values that the group shares.
-            let appends = of.cache.map_or(0.0, |_| 1.0 / f64::from(of.heads.group()));
-            (cost.attention.step_us(of.heads.dim), cost.attention.tile_us(appends))
+            let appends = attention.cache.map_or(0.0, |_| 1.0 / f64::from(attention.heads.group()));
+            (cost.attention.step_us(attention.heads.dim), cost.attention.tile_us(appends))
         }
         Op::Gemm(_)
         | Op::GatedGemm
@@ -284,7 +284,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     };
     let products = stage.op.has_kernel_tiles();
     let rows_bytes = if products || attention_us > 0.0 { 0.0 } else { moved };
-    let product = |of: f64| if products { of } else { 0.0 };
+    let product = |value: f64| if products { value } else { 0.0 };
     let even = (0..stage.grid.0).all(|m| stage.k_blocks_of(m) == stage.k_blocks);
     let depths = if even { Vec::new() } else { (0..stage.grid.0).map(|m| stage.k_blocks_of(m)).collect() };
     StageShape {

@@ -140,8 +140,8 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
 /// All stages but the last, grouped by shape, in the order of each group's first stage.
 fn alike(problem: &Problem) -> Vec<Vec<usize>> {
     let shape = |stage: usize| {
-        let of = &problem.stages[stage];
-        (of.grid, of.k_blocks, of.may_cut())
+        let shape = &problem.stages[stage];
+        (shape.grid, shape.k_blocks, shape.may_cut())
     };
     let mut kinds: Vec<Vec<usize>> = Vec::new();
     for stage in 0..problem.stages.len().saturating_sub(1) {

@@ -192,18 +192,18 @@ impl Fill<'_> {
                 room += ready.room_by(class, gap.free, by, cost);
             }
             let math_by = deadline - cost.epilogue_us - f64::from(slabs) * cost.slab_read_us;
-            let mine = ready
+            let own = ready
                 .blocks_by(class, k_blocks, at.free, math_by, cost)
                 .min(k_blocks.saturating_sub(min_part));
-            if mine < min_part {
+            if own < min_part {
                 return None;
             }
-            if mine + room < k_blocks {
+            if own + room < k_blocks {
                 continue;
             }
             cuts.truncate(begun);
-            cuts.push(cut(at, k_blocks - mine, k_blocks, true));
-            let mut rest = k_blocks - mine;
+            cuts.push(cut(at, k_blocks - own, k_blocks, true));
+            let mut rest = k_blocks - own;
             let mut gap = at;
             for i in 0..slabs {
                 let Some(next) = self.gap(gap.index + 1) else { continue 'slabs };

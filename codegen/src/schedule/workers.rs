@@ -63,8 +63,8 @@ impl Workers {
 
     /// The worker that is free first.
     pub(crate) fn first(&self) -> u32 {
-        let of = |worker: &usize| Time(self.free[*worker]);
-        (0..self.free.len()).min_by_key(of).unwrap_or(0) as u32
+        let free_at = |worker: &usize| Time(self.free[*worker]);
+        (0..self.free.len()).min_by_key(free_at).unwrap_or(0) as u32
     }
 
     /// When all are free.

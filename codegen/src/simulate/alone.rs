@@ -27,10 +27,13 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> Option<f64> {
     match &stage.op {
         Op::Norm(_) if stage.n > MOST_COLUMNS => None,
         Op::Norm(_) => Some(cost.norm_us + memory_us(2.0 * f64::from(stage.m) * f64::from(stage.n))),
-        Op::Attention(of) => {
-            let kept = of.cache.map_or(0, |_| 2 * of.heads.kv * of.heads.dim);
+        Op::Attention(attention) => {
+            let kept = attention.cache.map_or(0, |_| 2 * attention.heads.kv * attention.heads.dim);
             let appended_us = memory_us(2.0 * f64::from(stage.m) * f64::from(kept));
-            Some(attention_us(stage, cost, &device.fused.attention, (of.heads.dim, device.sms)) + appended_us)
+            Some(
+                attention_us(stage, cost, &device.fused.attention, (attention.heads.dim, device.sms))
+                    + appended_us,
+            )
         }
         Op::Gemm(_)
         | Op::GatedGemm
@@ -43,13 +46,13 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> Option<f64> {
 }
 
 /// The tiles with the most steps first, each on the first free SM.
-fn attention_us(stage: &Stage, cost: &AloneCost, of: &AttentionCost, (dim, sms): (u32, u32)) -> f64 {
+fn attention_us(stage: &Stage, cost: &AloneCost, chain_cost: &AttentionCost, (dim, sms): (u32, u32)) -> f64 {
     let halves = stage.op.rules().out_tile(stage.mma_tile).0.div_ceil(QUERIES);
     let mut steps: Vec<u32> = (0..stage.grid.0).map(|m| stage.k_blocks_of(m)).collect();
     steps.sort_unstable_by(|a, b| b.cmp(a));
     let tiles = steps.into_iter().flat_map(|steps| (0..halves * stage.grid.1).map(move |_| steps));
     let mut workers = Workers::new(sms as usize, cost.launch_us);
-    let round_us = of.step_us(dim) * cost.round;
+    let round_us = chain_cost.step_us(dim) * cost.round;
     workers.hand_out(tiles, |steps, _, free| {
         free + cost.tile_us + f64::from(steps.div_ceil(SIDE_BY_SIDE)) * round_us
     });

@@ -22,7 +22,8 @@ pub struct TileCost {
 
 /// Ring depth of the kernel that runs a stage.
 fn ring(device: &Profile, stage: &Stage) -> u32 {
-    let mut kernels = stage.op.operation().into_iter().flat_map(|of| KernelShape::built(device.arch, of));
+    let mut kernels =
+        stage.op.operation().into_iter().flat_map(|operation| KernelShape::built(device.arch, operation));
     kernels.find(|k| k.tile == stage.mma_tile).map_or(1, |k| k.stages)
 }
 

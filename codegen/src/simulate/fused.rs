@@ -49,15 +49,15 @@ pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
     for (s, &(begin, end)) in stages.iter().enumerate() {
         for (sm, list) in (0..).zip(&plan.work.lists) {
             let items = list.iter().map(|item| &plan.work.sequence[*item as usize]);
-            let mine: Vec<_> = items.filter(|item| item.stage == StageId(s)).collect();
-            let each = (end - begin) / mine.len().max(1) as f64;
-            tiles.extend(mine.iter().enumerate().map(|(at, item)| TileRun {
+            let stage_items: Vec<_> = items.filter(|item| item.stage == StageId(s)).collect();
+            let each = (end - begin) / stage_items.len().max(1) as f64;
+            tiles.extend(stage_items.iter().enumerate().map(|(at, item)| TileRun {
                 stage: item.stage,
                 tile: Tile { m: item.m, n: item.n },
                 sm,
                 start: begin + at as f64 * each,
                 wait: 0.0,
-                end: if at + 1 == mine.len() { end } else { begin + (at + 1) as f64 * each },
+                end: if at + 1 == stage_items.len() { end } else { begin + (at + 1) as f64 * each },
             }));
         }
     }

@@ -161,7 +161,7 @@ pub(crate) fn least_us(candidate: &Candidate) -> f64 {
     let (graph, device) = (&candidate.graph, &candidate.device);
     let launched = candidate.launch.kernels();
     let per_sm = launched.iter().map(|kernel| kernel.ctas_per_sm).max().unwrap_or(1).max(1);
-    let of = |StageLaunch { stage, order, .. }: &StageLaunch| {
+    let kernel_us = |StageLaunch { stage, order, .. }: &StageLaunch| {
         let stage = &graph.stages[stage.0];
         let coupled = candidate.launch.has_semaphores();
         let cost = TileCost::new(graph, stage, order, device, (per_sm, coupled));
@@ -173,7 +173,7 @@ pub(crate) fn least_us(candidate: &Candidate) -> f64 {
         let last = if coupled { 0 } else { stage.tiles() % (device.sms * per_sm) };
         (0..stage.grid.0).map(row).sum::<f64>() - f64::from(last) * cost.gained_us()
     };
-    launched.iter().map(of).sum::<f64>() / f64::from(device.sms * per_sm)
+    launched.iter().map(kernel_us).sum::<f64>() / f64::from(device.sms * per_sm)
 }
 
 /// Simulates kernels one by one; without `waiting`, each starts after the previous one has ended. The timeline

@@ -257,10 +257,10 @@ impl Parser<'_> {
         Some((word, span))
     }
 
-    fn expected(&mut self, what: &str, help: &str) -> Diagnostic {
+    fn expected(&mut self, form: &str, help: &str) -> Diagnostic {
         let length = self.rest().chars().next().map_or(0, char::len_utf8);
         let found = if length == 0 { "the text ends here" } else { "found this" };
-        Diagnostic::new("bad-expression", format!("expected {what}"))
+        Diagnostic::new("bad-expression", format!("expected {form}"))
             .at(self.text.part(self.at, self.at + length), found)
             .help(help)
     }

@@ -172,12 +172,12 @@ pub(super) fn fault(name: &str) -> Option<&'static str> {
 }
 
 /// Rejects a name that cannot be an identifier of generated code.
-pub(super) fn validate(name: &Text, what: &str) -> Result<(), Diagnostic> {
+pub(super) fn validate(name: &Text, noun: &str) -> Result<(), Diagnostic> {
     match fault(&name.value) {
         None => Ok(()),
         Some(why) => {
             let message =
-                format!("{what} name `{}` cannot be used in generated code", name.value.escape_debug());
+                format!("{noun} name `{}` cannot be used in generated code", name.value.escape_debug());
             let diagnostic = Diagnostic::new("bad-name", message).at(name.span, why);
             Err(match usable(&name.value) {
                 Some(better) => diagnostic.help(format!("`{better}` would do")),

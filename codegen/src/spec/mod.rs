@@ -143,7 +143,7 @@ pub(crate) struct HeadsSpec {
 /// Parameters of an attention in addition to its tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct AttentionSpec {
-    pub(crate) of: HeadsSpec,
+    pub(crate) qkv: HeadsSpec,
     /// Default: true.
     pub(crate) causal: Option<Spanned<bool>>,
     /// Where the cache is stated.

@@ -35,20 +35,20 @@ impl<'a> RonText<'a> {
         RonText { source: Source { text } }
     }
 
-    /// Parses the whole text; `expected` describes the expected value.
+    /// Parses the whole text; `form` describes the expected form.
     ///
     /// # Errors
     /// The first fault, with its location; the same for every method here.
-    pub fn whole<T: Deserialize<'a>>(&self, what: &str) -> Result<T, Diagnostic> {
-        self.source.parse_all(what)
+    pub fn whole<T: Deserialize<'a>>(&self, form: &str) -> Result<T, Diagnostic> {
+        self.source.parse_all(form)
     }
 
-    /// Parses a value; `expected` describes the expected value, with its article.
+    /// Parses a value; `form` describes the expected form, with its article.
     ///
     /// # Errors
     /// As for [`RonText::whole`].
-    pub fn value<T: Deserialize<'a>>(&self, raw: &'a RawValue, what: &str) -> Result<Spanned<T>, Diagnostic> {
-        self.source.spanned(raw, what)
+    pub fn value<T: Deserialize<'a>>(&self, raw: &'a RawValue, form: &str) -> Result<Spanned<T>, Diagnostic> {
+        self.source.spanned(raw, form)
     }
 
     /// The location of a value.
@@ -60,10 +60,10 @@ impl<'a> RonText<'a> {
     ///
     /// # Errors
     /// As for [`RonText::whole`].
-    pub fn list(&self, raw: Option<&'a RawValue>, what: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
+    pub fn list(&self, raw: Option<&'a RawValue>, form: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
         match raw {
             None => Ok(Vec::new()),
-            Some(raw) if raw.trim().get_ron().starts_with('[') => self.source.list(raw, what),
+            Some(raw) if raw.trim().get_ron().starts_with('[') => self.source.list(raw, form),
             Some(raw) => Ok(vec![raw]),
         }
     }
@@ -75,11 +75,11 @@ impl<'a> RonText<'a> {
     pub fn map(
         &self,
         raw: Option<&'a RawValue>,
-        what: &str,
+        form: &str,
     ) -> Result<Vec<(Spanned<String>, &'a RawValue)>, Diagnostic> {
         let mut list: Vec<(Spanned<String>, &RawValue)> = Vec::new();
         let mut stated: HashMap<String, Span> = HashMap::new();
-        for (key, value) in self.source.map(raw, what)? {
+        for (key, value) in self.source.map(raw, form)? {
             let key = name(&self.source.text(key, "a name in quotes")?)?;
             if let Some(first) = stated.insert(key.value.clone(), key.span) {
                 return Err(Diagnostic::new("duplicate-key", format!("`{}` is stated twice", key.value))
@@ -96,8 +96,8 @@ impl<'a> RonText<'a> {
     ///
     /// # Errors
     /// As for [`RonText::whole`].
-    pub fn word(&self, raw: &'a RawValue, what: &str) -> Result<Spanned<String>, Diagnostic> {
-        name(&self.source.text(raw, what)?)
+    pub fn word(&self, raw: &'a RawValue, form: &str) -> Result<Spanned<String>, Diagnostic> {
+        name(&self.source.text(raw, form)?)
     }
 
     /// An integer, or an expression over dims in quotes.

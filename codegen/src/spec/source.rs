@@ -77,30 +77,30 @@ fn options() -> Options {
 }
 
 impl<'a> Source<'a> {
-    /// Parses the whole text; `expected` describes the expected value.
-    pub(super) fn parse_all<T: Deserialize<'a>>(&self, what: &str) -> Result<T, Diagnostic> {
-        options().from_str(self.text).map_err(|error| self.diagnose(error, self.text, what, &[]))
+    /// Parses the whole text; `form` describes the expected form.
+    pub(super) fn parse_all<T: Deserialize<'a>>(&self, form: &str) -> Result<T, Diagnostic> {
+        options().from_str(self.text).map_err(|error| self.diagnose(error, self.text, form, &[]))
     }
 
-    /// Parses a value; `expected` describes the expected value, with its article.
-    pub(super) fn parse<T: Deserialize<'a>>(&self, raw: &'a RawValue, what: &str) -> Result<T, Diagnostic> {
+    /// Parses a value; `form` describes the expected form, with its article.
+    pub(super) fn parse<T: Deserialize<'a>>(&self, raw: &'a RawValue, form: &str) -> Result<T, Diagnostic> {
         let text = raw.trim().get_ron();
-        options().from_str(text).map_err(|error| self.diagnose(error, text, what, &[]))
+        options().from_str(text).map_err(|error| self.diagnose(error, text, form, &[]))
     }
 
-    /// Parses a value that may instead be one of the words `open`, which leave it to the automatic choice; `expected`
+    /// Parses a value that may instead be one of the words `open`, which leave it to the automatic choice; `form`
     /// is as above.
     pub(super) fn left_open<T: Deserialize<'a>>(
         &self,
         raw: &'a RawValue,
-        what: &str,
+        form: &str,
         open: &[&str],
     ) -> Result<Option<Spanned<T>>, Diagnostic> {
         let text = raw.trim().get_ron();
         if open.contains(&text) {
             return Ok(None);
         }
-        let value = options().from_str(text).map_err(|error| self.diagnose(error, text, what, open))?;
+        let value = options().from_str(text).map_err(|error| self.diagnose(error, text, form, open))?;
         Ok(Some(Spanned::new(value, self.span(raw))))
     }
 
@@ -108,9 +108,9 @@ impl<'a> Source<'a> {
     pub(super) fn spanned<T: Deserialize<'a>>(
         &self,
         raw: &'a RawValue,
-        what: &str,
+        form: &str,
     ) -> Result<Spanned<T>, Diagnostic> {
-        Ok(Spanned::new(self.parse(raw, what)?, self.span(raw)))
+        Ok(Spanned::new(self.parse(raw, form)?, self.span(raw)))
     }
 
     /// The location of a value.
@@ -125,29 +125,29 @@ impl<'a> Source<'a> {
     }
 
     /// A string literal.
-    pub(super) fn text(&self, raw: &'a RawValue, what: &str) -> Result<Text, Diagnostic> {
-        let value: String = self.parse(raw, what)?;
+    pub(super) fn text(&self, raw: &'a RawValue, form: &str) -> Result<Text, Diagnostic> {
+        let value: String = self.parse(raw, form)?;
         let literal = raw.trim().get_ron();
         let plain = literal.len() == value.len() + 2 && literal.get(1..literal.len() - 1) == Some(&*value);
         Ok(Text { value, span: self.span(raw), plain })
     }
 
     /// A list.
-    pub(super) fn list(&self, raw: &'a RawValue, what: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
-        self.parse(raw, what)
+    pub(super) fn list(&self, raw: &'a RawValue, form: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
+        self.parse(raw, form)
     }
 
     /// A map; empty if the field is absent.
     pub(super) fn map(
         &self,
         raw: Option<&'a RawValue>,
-        what: &str,
+        form: &str,
     ) -> Result<Vec<(&'a RawValue, &'a RawValue)>, Diagnostic> {
-        raw.map_or(Ok(Vec::new()), |raw| Ok(self.parse::<Map<'a>>(raw, what)?.0))
+        raw.map_or(Ok(Vec::new()), |raw| Ok(self.parse::<Map<'a>>(raw, form)?.0))
     }
 
     /// A parse error of `part`, rebased onto the whole text. The words `open` are also valid values.
-    fn diagnose(&self, error: SpannedError, part: &str, what: &str, open: &[&str]) -> Diagnostic {
+    fn diagnose(&self, error: SpannedError, part: &str, form: &str, open: &[&str]) -> Diagnostic {
         let whole = self.span_of(part);
         let (start, end) = (offset(part, error.span.start), offset(part, error.span.end));
         let near = whole.part(start.min(end)..end.max(start));
@@ -162,7 +162,7 @@ impl<'a> Source<'a> {
             }
             Error::NoSuchEnumVariant { expected, found, .. } => {
                 let diagnostic =
-                    Diagnostic::new("unknown-variant", format!("expected {what}, found `{found}`"))
+                    Diagnostic::new("unknown-variant", format!("expected {form}, found `{found}`"))
                         .at(word(found), "not one of them");
                 let diagnostic = ident::suggest(diagnostic, found, &[open, expected].concat());
                 if found == "Bias" && expected.contains(&"Gelu") {
@@ -185,18 +185,18 @@ impl<'a> Source<'a> {
                     .at(word(found), format!("this should be `{expected}`"))
                     .help(format!("write `{expected}(...)`"))
             }
-            Error::IntegerOutOfBounds => Diagnostic::new("number-range", format!("expected {what}"))
+            Error::IntegerOutOfBounds => Diagnostic::new("number-range", format!("expected {form}"))
                 .at(whole, "this number does not fit")
                 .help("numbers are below 2^63, and slot numbers, groups and strides below 2^32"),
             Error::ExceededRecursionLimit => Diagnostic::new("too-deep", "the spec is nested too deeply")
                 .at(near, "here")
                 .help("a spec needs no more than a few levels"),
             code if wrong_type(code) && part.len() < self.text.len() => {
-                let message = format!("expected {what}");
+                let message = format!("expected {form}");
                 let span = if part.len() > 80 { head(part, whole) } else { whole };
                 Diagnostic::new("wrong-type", message)
                     .at(span, format!("this is {}", kind_of(part)))
-                    .help(format!("write {what} here"))
+                    .help(format!("write {form} here"))
             }
             code => {
                 let help = match code {
@@ -204,7 +204,7 @@ impl<'a> Source<'a> {
                     Error::Eof | Error::ExpectedStringEnd | Error::UnclosedBlockComment => {
                         "close every bracket, string and comment".into()
                     }
-                    _ => format!("expected {what}"),
+                    _ => format!("expected {form}"),
                 };
                 Diagnostic::new("syntax", sentence(code)).at(near, "here").help(help)
             }

@@ -36,8 +36,8 @@ pub(super) fn keep_what_pays(
     }
     found.edges.clear();
     for id in program.ids().filter(|id| found.nodes[id.index()].waits.is_some()) {
-        let of = group[id.index()];
-        let gain_us = gains[of] / f64::from(sizes[of].max(1));
+        let own_group = group[id.index()];
+        let gain_us = gains[own_group] / f64::from(sizes[own_group].max(1));
         found.edges.extend(into[id.index()].iter().map(|&edge| RefinedEdge { edge, gain_us }));
     }
 }
@@ -72,21 +72,21 @@ fn gains(
     let mut kernel_end = vec![0.0; n];
     let mut tile_end: Vec<Vec<f64>> = vec![Vec::new(); n];
     for id in program.ids() {
-        let of = id.index();
+        let index = id.index();
         let Some(kernel) = program.node(id).kernel().filter(|kernel| kernel.tiles.is_some()) else {
             continue;
         };
-        let waits = &found.nodes[of].waits;
+        let waits = &found.nodes[index].waits;
         let before = match waits {
             Some(_) => {
-                let ends = into[of].iter().map(|edge| kernel_end[edge.before.index()]);
-                ends.fold(0.0, f64::max) + boundary_us(&into[of], device)
+                let ends = into[index].iter().map(|edge| kernel_end[edge.before.index()]);
+                ends.fold(0.0, f64::max) + boundary_us(&into[index], device)
             }
             // The first node of its group.
             None => 0.0,
         };
         let ctas = 0..kernel.launch.ctas() as u32;
-        kernel_end[of] = before + ctas.clone().map(|cta| cta_us(program, id, cta)).fold(0.0, f64::max);
+        kernel_end[index] = before + ctas.clone().map(|cta| cta_us(program, id, cta)).fold(0.0, f64::max);
         let handoff_us =
             device.programs.tile_handoff_us + device.programs.tile_wait_us * later_waves(kernel, device);
         let end = |cta: u32| {
@@ -94,10 +94,10 @@ fn gains(
             let ends = waits.filter_map(|tile| tile_end[tile.node.index()].get(tile.cta as usize));
             ends.map(|end| end + handoff_us).fold(0.0, f64::max) + cta_us(program, id, cta)
         };
-        tile_end[of] = ctas.map(end).collect();
-        let longest = tile_end[of].iter().copied().fold(0.0, f64::max);
-        by_kernels[group[of]] = f64::max(by_kernels[group[of]], kernel_end[of]);
-        by_tiles[group[of]] = f64::max(by_tiles[group[of]], longest);
+        tile_end[index] = ctas.map(end).collect();
+        let longest = tile_end[index].iter().copied().fold(0.0, f64::max);
+        by_kernels[group[index]] = f64::max(by_kernels[group[index]], kernel_end[index]);
+        by_tiles[group[index]] = f64::max(by_tiles[group[index]], longest);
     }
     by_kernels.iter().zip(&by_tiles).map(|(kernels, tiles)| kernels - tiles).collect()
 }

@@ -73,7 +73,7 @@ impl Refinement {
     }
 
     fn judge(&self, program: &Program, dependences: &Dependences) -> Result<(), Unproved> {
-        let fault = |node, what| Err(Unproved::Node { node, what });
+        let fault = |node, text| Err(Unproved::Node { node, what: text });
         if self.nodes.len() != program.nodes().len() {
             return fault(NodeId(self.nodes.len() as u32), "is of another program");
         }

@@ -206,12 +206,12 @@ impl<'a> Before<'a> {
 
     /// The tiles that post slots.
     fn posters(&self, slots: &[Slot]) -> Vec<TileNode> {
-        let of = |(edge, slot): &Slot| {
+        let posting = |(edge, slot): &Slot| {
             let stage = self.c.graph.dependences[*edge].producer;
             let tiles = self.posters[*edge].get(slot).map_or(&[][..], |(_, tiles)| tiles);
             tiles.iter().map(move |tile| (stage, *tile))
         };
-        slots.iter().flat_map(of).collect()
+        slots.iter().flat_map(posting).collect()
     }
 
     fn slices(&self, (stage, tile): TileNode) -> u32 {
@@ -370,9 +370,9 @@ impl<'a> Before<'a> {
                     continue;
                 }
                 let mut all = vec![0; self.closures.len().div_ceil(64)];
-                for of in direct.iter().chain([&*node]) {
-                    all[of / 64] |= 1 << (of % 64);
-                    self.closures[*of].iter().for_each(|more| unite(&mut all, more));
+                for member in direct.iter().chain([&*node]) {
+                    all[member / 64] |= 1 << (member % 64);
+                    self.closures[*member].iter().for_each(|more| unite(&mut all, more));
                 }
                 self.closures[*node] = Some(all);
                 path.pop();
@@ -382,7 +382,7 @@ impl<'a> Before<'a> {
 
     /// Whether, when a tile stores, `first` is known to have finished its reads or, if `wrote`, its stores.
     pub(super) fn store(&mut self, first: TileNode, writer: TileNode, wrote: bool) -> bool {
-        if self.stored.as_ref().is_none_or(|(of, _)| *of != (writer, wrote)) {
+        if self.stored.as_ref().is_none_or(|(query, _)| *query != (writer, wrote)) {
             let open = self.before_store(writer, wrote);
             let known = self.all(&open);
             self.stored = Some(((writer, wrote), known));
@@ -426,9 +426,9 @@ impl<'a> Before<'a> {
     /// with deferred posts, the last one that posts and has a successor.
     fn complete(&self, earlier: &[TileNode]) -> usize {
         let posts = |(stage, tile): &TileNode| {
-            let of = self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == *stage);
+            let outgoing = self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == *stage);
             let mut some = false;
-            of.for_each(|(edge, _)| self.p.posts(edge, *tile, &mut |_, amount| some |= amount > 0));
+            outgoing.for_each(|(edge, _)| self.p.posts(edge, *tile, &mut |_, amount| some |= amount > 0));
             some
         };
         let sure = earlier.len() - usize::from(self.c.contract.deferred_post && !earlier.is_empty());

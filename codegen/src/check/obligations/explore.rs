@@ -79,10 +79,10 @@ fn resources(c: &Candidate) -> Option<(Resources, Vec<Takes>)> {
     let kernels = || (0..c.graph.stages.len()).map(|s| c.launch.kernel(StageId(s)));
     let known = |kernel: &StageLaunch| if kernel.takes.is_some() { 1 } else { kernel.ctas_per_sm.max(1) };
     // In this unit, a share of `1/o` is integral, too.
-    let unit = kernels().flatten().map(known).try_fold(1, |all: u128, of| lcm(all, u128::from(of)))?;
+    let unit = kernels().flatten().map(known).try_fold(1, |all: u128, n| lcm(all, u128::from(n)))?;
     let scaled = |r: u128| r.checked_mul(unit);
-    let scale = |of: Resources| -> Option<Resources> {
-        Some([scaled(of[0])?, scaled(of[1])?, scaled(of[2])?, scaled(of[3])?])
+    let scale = |amounts: Resources| -> Option<Resources> {
+        Some([scaled(amounts[0])?, scaled(amounts[1])?, scaled(amounts[2])?, scaled(amounts[3])?])
     };
     let room = scale(whole)?;
     let takes = kernels().map(|kernel| {
@@ -149,9 +149,9 @@ impl<'a> Space<'a> {
         let mut posters = vec![std::collections::HashMap::<u32, u128>::new(); c.graph.dependences.len()];
         let mut tiles = Vec::new();
         for s in stages() {
-            let of = &c.graph.stages[s.0];
-            for step in 0..of.tiles() {
-                let tile = c.launch.order(s).tile_at(of.grid, step)?;
+            let this_stage = &c.graph.stages[s.0];
+            for step in 0..this_stage.tiles() {
+                let tile = c.launch.order(s).tile_at(this_stage.grid, step)?;
                 let mut mask = 0u128;
                 for slice in 0..p.slices(&c.graph, s, tile) {
                     let item = stage.len();
@@ -196,10 +196,11 @@ impl<'a> Space<'a> {
     }
 
     /// Whether a CTA of a stage fits next to those on an SM, if each takes the resources that `amount` selects.
-    fn fits(&self, sm: &[u8], stage: usize, of: impl Fn(&Takes) -> &Resources) -> bool {
+    fn fits(&self, sm: &[u8], stage: usize, amount: impl Fn(&Takes) -> &Resources) -> bool {
         let stages = || sm.iter().map(|i| self.stage[*i as usize] as usize).chain([stage]);
         let alone = self.takes[stage].alone;
-        (0..self.room.len()).all(|r| stages().map(|s| of(&self.takes[s])[r]).sum::<u128>() <= self.room[r])
+        (0..self.room.len())
+            .all(|r| stages().map(|s| amount(&self.takes[s])[r]).sum::<u128>() <= self.room[r])
             && alone.is_none_or(|most| stages().filter(|s| *s == stage).count() <= most)
     }
 

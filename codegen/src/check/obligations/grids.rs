@@ -115,14 +115,14 @@ fn outside(c: &Candidate) -> Option<String> {
 
 /// A grid that does not exactly cover an output of this size, or that is too large to enumerate.
 fn grid_fault(stage: &Stage, (rows, cols): (u32, u32)) -> Option<String> {
-    let (of, (gm, gn)) = (stage.partition, stage.grid);
+    let (partition, (gm, gn)) = (stage.partition, stage.grid);
     let empty = matches!(
-        of,
+        partition,
         Partition::Tiles { rows: 0, .. } | Partition::Tiles { cols: 0, .. } | Partition::Even { parts: 0 }
     );
-    if empty || gm == 0 || gn == 0 || (gm, gn) != of.grid((rows, cols)) {
+    if empty || gm == 0 || gn == 0 || (gm, gn) != partition.grid((rows, cols)) {
         return Some(format!(
-            "`{}` has a grid of {gm} x {gn} tiles of {of}, and writes {rows} x {cols}",
+            "`{}` has a grid of {gm} x {gn} tiles of {partition}, and writes {rows} x {cols}",
             stage.name
         ));
     }
@@ -192,11 +192,11 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<
         return shapes;
     }
     let counts = c.slot_counts();
-    let outside = |edge: usize, slot: u32, who: String, verb: &str| {
+    let outside = |edge: usize, slot: u32, name: String, verb: &str| {
         Refutation::new(
             Obligation::Bounds,
             Subject::Edge(edge),
-            format!("{who} {verb} slot {slot} of {}, which has {}", c.edge_name(edge), counts[edge]),
+            format!("{name} {verb} slot {slot} of {}, which has {}", c.edge_name(edge), counts[edge]),
         )
     };
     for (edge, dependence) in c.graph.dependences.iter().enumerate().filter(|_| scan.posts_outside) {
@@ -224,8 +224,8 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<
                     if let Event::Wait { edge, slot, .. } = event
                         && slot >= counts[edge]
                     {
-                        let who = slice_name(c, p, StageId(i), tile, slice);
-                        fault = Some(outside(edge, slot, who, "waits for"));
+                        let name = slice_name(c, p, StageId(i), tile, slice);
+                        fault = Some(outside(edge, slot, name, "waits for"));
                     }
                 });
                 if fault.is_some() {

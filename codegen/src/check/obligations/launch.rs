@@ -49,7 +49,10 @@ impl Waits {
 /// draw tiles in one order, so a cycle of tiles would imply a cycle of stages.
 pub(super) fn acyclic(c: &Candidate, scan: &Scan) -> Option<Refutation> {
     let mut producers = vec![Vec::new(); c.graph.stages.len()];
-    Waits::new(c, scan).pairs.iter().for_each(|(consumer, producer, _)| producers[consumer.0].push(*producer));
+    Waits::new(c, scan)
+        .pairs
+        .iter()
+        .for_each(|(consumer, producer, _)| producers[consumer.0].push(*producer));
     let cycle = (0..c.graph.stages.len()).map(StageId).find_map(|start| {
         let names: Vec<&str> =
             cycle(&producers, start)?.iter().map(|s| c.graph.stages[s.0].name.as_str()).collect();
@@ -175,10 +178,10 @@ fn overfull(c: &Candidate) -> Option<(&StageLaunch, u32)> {
     let device = &c.device;
     c.launch.kernels().iter().find_map(|kernel| {
         let fit = kernel.takes.map(|takes| {
-            let of = |has: u32, takes: u32| has.checked_div(takes).unwrap_or(u32::MAX);
-            of(device.shared_per_sm, takes.shared)
-                .min(of(Profile::REGISTERS_PER_SM, takes.registers))
-                .min(of(device.threads_per_sm, takes.threads))
+            let fit = |has: u32, takes: u32| has.checked_div(takes).unwrap_or(u32::MAX);
+            fit(device.shared_per_sm, takes.shared)
+                .min(fit(Profile::REGISTERS_PER_SM, takes.registers))
+                .min(fit(device.threads_per_sm, takes.threads))
         });
         let most = fit.unwrap_or(u32::MAX).min(device.ctas_per_sm);
         (kernel.ctas_per_sm > most).then_some((kernel, most))
@@ -208,14 +211,14 @@ fn stands_still(c: &Candidate, p: &dyn TileProgram, waits: &Waits) -> Option<Ref
         Explored::Moves => None,
         Explored::TooLarge => Some(starved),
         Explored::Stuck { holding, pending } => {
-            let told = |counts: &[u32]| {
+            let listed = |counts: &[u32]| {
                 let some = counts.iter().enumerate().filter(|(_, n)| **n > 0);
                 some.map(|(s, n)| format!("{n} of `{}`", name(StageId(s)))).collect::<Vec<_>>().join(", ")
             };
             Some(starved.fact(format!(
                 "found among all placements: {} hold the SMs and wait, and {} cannot be placed",
-                told(&holding),
-                told(&pending)
+                listed(&holding),
+                listed(&pending)
             )))
         }
     }
@@ -264,11 +267,12 @@ fn starved(c: &Candidate, waits: &Waits, producer: StageId) -> Option<Refutation
     if closed.unwrap_or(count).min(count) < sms {
         return None;
     }
-    let of = |s: StageId| waits.pairs.iter().find(|(consumer, ..)| *consumer == s).map(|(.., edge)| *edge);
+    let waited_edge =
+        |s: StageId| waits.pairs.iter().find(|(consumer, ..)| *consumer == s).map(|(.., edge)| *edge);
     let direct = waits.pairs.iter().find(|(s, p, _)| *p == producer && waiting.contains(s));
     let (spins, edge) = match direct {
         Some((s, _, edge)) => (*s, *edge),
-        None => (*waiting.first()?, of(*waiting.first()?)?),
+        None => (*waiting.first()?, waited_edge(*waiting.first()?)?),
     };
     let name = |s: StageId| c.graph.stages[s.0].name.as_str();
     let holders: Vec<String> = waiting.iter().map(|s| format!("{} of `{}`", ctas(c, *s), name(*s))).collect();

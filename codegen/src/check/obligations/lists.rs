@@ -8,7 +8,7 @@ use crate::schedule::{Hand, Item, Schedule};
 use crate::sync::Tile;
 
 /// Maximum number of facts reported for a cycle; a longer one is truncated.
-const TOLD: usize = 8;
+const MAX_FACTS: usize = 8;
 
 /// Every worker is resident and every list ends.
 pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
@@ -182,7 +182,12 @@ impl<'a> Run<'a> {
         Run::with_lists(c, p, schedule, lists)
     }
 
-    fn with_lists(c: &'a Candidate, p: &'a dyn TileProgram, schedule: &'a Schedule, lists: Vec<Vec<u32>>) -> Run<'a> {
+    fn with_lists(
+        c: &'a Candidate,
+        p: &'a dyn TileProgram,
+        schedule: &'a Schedule,
+        lists: Vec<Vec<u32>>,
+    ) -> Run<'a> {
         let mut bases = Vec::new();
         let mut slots: Vec<(u32, u32)> = Vec::new();
         for (edge, count) in c.slot_counts().into_iter().enumerate() {
@@ -385,7 +390,7 @@ impl<'a> Run<'a> {
     /// After the run: the cycle of unfinished lists that wait for each other.
     fn stuck(&self) -> Option<Refutation> {
         let places = crate::check::parts::places(self.schedule);
-        let of = |item: u32| -> (Place, String) {
+        let place_and_name = |item: u32| -> (Place, String) {
             let name = describe(&self.c.graph, self.schedule.cluster, &self.schedule.sequence[item as usize]);
             (places[item as usize], name)
         };
@@ -394,13 +399,13 @@ impl<'a> Run<'a> {
         let mut nobody = false;
         while path.iter().all(|(worker, _)| *worker != at) {
             let (item, word) = self.waits_at(at)?;
-            let (place, name) = of(item);
+            let (place, name) = place_and_name(item);
             let Some((next, index)) = self.provider(word) else {
                 path.push((at, format!("{place}, {name}, waits for what no item posts")));
                 nobody = true;
                 break;
             };
-            let (wanted_place, wanted) = of(self.lists[next][index]);
+            let (wanted_place, wanted) = place_and_name(self.lists[next][index]);
             let (head, _) = self.heads[next];
             let how = match (index.cmp(&head), self.schedule.mode) {
                 (std::cmp::Ordering::Greater, Hand::Fixed) => format!(", behind item {head} of that list"),
@@ -418,16 +423,19 @@ impl<'a> Run<'a> {
             if nobody { path.len() - 1 } else { path.iter().position(|(w, _)| *w == at).unwrap_or(0) };
         let cycle = &path[first..];
         let (item, _) = self.waits_at(cycle.first()?.0)?;
-        let (place, name) = of(item);
+        let (place, name) = place_and_name(item);
         let subject = Subject::Item { stage: self.schedule.sequence[item as usize].stage, place };
         let message = format!("{place}, {name}, waits for ever");
         let mut refutation = Refutation::new(Obligation::Progress, subject, message);
-        for (_, fact) in cycle.iter().take(TOLD) {
+        for (_, fact) in cycle.iter().take(MAX_FACTS) {
             refutation = refutation.fact(fact);
         }
-        if cycle.len() > TOLD {
-            refutation =
-                refutation.fact(format!("and {} more, back to worker {}", cycle.len() - TOLD, cycle[0].0));
+        if cycle.len() > MAX_FACTS {
+            refutation = refutation.fact(format!(
+                "and {} more, back to worker {}",
+                cycle.len() - MAX_FACTS,
+                cycle[0].0
+            ));
         }
         Some(refutation.help("order every list so that items come after those that they need"))
     }

@@ -35,8 +35,8 @@ pub(super) fn together(
     edge: usize,
     ks: &Range<u32>,
 ) -> Option<u32> {
-    let (of, operand) = (&c.graph.stages[stage.0], c.graph.dependences[edge].operand);
-    let tensor = &c.graph.tensors[of.operands[operand].tensor.0];
+    let (this_stage, operand) = (&c.graph.stages[stage.0], c.graph.dependences[edge].operand);
+    let tensor = &c.graph.tensors[this_stage.operands[operand].tensor.0];
     let (rows, cols) = c.launch.cluster();
     let (m, n) = (tile.m / rows * rows, tile.n / cols * cols);
     let mates = || (m..m + rows).flat_map(move |m| (n..n + cols).map(move |n| Tile { m, n }));
@@ -60,14 +60,14 @@ pub(super) fn together(
         own.binary_search_by_key(&(tile.m, tile.n, k), |(tile, k)| (tile.m, tile.n, *k)).is_ok()
     };
     shared.sort_by_key(|(k, _)| *k);
-    let inside = |t: &Tile| t.m < of.grid.0 && t.n < of.grid.1;
-    let each = of.operands[operand].kind.when() == When::Each;
+    let inside = |t: &Tile| t.m < this_stage.grid.0 && t.n < this_stage.grid.1;
+    let each = this_stage.operands[operand].kind.when() == When::Each;
     ks.clone().filter(|_| each).find(|k| {
         let from = |k: u32| shared.partition_point(|(other, _)| *other < k);
         let brought = &shared[from(*k)..from(k + 1)];
         mates().filter(inside).any(|mate| {
             let mut missing = false;
-            of.reads(operand, tensor, (mate.m, mate.n), *k, &mut |rows, cols| {
+            this_stage.reads(operand, tensor, (mate.m, mate.n), *k, &mut |rows, cols| {
                 missing |= !loads(&mate, *k) && !covered(&(rows, cols), brought);
             });
             missing

@@ -106,7 +106,8 @@ impl Seen {
 impl Scan {
     pub(in crate::check) fn new(c: &Candidate, p: &dyn TileProgram) -> Scan {
         let (edges, semaphores) = (c.graph.dependences.len(), c.launch.has_semaphores());
-        let posts: Vec<Posts> = (0..edges).filter(|_| semaphores).map(|edge| Posts::for_edge(c, p, edge)).collect();
+        let posts: Vec<Posts> =
+            (0..edges).filter(|_| semaphores).map(|edge| Posts::for_edge(c, p, edge)).collect();
         let slots: Vec<u32> = c.slot_counts();
         let posts_outside =
             posts.iter().zip(&slots).any(|(posts, slots)| posts.totals.len() > *slots as usize);
@@ -132,8 +133,9 @@ impl Scan {
         for stage in (0..c.graph.stages.len()).map(StageId) {
             let edges: Vec<usize> =
                 (0..edges).filter(|e| c.graph.dependences[*e].consumer == stage).collect();
-            let of = &c.graph.stages[stage.0];
-            seen.repeats = (0..of.operands.len()).any(|operand| of.reads_again(operand, 0).len() > 1);
+            let this_stage = &c.graph.stages[stage.0];
+            seen.repeats =
+                (0..this_stage.operands.len()).any(|operand| this_stage.reads_again(operand, 0).len() > 1);
             match p.strands() {
                 Some(strands) => {
                     edges.iter().for_each(|edge| scan.strands(c, (p, strands), stage, *edge, &mut seen));
@@ -165,7 +167,7 @@ impl Scan {
                     continue;
                 }
                 if above.is_some_and(|above| strands.alike(edge, tile, above)) {
-                    marked = marked.filter(|of| Some(*of) == above).map(|_| tile);
+                    marked = marked.filter(|last| Some(*last) == above).map(|_| tile);
                     continue;
                 }
                 let grows = above.filter(|above| marked == Some(*above));
@@ -228,8 +230,8 @@ impl Scan {
                 (item.k_begin..item.k_end, item.part.finishes())
             }),
             _ => {
-                let of = &c.graph.stages[stage.0];
-                let (ks, last) = (slice_k_blocks(of, slice), of.k_blocks_of(tile.m));
+                let this_stage = &c.graph.stages[stage.0];
+                let (ks, last) = (slice_k_blocks(this_stage, slice), this_stage.k_blocks_of(tile.m));
                 let ks = ks.start.min(last)..ks.end.min(last);
                 let some = !ks.is_empty();
                 (ks, some)
@@ -314,8 +316,8 @@ impl Scan {
                 if edges.is_empty() || self.uncovered.is_some_and(|known| known <= at) {
                     return;
                 }
-                let again = |(tile, of, ks): &(Tile, usize, Range<u32>)| {
-                    (*tile, *of) == (at.1, operand) && ks.contains(&k_block)
+                let again = |(tile, read, ks): &(Tile, usize, Range<u32>)| {
+                    (*tile, *read) == (at.1, operand) && ks.contains(&k_block)
                 };
                 if seen.covered.as_ref().is_some_and(again) {
                     return;
@@ -349,8 +351,8 @@ impl Scan {
     fn covers(&mut self, c: &Candidate, edge: usize, k_block: u32, region: &Region, seen: &mut Seen) -> bool {
         let holds =
             |outer: &Range<u32>, inner: &Range<u32>| outer.start <= inner.start && inner.end <= outer.end;
-        if let Some((of, (rows, cols))) = &seen.done
-            && *of == edge
+        if let Some((done_edge, (rows, cols))) = &seen.done
+            && *done_edge == edge
             && holds(rows, &region.0)
             && holds(cols, &region.1)
         {
@@ -366,8 +368,8 @@ impl Scan {
             return false;
         }
         let (mut rows, cols) = c.graph.stages[c.graph.dependences[edge].producer.0].around(region);
-        if let Some((of, (before, same))) = &seen.done
-            && (*of, same) == (edge, &cols)
+        if let Some((done_edge, (before, same))) = &seen.done
+            && (*done_edge, same) == (edge, &cols)
             && before.start <= rows.end
             && rows.start <= before.end
         {

@@ -66,8 +66,8 @@ impl View<'_> {
         for (i, stage) in graph.stages.iter().enumerate() {
             operations.extend(stage.op.operation());
             let mut kernels = ChainKernel::running(operations.iter().copied().collect());
-            let edges = |of: &dyn Fn(&crate::graph::Dependence) -> StageId| {
-                graph.dependences.iter().filter(|d| of(d) == StageId(i)).count()
+            let edges = |end: &dyn Fn(&crate::graph::Dependence) -> StageId| {
+                graph.dependences.iter().filter(|d| end(d) == StageId(i)).count()
             };
             let other = first.filter(|first| tiled(&stage) && first.mma_tile != stage.mma_tile);
             let runs = |k: &ChainKernel| tiled(&stage) || k.cluster == (rows, cols);

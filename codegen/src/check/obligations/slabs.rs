@@ -32,7 +32,7 @@ impl Use {
             // Sums added after the store are not stored.
             Event::Add { .. } if !all.stores.is_empty() => {}
             Event::Add { slab } => all.adds.push((slab, all.awaits.contains(&slab))),
-            Event::Store { units, of } => all.stores.push((units, of)),
+            Event::Store { units, of: in_tile } => all.stores.push((units, in_tile)),
             Event::Wait { .. } | Event::Load { .. } | Event::Multicast { .. } | Event::Warp { .. } => {}
         });
         all
@@ -119,10 +119,10 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
 /// Each share of a pair leaves sums for the other in its own slab, and is stored after awaiting the other's sums.
 fn pairs(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     let workers = c.launch.shares()?.workers();
-    c.graph.stages.iter().enumerate().find_map(|(s, of)| {
+    c.graph.stages.iter().enumerate().find_map(|(s, this_stage)| {
         let stage = StageId(s);
-        let Partition::Even { parts } = of.partition else { return None };
-        if !is_in_pairs(&c.graph, of, workers) {
+        let Partition::Even { parts } = this_stage.partition else { return None };
+        if !is_in_pairs(&c.graph, this_stage, workers) {
             return None;
         }
         let uses: Vec<Use> = (0..parts).map(|n| Use::for_slice(p, stage, Tile { m: 0, n }, 0)).collect();
@@ -135,7 +135,7 @@ fn pairs(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
                     "is half of a pair with {name}, which does not leave its sums in one slab"
                 ));
             };
-            let writers = uses.iter().filter(|of| of.contributes.contains(&left)).count();
+            let writers = uses.iter().filter(|each| each.contributes.contains(&left)).count();
             if writers > 1 {
                 return fault(format!("awaits slab {left}, which {writers} shares write"));
             }

@@ -19,10 +19,10 @@ fn name(c: &Candidate, stage: StageId) -> &str {
 pub(super) fn reuse(c: &Candidate) -> Option<Refutation> {
     let graph = &c.graph;
     let uses = |t: TensorId| {
-        let of = |(s, stage): (usize, &crate::graph::Stage)| {
+        let readers = |(s, stage): (usize, &crate::graph::Stage)| {
             stage.operands.iter().filter(|o| o.tensor == t).map(|o| (StageId(s), o.kind)).collect::<Vec<_>>()
         };
-        graph.stages.iter().enumerate().flat_map(of).collect::<Vec<_>>()
+        graph.stages.iter().enumerate().flat_map(readers).collect::<Vec<_>>()
     };
     for (t, tensor) in graph.tensors.iter().enumerate() {
         let used = uses(TensorId(t));

@@ -53,15 +53,15 @@ pub(super) fn pair(
     stated: &Stated<'_>,
     given: &Option<Spanned<(Expr, Expr)>>,
     usual: (u32, u32),
-    (least, what): (u32, &str),
+    (least, noun): (u32, &str),
 ) -> Result<(u32, u32), Diagnostic> {
     let Some(given) = given else { return Ok(usual) };
     let number = |expr: &Expr| -> Result<u32, Diagnostic> {
         let value = stated.dims.constant(expr)?;
         u32::try_from(value).ok().filter(|v| (least..=1 << 16).contains(v)).ok_or_else(|| {
-            Diagnostic::new("size-range", format!("{what} is {value}"))
+            Diagnostic::new("size-range", format!("{noun} is {value}"))
                 .at(expr.span, format!("evaluates to {value}"))
-                .help(format!("{what} is at least {least} and at most 65536"))
+                .help(format!("{noun} is at least {least} and at most 65536"))
         })
     };
     Ok((number(&given.value.0)?, number(&given.value.1)?))
@@ -123,8 +123,8 @@ impl Sliding {
 
     /// Input pixels that correspond to this many output pixels at an equal ratio.
     pub(super) fn inputs_of(&self, pixels: u32) -> Option<i64> {
-        let (of, by) = (area(self.input), area(self.output));
-        i64::try_from((u64::from(pixels) * of + by / 2) / by).ok()
+        let (inputs, outputs) = (area(self.input), area(self.output));
+        i64::try_from((u64::from(pixels) * inputs + outputs / 2) / outputs).ok()
     }
 
     /// The input rows in the windows of tiles, as an affine range along M.

@@ -118,14 +118,14 @@ impl Rules for Attend {
             let by = |other: &Range<u32>| number(other.start)?.checked_sub(start);
             Some(Axis { m: by(below)?, n: by(right)?, k: 0, offset: start, extent: end - start })
         };
-        let rows = axis(boxes.each_ref().map(|of| &of.0))?;
-        let cols = axis(boxes.each_ref().map(|of| &of.1))?;
+        let rows = axis(boxes.each_ref().map(|area| &area.0))?;
+        let cols = axis(boxes.each_ref().map(|area| &area.1))?;
         Some((Footprint { rows, cols }, None))
     }
 
     fn reads_by(&self, operand: &Operand) -> (bool, bool) {
-        let of = |tile| self.box_of(operand.kind, tile);
-        (of((1, 0)) != of((0, 0)), of((0, 1)) != of((0, 0)))
+        let area = |tile| self.box_of(operand.kind, tile);
+        (area((1, 0)) != area((0, 0)), area((0, 1)) != area((0, 0)))
     }
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {

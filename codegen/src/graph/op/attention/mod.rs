@@ -98,10 +98,10 @@ fn constant(kind: OperandKind) -> Option<Constant> {
 
 /// An attention, after checking its tensors, and the length of its reduction.
 pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u32), Diagnostic> {
-    let heads = heads(&spec.of, stated, (stated.tensor(0), stated.reads[0].span))?;
+    let heads = heads(&spec.qkv, stated, (stated.tensor(0), stated.reads[0].span))?;
     outputs(stated, heads)?;
     let tokens = stated.tensor(0).rows;
-    let sequences = sequences(&spec.of, stated, tokens)?;
+    let sequences = sequences(&spec.qkv, stated, tokens)?;
     // With a cache but without sequences, every token is the next one of a separate sequence.
     let generates = spec.cache.is_some() && sequences.is_none();
     if let Some(expected) = spec.expected.as_ref().filter(|_| !generates) {
@@ -320,7 +320,7 @@ impl Caching<'_> {
         }
         if self.heads.group() > MAX_GROUP {
             let message = format!("{} query heads share a head of the cache", self.heads.group());
-            let span = self.spec.of.kv_heads.as_ref().map_or(self.spec.of.heads.span, |e| e.span);
+            let span = self.spec.qkv.kv_heads.as_ref().map_or(self.spec.qkv.heads.span, |e| e.span);
             return Err(Diagnostic::new("bad-cache", message)
                 .at(span, format!("{query} heads of queries, {kv} of keys and values"))
                 .help(format!("with a cache, at most {MAX_GROUP} query heads share keys and values")));
@@ -354,8 +354,8 @@ impl Caching<'_> {
         }
     }
 
-    fn wrong(&self, what: &str, span: Span, tensor: &Tensor, wanted: String) -> Diagnostic {
-        Diagnostic::new("bad-cache", format!("the {what} `{}` are not {wanted}", tensor.name))
+    fn wrong(&self, noun: &str, span: Span, tensor: &Tensor, wanted: String) -> Diagnostic {
+        Diagnostic::new("bad-cache", format!("the {noun} `{}` are not {wanted}", tensor.name))
             .at(span, format!("{} x {} here", tensor.rows, tensor.cols))
             .also(self.stated.reads[0].span, format!("{} sequences", self.batch))
             .help("lengths are \"n(B)\", and pages \"P(B,S/64)\": a row a sequence, a column for every 64 tokens")

@@ -460,8 +460,8 @@ mod tests {
         assert_eq!(order(conv((14, 14), (1, 1), (2, 2), (0, 0))), [0]);
         for c in shapes() {
             let mut taps = order(c);
-            let of = |tap: &u32| (tap / c.filter.1 % c.stride.0, tap % c.filter.1 % c.stride.1);
-            let classes = taps.chunk_by(|a, b| of(a) == of(b));
+            let class = |tap: &u32| (tap / c.filter.1 % c.stride.0, tap % c.filter.1 % c.stride.1);
+            let classes = taps.chunk_by(|a, b| class(a) == class(b));
             assert_eq!(classes.count() as u32, c.classes(), "{c:?}: {taps:?}");
             taps.sort_unstable();
             assert!(taps.into_iter().eq(0..c.filter.0 * c.filter.1), "{c:?}");
