@@ -1,7 +1,7 @@
 //! Automatic choice of tiles, tile orders, policies and the place of waits, from the model alone: nothing is run.
 //!
-//! All statements of the spec are kept. The rest is searched in two steps: tiles by the time of each stage alone (a few of
-//! the best for each), then orders and policies together by the simulated time of the whole chain.
+//! All statements of the spec are kept. The rest is searched in two steps: tiles by the time of each stage alone (a
+//! few of the best for each), then orders and policies together by the simulated time of the whole chain.
 //!
 //! ```
 //! use cusync_gen::check::Executor;

@@ -80,7 +80,7 @@ impl TileCost {
     }
 
     /// Time of one tile with a main loop of `share` of the longest. Tiles of a wave do not end together on a real GPU:
-    /// a fixed, reproducible [`SPREAD`] keeps the model from crediting policies with a coincidence. `last`: in the
+    /// a fixed, reproducible `SPREAD` keeps the model from crediting policies with a coincidence. `last`: in the
     /// last wave of a stage that has the GPU to itself.
     pub fn tile_us(&self, stage: StageId, tile: Tile, share: f64, last: bool) -> f64 {
         let mut x = (stage.0 as u32 + 1).wrapping_mul(0x9e37_79b9)

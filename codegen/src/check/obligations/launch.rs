@@ -178,10 +178,10 @@ fn overfull(c: &Candidate) -> Option<(&StageLaunch, u32)> {
     let device = &c.device;
     c.launch.kernels().iter().find_map(|kernel| {
         let fit = kernel.takes.map(|takes| {
-            let fit = |has: u32, takes: u32| has.checked_div(takes).unwrap_or(u32::MAX);
-            fit(device.shared_per_sm, takes.shared)
-                .min(fit(Profile::REGISTERS_PER_SM, takes.registers))
-                .min(fit(device.threads_per_sm, takes.threads))
+            let ratio = |has: u32, takes: u32| has.checked_div(takes).unwrap_or(u32::MAX);
+            ratio(device.shared_per_sm, takes.shared)
+                .min(ratio(Profile::REGISTERS_PER_SM, takes.registers))
+                .min(ratio(device.threads_per_sm, takes.threads))
         });
         let most = fit.unwrap_or(u32::MAX).min(device.ctas_per_sm);
         (kernel.ctas_per_sm > most).then_some((kernel, most))
