@@ -88,7 +88,7 @@ pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitM
 /// The candidate with a fault in the waits of an edge.
 ///
 /// # Panics
-/// When the candidate has no such edge.
+/// If the candidate has no such edge.
 pub fn with_fault(candidate: &Candidate, edge: usize, fault: WaitFault) -> Candidate {
     let mut mutant = candidate.clone();
     let d = mutant.graph.dependences[edge].clone();

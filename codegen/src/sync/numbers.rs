@@ -18,8 +18,7 @@ pub struct SlotMap {
     pub slot_base: u32,
     /// Slots of the edge.
     pub slot_count: u32,
-    /// Whether waits follow a filter over the images that it reads: see [`Policy::ConvHalo`]. Devices see this as the
-    /// footprint that they are given.
+    /// Whether waits follow a filter over its images: see [`Policy::ConvHalo`]. Devices get this as a footprint.
     pub sliding: bool,
     /// A user's table and the posts of each slot.
     pub table: Option<(Vec<u32>, Vec<u32>)>,

@@ -312,7 +312,7 @@ impl Scan {
                 if !self.semaphores {
                     return;
                 }
-                // Waits of a stage without edges are judged by `forgotten`.
+                // Reads of a stage without edges are judged by `forgotten`.
                 if edges.is_empty() || self.uncovered.is_some_and(|known| known <= at) {
                     return;
                 }
