@@ -1,9 +1,9 @@
-//! Records kept as columns: a file of many similar entries repeats neither the names of their fields nor equal values.
+//! Columnar storage of records: a file of many similar entries repeats neither field names nor equal values.
 //!
-//! A list of objects becomes a table, `{"rows": n, "columns": {...}}`. A column is named by the path of a field, such as
-//! `config.executor`, and is a list with a value for each row, or `{"values": [...], "rows": [...]}` (distinct values, and the
-//! index of each row's), or `{"every": value}`. Lists of objects inside rows become tables too. A field that is null is left
-//! out. Numbers of a table keep six significant digits, which is more than any measurement has.
+//! A list of objects becomes a table, `{"rows": n, "columns": {...}}`. A column is named by the path of a field, such
+//! as `config.executor`. It is a list with one value per row, or `{"values": [...], "rows": [...]}` (distinct values,
+//! and an index per row), or `{"every": value}`. Lists of objects inside rows become tables too. Null fields are left
+//! out. Numbers in a table keep six significant digits, which exceeds the precision of any measurement.
 //!
 //! ```
 //! let record = serde_json::json!({ "entries": [{ "m": 1, "time": 9.5 }, { "m": 8, "time": 9.75 }] });
@@ -19,18 +19,19 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::{Map, Value, json};
 
-/// Reads a report whose lists of records are tables.
+/// Reads a report with its lists of records as tables.
 ///
 /// # Errors
-/// The text is not JSON, a table contradicts itself, or the report is not a `T`.
+/// The text is not JSON, a table is inconsistent, or the report is not a `T`.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     serde_json::from_value(unpacked(serde_json::from_str(text)?)?)
 }
 
-/// Writes a report with its lists of records as tables, one column a line. What is outside such lists stays exact.
+/// Writes a report with its lists of records as tables, one column per line. Everything outside such lists stays
+/// exact.
 ///
 /// # Errors
-/// The report cannot be JSON.
+/// The report cannot be represented as JSON.
 pub fn write<T: Serialize>(report: &T) -> Result<String, serde_json::Error> {
     let mut value = serde_json::to_value(report)?;
     if let Value::Object(fields) = &mut value {
@@ -43,7 +44,7 @@ pub fn write<T: Serialize>(report: &T) -> Result<String, serde_json::Error> {
     Ok(text + "\n")
 }
 
-/// Levels of objects whose fields have a line each: the report, a table, its columns.
+/// Levels of objects with one line per field: the report, a table, its columns.
 const LINES: usize = 3;
 
 fn print(value: &Value, depth: usize, text: &mut String) {
@@ -64,7 +65,7 @@ fn print(value: &Value, depth: usize, text: &mut String) {
 
 const SEPARATOR: char = '.';
 
-/// Whether the names of an object's fields can be parts of a path.
+/// Whether the field names of an object can be parts of a path.
 fn plain(fields: &Map<String, Value>) -> bool {
     !fields.is_empty() && fields.keys().all(|name| !name.is_empty() && !name.contains(SEPARATOR))
 }
@@ -102,7 +103,7 @@ fn table(rows: Vec<Value>) -> Value {
     json!({ "rows": count, "columns": columns })
 }
 
-/// Calls `add` with every field that is not null, and its path.
+/// Calls `add` with every non-null field and its path.
 fn leaves(path: String, value: Value, add: &mut dyn FnMut(String, Value)) {
     match value {
         Value::Null => {}
@@ -160,7 +161,7 @@ fn rows(count: u64, columns: Map<String, Value>) -> Result<Value, serde_json::Er
     let count = count as usize;
     let mut rows = vec![Map::new(); count];
     for (path, column) in columns {
-        let wrong = |what: &str| serde_json::Error::custom(format!("column `{path}`: {what}"));
+        let wrong = |fault: &str| serde_json::Error::custom(format!("column `{path}`: {fault}"));
         let cells = cells(count, column).map_err(wrong)?;
         if cells.len() != count {
             return Err(wrong(&format!("{} values for {count} rows", cells.len())));
@@ -178,7 +179,7 @@ fn rows(count: u64, columns: Map<String, Value>) -> Result<Value, serde_json::Er
     Ok(rows.into_iter().map(Value::Object).collect())
 }
 
-/// A value for each row.
+/// One value per row.
 fn cells(count: usize, column: Value) -> Result<Vec<Value>, &'static str> {
     match column {
         Value::Array(cells) => Ok(cells),

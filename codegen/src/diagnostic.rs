@@ -29,12 +29,12 @@ impl Span {
         Span { start, end }
     }
 
-    /// A part of this span, `range` counted from its start.
+    /// A part of this span; `range` is relative to its start.
     pub fn part(self, range: Range<usize>) -> Self {
         Span { start: self.start + range.start, end: self.start + range.end }
     }
 
-    /// Line and column, both from 1; columns count characters.
+    /// Line and column, both starting at 1; columns count characters.
     pub fn line_column(self, source: &str) -> (usize, usize) {
         let before = source.get(..self.start).unwrap_or(source);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -42,55 +42,55 @@ impl Span {
     }
 }
 
-/// A value and where the spec states it.
+/// A value and its location in the spec.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spanned<T> {
     /// The value.
     pub value: T,
-    /// Its place.
+    /// Its location.
     pub span: Span,
 }
 
 impl<T> Spanned<T> {
-    /// A value at a place.
+    /// A value at a location.
     pub fn new(value: T, span: Span) -> Self {
         Spanned { value, span }
     }
 
-    /// Another value at the same place.
+    /// Another value at the same location.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Spanned<U> {
         Spanned { value: f(self.value), span: self.span }
     }
 }
 
-/// A place and what to say there.
+/// A location with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The place.
+    /// The location.
     pub span: Span,
-    /// Short text beside the caret; may be empty.
+    /// Short text next to the caret; may be empty.
     pub text: String,
 }
 
-/// An error in a spec, or a refuted obligation: what is wrong, where, and the way out.
+/// An error in a spec, or a refuted obligation: the fault, its location, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Stable short name, such as `unknown-tensor` or an obligation's id.
     pub code: &'static str,
     /// One sentence without a full stop.
     pub message: String,
-    /// Where the fault is; `None` when it lies outside the source (an unknown override, say).
+    /// Where the fault is; `None` if it lies outside the source, such as an unknown override.
     pub primary: Option<Box<Label>>,
-    /// Other places that matter.
+    /// Other relevant locations.
     pub labels: Vec<Label>,
-    /// Facts that a reader needs to follow the message, one a line.
+    /// Facts that explain the message, one per line.
     pub notes: Vec<String>,
-    /// Ways out.
+    /// Ways to fix it.
     pub help: Vec<String>,
 }
 
 impl Diagnostic {
-    /// An error without a place yet.
+    /// An error without a location.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Diagnostic {
             code,
@@ -102,13 +102,13 @@ impl Diagnostic {
         }
     }
 
-    /// Sets the place of the fault.
+    /// Sets the location of the fault.
     pub fn at(mut self, span: Span, text: impl Into<String>) -> Self {
         self.primary = Some(Box::new(Label { span, text: text.into() }));
         self
     }
 
-    /// Adds another place.
+    /// Adds another location.
     pub fn also(mut self, span: Span, text: impl Into<String>) -> Self {
         self.labels.push(Label { span, text: text.into() });
         self
@@ -120,18 +120,18 @@ impl Diagnostic {
         self
     }
 
-    /// Adds a way out.
+    /// Adds a way to fix it.
     pub fn help(mut self, text: impl Into<String>) -> Self {
         self.help.push(text.into());
         self
     }
 
-    /// Line and column of the fault, from 1.
+    /// Line and column of the fault, starting at 1.
     pub fn line_column(&self, source: &str) -> Option<(usize, usize)> {
         self.primary.as_ref().map(|label| clip(label.span, source)).map(|span| span.line_column(source))
     }
 
-    /// The error as a terminal shows it. `origin` is the file's name; `source` must be the text that was parsed.
+    /// The error as text for a terminal. `origin` is the file name; `source` must be the parsed text.
     pub fn render(&self, source: &str, origin: &str, color: bool) -> String {
         let title = Level::ERROR.primary_title(printable(&self.message)).id(self.code);
         let mut group = Group::with_title(title);
@@ -178,7 +178,7 @@ fn clip(span: Span, source: &str) -> Span {
     Span { start, end: down(span.end).max(start) }
 }
 
-/// Text from a spec may end up in a message: control characters must not reach the terminal.
+/// Messages may contain text from a spec: control characters must not reach the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }

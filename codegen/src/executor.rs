@@ -1,33 +1,33 @@
-//! The ways to run a pipeline, by name.
+//! The executors of a pipeline, by name.
 
 use serde::{Deserialize, Serialize};
 
-/// The word by which a way to run a pipeline is asked for, and told in reports.
+/// The name of an executor, used in requests and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Executor {
     /// Host threads, real atomics.
     Cpu,
-    /// One stream, kernel after kernel, no semaphores.
+    /// One stream, one kernel after another, no semaphores.
     Serial,
-    /// The same, with products of matrices by cuBLASLt where those are faster than ours.
+    /// The same, with matrix products by cuBLASLt where it is faster than our kernels.
     Library,
-    /// One stream a stage, released when every producer CTA has started.
+    /// One stream per stage, released when every producer CTA has started.
     Streams,
     /// One stream, programmatic dependent launch with an early trigger.
     Programmatic,
     /// One persistent kernel for the whole chain.
     Fused,
-    /// That kernel, of few tokens, which keeps running and takes job after job from the host.
+    /// The same kind of kernel for few tokens, which keeps running and takes jobs from the host.
     Copilot,
 }
 
 impl Executor {
-    /// The executors of a GPU that run a plan once, as often as they are asked. `copilot` runs jobs instead.
+    /// The GPU executors that run a plan once per request. `copilot` runs jobs instead.
     pub const GPU: [Executor; 5] =
         [Executor::Serial, Executor::Library, Executor::Streams, Executor::Programmatic, Executor::Fused];
 
-    /// All of them.
+    /// All executors.
     pub const ALL: [Executor; 7] = [
         Executor::Cpu,
         Executor::Serial,
@@ -38,7 +38,7 @@ impl Executor {
         Executor::Copilot,
     ];
 
-    /// The name, as the command line writes it.
+    /// The name, as used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Executor::Cpu => "cpu",

@@ -1,4 +1,4 @@
-//! What keeps an executor from running a pipeline.
+//! Obstacles: why an executor cannot run a pipeline.
 //!
 //! ```
 //! use cusync_gen::check::Executor;
@@ -21,34 +21,34 @@ use crate::diagnostic::Diagnostic;
 use crate::executor::Executor;
 use crate::graph::Resolved;
 
-/// The first thing that keeps an executor from running a pipeline on a device. As text it is one sentence without a full stop:
+/// The first reason why an executor cannot run a pipeline on a device. As text it is one sentence without a full stop:
 /// ``stage `gate` gives a worker 258 rows of weights; it has room for 256``.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
-    /// Name of the stage; `None` where it is the whole pipeline, the device, or a statement of the spec.
+    /// Name of the stage; `None` if it is about the whole pipeline, the device, or a statement of the spec.
     pub stage: Option<String>,
-    /// What is wrong: what follows the name of the stage, or a sentence where there is none.
+    /// The reason: the text after the stage name, or a sentence if there is none.
     pub reason: String,
-    /// The number that is in the way, and its limit or what it has to be a multiple of.
+    /// The offending number, and its limit or the number it must be a multiple of.
     pub numbers: Option<(u64, u64)>,
-    /// A way out, beside another executor.
+    /// A way to fix it, other than another executor.
     pub help: Option<String>,
-    /// The error of the statement that is in the way.
+    /// The error of the offending statement.
     pub(crate) statement: Option<Box<Diagnostic>>,
 }
 
 impl Obstacle {
-    /// One of a whole pipeline or of a device.
+    /// An obstacle of a whole pipeline or of a device.
     pub(crate) fn new(reason: impl Into<String>) -> Obstacle {
         Obstacle { stage: None, reason: reason.into(), numbers: None, help: None, statement: None }
     }
 
-    /// Adds the offending number, and its limit or the number that it must be a multiple of.
+    /// Adds the offending number, and its limit or the number it must be a multiple of.
     pub(crate) fn numbers(self, have: impl Into<u64>, limit: impl Into<u64>) -> Obstacle {
         Obstacle { numbers: Some((have.into(), limit.into())), ..self }
     }
 
-    /// Adds a way out.
+    /// Adds a way to fix it.
     pub(crate) fn help(self, help: impl Into<String>) -> Obstacle {
         Obstacle { help: Some(help.into()), ..self }
     }
@@ -58,14 +58,14 @@ impl Obstacle {
         Obstacle { stage: Some(name.into()), ..self }
     }
 
-    /// The one of several that comes nearest to its limit, the first of equals.
+    /// The obstacle that comes nearest to its limit; on a tie, the first.
     pub(crate) fn nearest(all: impl IntoIterator<Item = Obstacle>) -> Option<Obstacle> {
         let excess =
             |o: &Obstacle| o.numbers.map_or(f64::INFINITY, |(have, limit)| have as f64 / limit as f64);
         all.into_iter().min_by(|a, b| excess(a).total_cmp(&excess(b)))
     }
 
-    /// The error for whoever asked for `executor`; `other` runs the pipeline.
+    /// The error for a request of `executor`; `other` runs the pipeline.
     pub(crate) fn to_diagnostic(
         &self,
         resolved: &Resolved,
@@ -92,7 +92,7 @@ impl Obstacle {
 }
 
 impl From<Diagnostic> for Obstacle {
-    /// What no kernel or no proof allows of what a spec states.
+    /// A statement of the spec that no kernel or no proof allows.
     fn from(statement: Diagnostic) -> Obstacle {
         let help = statement.help.first().cloned();
         let reason = statement.message.clone();

@@ -1,4 +1,4 @@
-//! What tensors hold, the parts that operands play in their stages, and when they are read.
+//! Tensor element types, the roles of operands in their stages, and when they are read.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub enum Element {
     Bf16,
 }
 
-/// What the elements of a tensor are.
+/// The element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DataType {
     /// Numbers of the pipeline's element type.
@@ -30,43 +30,43 @@ impl DataType {
     }
 }
 
-/// The part that an operand plays in its stage.
+/// The role of an operand in its stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OperandKind {
-    /// Left operand, M x K; the images of a convolution, B H W x C; the rows that a normalisation reads, M x N.
+    /// Left operand, M x K; the images of a convolution, B H W x C; the rows that a normalization reads, M x N.
     A,
     /// Right operand, K x N (the gate weights of a gated GEMM, the filter of a convolution).
     B,
     /// Up weights of a gated GEMM, K x N.
     Up,
-    /// Row vector added before the activation, or after a normalisation, 1 x N.
+    /// Row vector added before the activation, or after a normalization, 1 x N.
     Bias,
     /// Matrix added after the activation, M x N.
     Residual,
-    /// The queries' columns of the QKV matrix of an attention.
+    /// The query columns of an attention's QKV matrix.
     Query,
-    /// Its keys' columns.
+    /// The key columns.
     Key,
-    /// Its values' columns.
+    /// The value columns.
     Value,
-    /// Row vector that a normalised row is multiplied by, 1 x N.
+    /// Row vector that multiplies a normalized row, 1 x N.
     Gain,
-    /// Keys of earlier tokens, a row for each sequence, head and token, or for each page, head and token. A stage that reads
+    /// Keys of earlier tokens, one row per sequence, head and token, or per page, head and token. A stage that reads
     /// them appends to them.
     CachedKeys,
-    /// Values of earlier tokens, as the keys.
+    /// Values of earlier tokens, laid out like the keys.
     CachedValues,
-    /// Tokens that each sequence has in the cache before a run, 1 x B.
+    /// Number of cached tokens of each sequence before a run, 1 x B.
     Lengths,
-    /// Numbers of the pages that hold a sequence's tokens, a row a sequence.
+    /// Numbers of the pages that hold a sequence's tokens, one row per sequence.
     Pages,
-    /// Cosines, then sines, of the angles by which queries and keys are rotated, a row a position.
+    /// Cosines, then sines, of the rotation angles of queries and keys, one row per position.
     Rotary,
     /// The i-th read of a custom stage.
     Custom(usize),
 }
 
-/// When in its main loop a tile reads an operand.
+/// When a tile reads an operand, relative to its main loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Once, before the first k-block.
@@ -96,7 +96,7 @@ impl OperandKind {
         }
     }
 
-    /// What the elements of its tensor are.
+    /// The element type of its tensor.
     pub(crate) fn data(self) -> DataType {
         match self {
             OperandKind::Lengths | OperandKind::Pages => DataType::Int32,
@@ -126,7 +126,7 @@ impl OperandKind {
         matches!(self, OperandKind::CachedKeys | OperandKind::CachedValues)
     }
 
-    /// The operand as a part of a name in rendered files.
+    /// The operand as part of a name in rendered files.
     pub(crate) fn word(self) -> String {
         let word = match self {
             OperandKind::A => "a",
@@ -148,7 +148,7 @@ impl OperandKind {
         word.into()
     }
 
-    /// What is waited for, and when: the reason for the place of a wait.
+    /// Why a wait is placed where it is: the awaited operand and when it is read.
     pub(crate) fn wait_reason(self) -> &'static str {
         match self {
             OperandKind::Bias | OperandKind::Residual | OperandKind::Gain => "read once, after the main loop",

@@ -1,9 +1,10 @@
-//! When tasks of lower priority may begin, so that those of the highest are hardly slowed.
+//! Gates for tasks of lower priority, which limit how much they slow the highest-priority tasks.
 //!
-//! A GPU does not interrupt what runs, and serves memory to all alike: priorities alone do not keep a task from being slowed by
-//! others. Gates do: the first nodes of the others wait for a node of the tasks of highest priority. The later that node, the
-//! less is shared. Of the gates with which the highest tasks keep their time and no other task falls below what it is sure of,
-//! the one with the least total is chosen; where no gate keeps a task from starving, its nodes are raised.
+//! A GPU does not preempt running work and serves memory to all kernels alike, so priorities alone do not keep a task
+//! from being slowed by others. Gates do: the first nodes of the other tasks wait for a node of the highest-priority
+//! tasks. The later that node, the less the tasks overlap. Among the gates with which the highest tasks keep their
+//! time and no other task falls below its guaranteed share, the one with the smallest total time is chosen. If no gate
+//! keeps a task from starving, its nodes are raised.
 
 use super::dependence::{Dependences, analyse};
 use super::distribute::all_concurrency;
@@ -13,13 +14,13 @@ use super::simulate::{SURE_SHARE, Simulation, simulate};
 use super::times::Times;
 use cusync_gen::device::Profile;
 
-/// The time of the highest tasks together over their time without the others, at most.
+/// Maximum time of the highest-priority tasks together, relative to their time without the others.
 pub const MOST_SLOWDOWN: f64 = 1.05;
 
-/// Gates that are tried at most.
+/// Maximum number of gates tried.
 const TRIED: usize = 24;
 
-/// The form in which gates are compared: all others have its edges or more.
+/// The form in which gates are compared: every other form has at least its edges.
 const FORM: Form = Form::BRANCH_GRAPH;
 
 /// When tasks of lower priority may begin.
@@ -28,32 +29,32 @@ pub enum Admit {
     /// After the node that the model finds best.
     #[default]
     Model,
-    /// At once.
+    /// Immediately.
     Free,
-    /// After this node of a task of highest priority.
+    /// After this node of a highest-priority task.
     After(NodeId),
 }
 
-/// A gate, and what the model expects of it.
+/// A gate and its predicted effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admission {
-    /// The node after which tasks of lower priority begin; `None`: at once.
+    /// The node after which tasks of lower priority begin; `None`: immediately.
     pub after: Option<NodeId>,
-    /// Pairs of that node and a first node of the others: what is held back, and by what.
+    /// Pairs of that node and a first node of the other tasks, which it holds back.
     pub gates: Vec<(NodeId, NodeId)>,
-    /// The end of the tasks of highest priority over their end without the others.
+    /// End of the highest-priority tasks, relative to their end without the others.
     pub slowdown: f64,
-    /// The least over the other tasks of their time alone over their time together, in fair shares: one of as many equal parts
-    /// as there are tasks.
+    /// Minimum over the other tasks of their time alone divided by their time together, in units of a fair share
+    /// (the device divided by the number of tasks).
     pub share: f64,
-    /// Whether nodes of tasks that would starve are served before their turn.
+    /// Whether nodes of tasks that would starve are served out of turn.
     pub raised: bool,
-    /// The end of all, microseconds.
+    /// End of the whole program, microseconds.
     pub total_us: f64,
 }
 
 impl Admission {
-    /// In a sentence.
+    /// The admission as a sentence.
     pub(super) fn reason(&self, program: &Program) -> String {
         let begin = self.after.map_or("at once".into(), |id| format!("after {}", program.node(id).name));
         let raised = if self.raised { "; nodes of tasks that would starve are raised" } else { "" };
@@ -68,34 +69,34 @@ impl Admission {
         self.share >= SURE_SHARE
     }
 
-    /// Whether it is better than another: shares are kept before slowdowns, and these before the total.
+    /// Whether it is better than another: first by keeping shares, then by slowdown, then by total time.
     fn beats(&self, other: &Admission) -> bool {
         let quick = |a: &Admission| a.slowdown <= MOST_SLOWDOWN;
         match (self.keeps_shares(), other.keeps_shares()) {
             (true, true) => match (quick(self), quick(other)) {
                 (true, true) => self.total_us < other.total_us,
                 (false, false) => self.slowdown < other.slowdown,
-                (mine, _) => mine,
+                (own, _) => own,
             },
             (false, false) => self.share > other.share,
-            (mine, _) => mine,
+            (own, _) => own,
         }
     }
 }
 
-/// What tasks take without the others.
+/// Times of tasks without the others.
 pub(super) struct Alone {
     zones: Vec<ZoneId>,
     top: i32,
-    /// The end of the highest tasks without others.
+    /// The end of the highest-priority tasks without the others.
     highest_us: f64,
-    /// The end of each zone without others; 0 for zones without nodes.
+    /// The end of each zone without the others; 0 for zones without nodes.
     zone_us: Vec<f64>,
 }
 
 impl Alone {
-    /// `None` where all tasks have one priority.
-    pub(super) fn of(program: &Program, device: &Profile) -> Option<Alone> {
+    /// `None` if all tasks have the same priority.
+    pub(super) fn new(program: &Program, device: &Profile) -> Option<Alone> {
         let zone_of = |node: &super::Node| node.zone;
         let mut zones: Vec<ZoneId> = program.nodes().iter().map(zone_of).collect();
         zones.sort_unstable_by_key(|z| z.index());
@@ -108,7 +109,7 @@ impl Alone {
         let end = |keep: &dyn Fn(ZoneId) -> bool| {
             let task = program.only(keep);
             let dependences = analyse(&task);
-            let plan = all_concurrency(&task, &dependences, &Times::of(&task, &dependences));
+            let plan = all_concurrency(&task, &dependences, &Times::new(&task, &dependences));
             simulate(&task, &dependences, &plan, FORM, device, false).total_us
         };
         let mut zone_us = vec![0.0; program.zones().len()];
@@ -123,7 +124,7 @@ impl Alone {
         program.zones()[zone.index()].priority == self.top
     }
 
-    /// What a way of running the tasks does to them: 0: nothing that it must not; 1: it slows the highest; 2: it starves others.
+    /// The harm of a simulated run: 0: none; 1: it slows the highest-priority tasks; 2: it starves others.
     pub(super) fn harm(&self, program: &Program, line: &Simulation) -> u8 {
         match self.judge(program, line) {
             (_, share) if share < SURE_SHARE => 2,
@@ -131,7 +132,7 @@ impl Alone {
         }
     }
 
-    /// Slowdown of the highest, and the least share of the others.
+    /// Slowdown of the highest-priority tasks, and the minimum share of the others.
     fn judge(&self, program: &Program, line: &Simulation) -> (f64, f64) {
         let (mut highest, mut share) = (0.0, f64::INFINITY);
         for &zone in &self.zones {
@@ -157,7 +158,7 @@ pub(super) fn admit(
     let try_one = |after: Option<NodeId>, raised: bool| {
         let gates = after.map_or(Vec::new(), |id| gates_after(program, dependences, alone, id));
         let gated = dependences.gated(&gates);
-        let plan = all_concurrency(program, &gated, &Times::of(program, &gated));
+        let plan = all_concurrency(program, &gated, &Times::new(program, &gated));
         let line = simulate(program, &gated, &plan, FORM, device, raised);
         let (slowdown, share) = alone.judge(program, &line);
         Admission { after, gates, slowdown, share, raised, total_us: line.total_us }
@@ -178,20 +179,20 @@ pub(super) fn admit(
     best(true).map(|raised| if raised.beats(&plain) { raised } else { plain })
 }
 
-/// No gate, and nodes of the highest tasks by their earliest end.
+/// No gate, and nodes of the highest-priority tasks by their earliest end.
 fn candidates(program: &Program, dependences: &Dependences, alone: &Alone) -> Vec<Option<NodeId>> {
-    let times = Times::of(program, dependences);
+    let times = Times::new(program, dependences);
     let mut nodes: Vec<NodeId> =
         program.ids().filter(|&id| alone.is_top(program, program.node(id).zone)).collect();
     nodes.sort_by(|a, b| times.end[a.index()].total_cmp(&times.end[b.index()]).then(a.cmp(b)));
     let step = nodes.len().div_ceil(TRIED).max(1);
-    // The last is always among them: after it, nothing is shared.
+    // Always include the last node: after it, nothing overlaps.
     let last = nodes.last().copied();
     let spaced = nodes.into_iter().step_by(step).filter(|id| Some(*id) != last).map(Some);
     std::iter::once(None).chain(spaced).chain(last.map(Some)).collect()
 }
 
-/// From a node to every first node of tasks of lower priority on which it does not depend.
+/// From a node to every first node of lower-priority tasks that it does not depend on.
 fn gates_after(
     program: &Program,
     dependences: &Dependences,
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_gate_that_starves_is_not_chosen() {
-        // The high task is 50 times as long: after it, the low one would have waited for far too long.
+        // The high task is 50 times as long: the low one must not wait for its end.
         let (high, low) = (chain(100, 10.0, 500), chain(4, 5.0, 1056));
         let (program, found) = scheduled(&[(&high, 2), (&low, 1)], Admit::Model);
         let model = found.admission.clone().expect("two priorities");
@@ -265,7 +266,7 @@ mod tests {
     #[test]
     fn gates_close_no_cycle_and_hold_the_others_back() {
         let (high, low) = (chain(6, 10.0, 500), chain(5, 5.0, 1056));
-        // The lower task stands first: its nodes are issued after the gate all the same.
+        // The lower task comes first in the code, but its nodes are still issued after the gate.
         let (program, found) = scheduled(&[(&low, 1), (&high, 2)], Admit::After(NodeId(7)));
         let plan = &found.chosen;
         let gates = &found.admission.as_ref().expect("two priorities").gates;

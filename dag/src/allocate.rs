@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::dependence::Dependences;
 use super::program::{BufferId, NodeId, Program};
 
-/// Where buffers live. Sizes are bytes.
+/// Allocations of buffers. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allocations {
     /// The allocation of each buffer, an index into `sizes`.
@@ -21,9 +21,9 @@ impl Allocations {
     }
 }
 
-/// Assigns buffers to allocations so that two share one only where every node of one is done, by dependences alone,
-/// before any node of the other begins: no distribution of the program can then bring them together. A temporary buffer
-/// that is read before it is written keeps memory of its own, as those seen from outside do.
+/// Assigns buffers to allocations. Two buffers share one only if dependences alone ensure that every node of one is
+/// done before any node of the other begins, so no distribution of the program can make them overlap. A temporary
+/// buffer that is read before it is written keeps its own memory, like external buffers.
 pub fn allocate(program: &Program, dependences: &Dependences) -> Allocations {
     let mut users: Vec<Vec<NodeId>> = vec![Vec::new(); program.buffers().len()];
     for (id, node) in program.ids().zip(program.nodes()) {
@@ -41,21 +41,22 @@ pub fn allocate(program: &Program, dependences: &Dependences) -> Allocations {
     share_out(&users, &shares, &bytes, |first, second| all_before(dependences, first, second))
 }
 
-/// First fit: buffers by their users, whether they may share, their sizes, and whether all of some users come before all of others.
+/// First fit over buffers, given their users, whether they may share, their sizes, and a test whether all of some
+/// users come before all of others.
 fn share_out(
     users: &[Vec<NodeId>],
     shares: &[bool],
     bytes: &[u64],
     all_before: impl Fn(&[NodeId], &[NodeId]) -> bool,
 ) -> Allocations {
-    // Large buffers first: small ones then fit into what they leave.
+    // Large buffers first: small ones then fit into their allocations.
     let mut by_size: Vec<usize> = (0..users.len()).collect();
     by_size.sort_by_key(|&b| (std::cmp::Reverse(bytes[b]), b));
-    let (mut of, mut sizes) = (vec![0; users.len()], Vec::new());
-    // Allocations that buffers share, each with its buffers by their first users. All nodes of a buffer come before all nodes of
-    // the next, so one that comes between two of them by dependences comes between all.
+    let (mut assigned, mut sizes) = (vec![0; users.len()], Vec::new());
+    // Shared allocations, each with its buffers ordered by first user. All nodes of a buffer come before all nodes of
+    // the next, so a buffer that fits between two neighbors is ordered relative to all of them.
     let mut shared: Vec<(u32, BTreeMap<NodeId, usize>)> = Vec::new();
-    // Buffers of the same users fit where those before them did not refuse: allocations only fill.
+    // Allocations only fill up, so a buffer skips those that rejected an earlier buffer with the same users.
     let mut refused: HashMap<&[NodeId], usize> = HashMap::new();
     for b in by_size {
         let before = |first: usize, second: usize| all_before(&users[first], &users[second]);
@@ -69,7 +70,7 @@ fn share_out(
             *from += shared[*from..].iter().take_while(|(_, tenants)| !fits(tenants)).count();
             *from
         });
-        of[b] = match at.and_then(|at| shared.get(at)) {
+        assigned[b] = match at.and_then(|at| shared.get(at)) {
             Some((allocation, _)) => *allocation,
             None => {
                 sizes.push(bytes[b]);
@@ -84,12 +85,12 @@ fn share_out(
             shared[at].1.insert(first, b);
         }
     }
-    Allocations { of, sizes }
+    Allocations { of: assigned, sizes }
 }
 
 /// Whether some byte is read before a node has written it.
 fn reads_first(program: &Program, buffer: BufferId, users: &[NodeId]) -> bool {
-    // Runs of bytes that are written, apart from each other, by their first byte.
+    // Disjoint written ranges of bytes, by first byte.
     let mut written: std::collections::BTreeMap<u64, u64> = std::collections::BTreeMap::new();
     for &id in users {
         let here = || program.node(id).accesses.iter().filter(|a| a.buffer == buffer);
@@ -124,8 +125,8 @@ mod tests {
 
     use super::*;
 
-    /// Shares out buffers of 8 bytes among nodes that come one after the other; how many allocations, and how many pairs of
-    /// buffers were compared.
+    /// Allocates buffers of 8 bytes for nodes in sequence. Returns the number of allocations and the number of buffer
+    /// pairs compared.
     fn compared(users: &[Vec<NodeId>]) -> (usize, usize) {
         let count = Cell::new(0);
         let serial = |first: &[NodeId], second: &[NodeId]| {
@@ -141,18 +142,18 @@ mod tests {
     fn buffers_are_compared_with_their_neighbours_only() {
         let n = 3000;
         let node = |id: usize| NodeId(id as u32);
-        // One after the other: all in one allocation.
+        // One after another: all in one allocation.
         let chain: Vec<_> = (0..n).map(|i| vec![node(2 * i), node(2 * i + 1)]).collect();
         let (allocations, pairs) = compared(&chain);
         assert!(allocations == 1 && pairs <= 2 * n, "{allocations} allocations, {pairs} pairs");
-        // All at once: one each.
+        // All at the same time: one each.
         let (allocations, pairs) = compared(&vec![vec![node(0), node(1)]; n]);
         assert!(allocations == n && pairs <= 2 * n, "{allocations} allocations, {pairs} pairs");
         // Ten at a time.
         let tens: Vec<_> = (0..n).map(|i| vec![node(i / 10)]).collect();
         let (allocations, pairs) = compared(&tens);
         assert!(allocations == 10 && pairs <= 20 * n, "{allocations} allocations, {pairs} pairs");
-        // Nobody uses them.
+        // Buffers without users.
         assert_eq!(compared(&vec![Vec::new(); n]), (1, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! A square matrix of bits.
 
-/// One row of bits a node.
+/// One row of bits per node.
 #[derive(Clone, Debug)]
 pub(crate) struct BitMatrix {
     words: usize,
@@ -19,7 +19,7 @@ impl BitMatrix {
         self.bits[row * self.words + column / 64] >> (column % 64) & 1 == 1
     }
 
-    /// Adds bit `other` and the whole row of `other` to a row. The two rows differ.
+    /// Adds bit `other` and the whole row of `other` to a row. The two rows must differ.
     pub(crate) fn inherit(&mut self, row: usize, other: usize) {
         let (low, high) = (row.min(other), row.max(other));
         let (head, tail) = self.bits.split_at_mut(high * self.words);

@@ -1,23 +1,23 @@
-//! How much of a GPU a node takes.
+//! The resources of a GPU that a node uses.
 
 use cusync_gen::device::Profile;
 
 use super::program::{Node, NodeWork};
 
-/// What a node takes of the device while it runs alone, shares of 1.
+/// Device resources of a node while it runs alone, as fractions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
-    /// Share of the SMs' room for its CTAs, on average over its waves.
+    /// Fraction of the SMs' room for its CTAs, averaged over its waves.
     pub sms: f64,
-    /// Share of the bandwidth of device memory.
+    /// Fraction of the device memory bandwidth.
     pub memory: f64,
-    /// Share of the copy engine of each direction: 1 for copies.
+    /// Fraction of the copy engine of each direction: 1 for copies.
     pub engine: [f64; 2],
 }
 
 impl Demand {
     /// The demand of a node.
-    pub fn of(node: &Node, device: &Profile) -> Self {
+    pub fn new(node: &Node, device: &Profile) -> Self {
         let memory = |bytes: u64| {
             if node.us > 0.0 { (bytes as f64 / 1e6 / node.us / device.read_tbs).min(1.0) } else { 0.0 }
         };
@@ -39,7 +39,7 @@ impl Demand {
         }
     }
 
-    /// All resources, in the order in which capacities are kept.
+    /// All resources, in the order in which capacities are stored.
     pub(super) fn parts(&self) -> [f64; 4] {
         [self.sms, self.memory, self.engine[0], self.engine[1]]
     }

@@ -1,8 +1,8 @@
-//! Which node must wait for which: read-after-write, write-after-read and write-after-write on bytes.
+//! Dependences between nodes: read-after-write, write-after-read and write-after-write on bytes.
 //!
-//! Definition. Node `j` depends on an earlier node `i` if there is a byte that both access and at least one of them
-//! writes, and that no node between the two writes. A dependence through an intervening writer is not an edge: it
-//! follows from the two edges that meet there. Nothing else is an edge.
+//! Definition. Node `j` depends on an earlier node `i` if there is a byte that both access, at least one of them
+//! writes, and no node in between writes. A dependence through an intervening writer is not an edge: it follows from
+//! the two edges that meet there. There are no other edges.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -11,14 +11,14 @@ use super::bits::BitMatrix;
 use super::history::{History, Touched};
 use super::program::{Access, NodeId, Program};
 
-/// Why one node waits for another; more than one may hold.
+/// Why one node waits for another; several may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Hazards {
-    /// It reads what the other wrote.
+    /// It reads bytes that the other wrote.
     pub read_after_write: bool,
-    /// It overwrites what the other read and left as it was.
+    /// It overwrites bytes that the other read and did not change.
     pub write_after_read: bool,
-    /// It overwrites what the other wrote.
+    /// It overwrites bytes that the other wrote.
     pub write_after_write: bool,
 }
 
@@ -37,22 +37,22 @@ pub struct Dependence {
     pub before: NodeId,
     /// The later node.
     pub after: NodeId,
-    /// Why; none at all for a gate.
+    /// The hazards; none for a gate.
     pub hazards: Hazards,
 }
 
-/// All dependences of a program, and the fewest that imply them.
+/// All dependences of a program, and a minimal set that implies them.
 #[derive(Clone, Debug)]
 pub struct Dependences {
-    /// Every direct dependence, by the places of `after` and `before`.
+    /// All direct dependences, sorted by the positions of `after` and `before`.
     pub edges: Vec<Dependence>,
-    /// Indices into `edges`: those that no path of others implies (the transitive reduction).
+    /// Indices into `edges` of those that no path of others implies (the transitive reduction).
     pub reduced: Vec<usize>,
-    /// The nodes in an order that all edges allow: without gates, that of the code.
+    /// The nodes in an order that satisfies all edges: without gates, program order.
     pub order: Vec<NodeId>,
-    /// The place of each node in `order`.
+    /// The position of each node in `order`.
     place: Vec<usize>,
-    /// A row for each place: the places that it depends on, directly or not.
+    /// For each position, the positions that it depends on, directly or indirectly.
     ancestors: BitMatrix,
 }
 
@@ -67,8 +67,8 @@ impl Dependences {
         Dependences { edges, reduced, order: order.into_iter().map(NodeId::from).collect(), place, ancestors }
     }
 
-    /// The same with gates: pairs (before, after) that hold nodes back though they depend on nothing there. They must not
-    /// close a cycle.
+    /// Adds gates: pairs (before, after) that delay nodes although there is no dependence. They must not close a
+    /// cycle.
     pub fn gated(&self, gates: &[(NodeId, NodeId)]) -> Dependences {
         let gate = |&(before, after): &_| Dependence { before, after, hazards: Hazards::default() };
         let new = gates.iter().filter(|(before, after)| !self.reaches(*before, *after)).map(gate);
@@ -80,7 +80,7 @@ impl Dependences {
         self.reduced.iter().map(|&i| &self.edges[i])
     }
 
-    /// Whether `after` depends on `before`, directly or not.
+    /// Whether `after` depends on `before`, directly or indirectly.
     pub fn reaches(&self, before: NodeId, after: NodeId) -> bool {
         self.ancestors.get(self.place[after.index()], self.place[before.index()])
     }
@@ -91,8 +91,8 @@ impl Dependences {
     }
 }
 
-/// All dependences of a program. Takes time in proportion to accesses, edges and fragments of buffers, and
-/// `nodes / 64` steps for every reduced edge.
+/// All dependences of a program. The time is proportional to accesses, edges and buffer fragments, plus `nodes / 64`
+/// steps per reduced edge.
 pub fn analyse(program: &Program) -> Dependences {
     let mut history = History::new(program);
     let mut edges = Vec::new();
@@ -109,15 +109,15 @@ pub fn analyse(program: &Program) -> Dependences {
     Dependences::new(program.nodes().len(), edges)
 }
 
-/// The place of each node in an order.
+/// The position of each node in an order.
 pub(crate) fn places(order: &[usize], nodes: usize) -> Vec<usize> {
     let mut place = vec![0; nodes];
     order.iter().enumerate().for_each(|(at, &node)| place[node] = at);
     place
 }
 
-/// Nodes in an order that the pairs allow, as near to the given one as a queue by its places comes. Nodes of a cycle are left
-/// out.
+/// An order of the nodes that satisfies the pairs and stays close to the given order, using a queue sorted by
+/// position. Nodes on a cycle are left out.
 pub(crate) fn in_order(order: &[usize], pairs: &[(usize, usize)]) -> Vec<usize> {
     let place = places(order, order.len());
     let (mut missing, mut next) = (vec![0u32; order.len()], vec![Vec::new(); order.len()]);
@@ -141,8 +141,8 @@ pub(crate) fn in_order(order: &[usize], pairs: &[(usize, usize)]) -> Vec<usize> 
     sorted
 }
 
-/// The transitive reduction of edges (`after`, `before`) that are sorted and point from smaller to larger places: the
-/// indices that stay, and the ancestors of every place.
+/// The transitive reduction of edges (`after`, `before`) that are sorted and point from smaller to larger positions.
+/// Returns the indices that remain, and the ancestors of every position.
 pub(crate) fn reduce(nodes: usize, edges: &[(usize, usize)]) -> (Vec<usize>, BitMatrix) {
     let mut ancestors = BitMatrix::new(nodes);
     let mut kept = Vec::new();
@@ -151,7 +151,7 @@ pub(crate) fn reduce(nodes: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Bit
         let first = end;
         end += group.len();
         let from = kept.len();
-        // A path that makes an edge superfluous goes through a later predecessor, so those come first.
+        // A path that makes an edge redundant goes through a later predecessor, so later predecessors come first.
         for (i, &(after, before)) in group.iter().enumerate().rev() {
             if !ancestors.get(after, before) {
                 ancestors.inherit(after, before);

@@ -1,15 +1,15 @@
-//! From dependences to streams: which node goes where, in which order, and which waits remain.
+//! From dependences to streams: the stream and order of every node, and the remaining waits.
 //!
-//! A reduced edge costs no wait where its ends stand next to each other on a stream. A node has one neighbour on either
-//! side, so such edges form a matching, and with a maximum matching the fewest waits remain: reduced edges less matched
-//! ones. The matched edges chain the nodes into paths; paths that can never run at the same time share a stream.
+//! A reduced edge needs no wait if its ends are adjacent on a stream. A node has one neighbor on either side, so such
+//! edges form a matching, and a maximum matching leaves the fewest waits: reduced edges minus matched ones. The
+//! matched edges chain the nodes into paths; paths that can never run at the same time share a stream.
 
 use super::dependence::{Dependence, Dependences, places};
 use super::matching::Matching;
 use super::program::{Direction, NodeId, NodeWork, Program};
 use super::times::Times;
 
-/// A node that waits for an earlier one on another stream, by an event that is recorded right after that one.
+/// A wait of a node for an earlier one on another stream, through an event recorded right after the earlier node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeWait {
     /// The earlier node.
@@ -18,33 +18,33 @@ pub struct NodeWait {
     pub after: NodeId,
 }
 
-/// What a stream is for.
+/// The purpose of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// Kernels of zones of this priority.
     Kernels {
-        /// The larger, the sooner.
+        /// Larger values run earlier.
         priority: i32,
     },
-    /// Copies of one direction: they have an engine of their own, and queue behind no kernel.
+    /// Copies in one direction: they have their own engine and never queue behind a kernel.
     Copies(Direction),
 }
 
 /// Nodes on streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
-    /// All nodes in the order in which they are issued: no node stands before one that it depends on.
+    /// All nodes in issue order: no node precedes one it depends on.
     pub order: Vec<NodeId>,
     /// The stream of each node, an index into `lanes`. Nodes of a stream run in the order of `order`.
     pub stream: Vec<u32>,
     /// The streams.
     pub lanes: Vec<Lane>,
-    /// What program order on the streams does not imply, by position of `after` in `order`.
+    /// Waits not implied by stream order, sorted by the position of `after` in `order`.
     pub waits: Vec<NodeWait>,
 }
 
 impl Distribution {
-    /// Nodes that follow one another on a stream.
+    /// Consecutive nodes on a stream.
     pub(super) fn neighbours(&self) -> impl Iterator<Item = (usize, usize)> {
         let mut last = vec![None; self.streams()];
         self.order.iter().filter_map(move |id| {
@@ -59,7 +59,7 @@ impl Distribution {
     }
 }
 
-/// What may stand on one stream together.
+/// Nodes in the same lane may share a stream.
 pub(super) fn lane_of(program: &Program, id: NodeId) -> Lane {
     let node = program.node(id);
     match node.work {
@@ -68,13 +68,13 @@ pub(super) fn lane_of(program: &Program, id: NodeId) -> Lane {
     }
 }
 
-/// All concurrency, with the fewest waits.
+/// Full concurrency with the fewest waits.
 pub fn all_concurrency(program: &Program, dependences: &Dependences, times: &Times) -> Distribution {
     distribute(program, dependences, times, times.issue_order(program), lane_of)
 }
 
-/// All concurrency as it would be written by hand: in the order of the code, copies on the streams of the kernels that they
-/// are for, where they need no wait.
+/// Full concurrency as written by hand: in program order, with copies on the streams of their kernels where that needs
+/// no wait.
 pub fn as_written(program: &Program, dependences: &Dependences, times: &Times) -> Distribution {
     let lane = |program: &Program, id: NodeId| Lane::Kernels { priority: program.priority(id) };
     distribute(program, dependences, times, dependences.order.clone(), lane)
@@ -96,7 +96,7 @@ fn distribute(
         let on = match (lane, matching.previous[id.index()]) {
             (Lane::Copies(_), _) => streams.same_lane(lane),
             (_, Some(before)) => Some(stream[before] as usize),
-            // Nothing ends before a node that waits for nothing.
+            // A node without predecessors has no earlier path to follow.
             (_, None) if times.level[id.index()] == 0 => None,
             (_, None) => streams.ended(lane, id, dependences, times, &matching),
         };
@@ -109,7 +109,7 @@ fn distribute(
 
 struct Streams {
     lanes: Vec<Lane>,
-    /// The last node of each so far.
+    /// The last node of each stream so far.
     tails: Vec<Option<NodeId>>,
 }
 
@@ -124,7 +124,7 @@ impl Streams {
         self.lanes.iter().position(|&l| l == lane)
     }
 
-    /// The stream whose path has ended and is done before `id` can start anyway: of several the one that ends last.
+    /// The stream with an ended path that is always done before `id` starts; among several, the one that ends last.
     fn ended(
         &self,
         lane: Lane,
@@ -144,8 +144,8 @@ impl Streams {
     }
 }
 
-/// A maximum matching of the reduced edges between kernels of one lane. Level by level, a kernel with few predecessors
-/// that are still free chooses before one with many, and prefers the predecessor that ends last: the one it would wait for.
+/// A maximum matching of the reduced edges between kernels of one lane. Level by level, kernels with few free
+/// predecessors choose first, and prefer the predecessor that ends last, for which they would have to wait.
 fn neighbours(
     program: &Program,
     dependences: &Dependences,
@@ -179,7 +179,7 @@ fn neighbours(
     matching
 }
 
-/// Completes a distribution with the waits that neither stream order nor other waits imply.
+/// Completes a distribution with the waits implied neither by stream order nor by other waits.
 pub(super) fn with_waits(
     dependences: &Dependences,
     order: Vec<NodeId>,

@@ -1,21 +1,21 @@
-//! What a program is refused for.
+//! Errors of programs and plans.
 
 use std::ops::Range;
 
 use super::history::Cta;
 use super::program::NodeId;
 
-/// Why a program is refused.
+/// Why a program is rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DagError {
-    /// Bytes outside a buffer, or none.
+    /// An access outside a buffer, or to no bytes.
     #[error("`{node}` accesses bytes {}..{} of `{buffer}`, which has {bytes} bytes: state a range inside it that is not empty", range.start, range.end)]
     Range {
         /// The node.
         node: String,
         /// The buffer.
         buffer: String,
-        /// The bytes stated.
+        /// The requested bytes.
         range: Range<u64>,
         /// The buffer's size.
         bytes: u64,
@@ -42,33 +42,33 @@ pub enum DagError {
         /// The node's number.
         node: u32,
     },
-    /// A duration that is no time, or longer than [`super::MAX_US`].
+    /// A duration that is invalid, or longer than [`super::MAX_US`].
     #[error("`{node}` takes {us} us: a duration is from 0 to an hour")]
     Duration {
         /// The node.
         node: String,
-        /// As stated.
+        /// The requested duration.
         us: f64,
     },
-    /// A launch that no GPU makes.
+    /// A launch that no GPU supports.
     #[error("`{node}` launches {what}")]
     Launch {
         /// The node.
         node: String,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
-    /// Tiles that are not those of the kernel's accesses.
+    /// Tiles that do not match the kernel's accesses.
     #[error(
         "the tiles of `{node}` have {what}: state what each CTA touches of each access, all of it in sum"
     )]
     Tiles {
         /// The node.
         node: String,
-        /// What is wrong with them.
+        /// The fault.
         what: &'static str,
     },
-    /// Memory of which a part is known as memory of its own.
+    /// Memory that partly overlaps memory already recorded separately.
     #[error(
         "memory at {:#x}..{:#x} overlaps other memory in part: state the whole of it first, with `Recording::memory`",
         addresses.start,
@@ -78,7 +78,7 @@ pub enum DagError {
         /// First byte to one past the last.
         addresses: Range<u64>,
     },
-    /// A program too large to be analysed.
+    /// A program that is too large to analyze.
     #[error("a program has at most {most} nodes: schedule it in parts")]
     TooMany {
         /// The limit.
@@ -92,7 +92,7 @@ pub enum Unproved {
     /// A dependence of nodes without a path of edges and waits.
     #[error("node {} does not wait for node {}, directly or not", after.0, before.0)]
     Race {
-        /// Has to come first.
+        /// Must come first.
         before: NodeId,
         /// Comes later.
         after: NodeId,
@@ -100,23 +100,23 @@ pub enum Unproved {
     /// A dependence of CTAs without a path of waits.
     #[error("CTA {} of node {} does not wait for CTA {} of node {}, directly or not", after.cta, after.node.0, before.cta, before.node.0)]
     Order {
-        /// Has to come first.
+        /// Must come first.
         before: Cta,
         /// Comes later.
         after: Cta,
     },
-    /// Something about one node.
+    /// A fault of one node.
     #[error("node {} {what}", node.0)]
     Node {
         /// The node.
         node: NodeId,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
 }
 
 impl Unproved {
-    pub(crate) fn node(node: usize, what: &'static str) -> Self {
-        Unproved::Node { node: NodeId::from(node), what }
+    pub(crate) fn node(node: usize, fault: &'static str) -> Self {
+        Unproved::Node { node: NodeId::from(node), what: fault }
     }
 }

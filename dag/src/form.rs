@@ -1,4 +1,4 @@
-//! The ways in which a distributed program can reach a GPU, and when each lets a node start.
+//! The forms in which a distributed program can be launched on a GPU, and when each form lets a node start.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use super::distribute::Distribution;
 use super::plan::GraphPlan;
 use super::program::Program;
 
-/// What brings the nodes to the GPU.
+/// How nodes reach the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Carrier {
-    /// Launches on streams, with events where streams wait for each other.
+    /// Launches on streams, with events between streams.
     Launches,
     /// The same launches, captured into a graph.
     Capture,
@@ -22,17 +22,17 @@ pub enum Carrier {
     Graph,
 }
 
-/// Where the edges come from.
+/// Source of the edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EdgeSource {
-    /// The order of the serial code: one node after the other.
+    /// Program order: one node after another.
     Code,
     /// The reduced dependences.
     Dependences,
-    /// The order on the streams that help, which may be fewer than there is concurrency, and the waits between them.
+    /// The order on a helpful number of streams, which may be less than full concurrency, and the waits between them.
     Streams,
-    /// The same on streams as they would be written by hand: all concurrency, in the order of the code, copies on the streams of
-    /// their kernels.
+    /// The same on streams as written by hand: full concurrency, in program order, with copies on the streams of their
+    /// kernels.
     Written,
 }
 
@@ -41,13 +41,14 @@ pub enum EdgeSource {
 pub enum ProgrammaticEdges {
     /// None.
     Never,
-    /// Those into kernels that wait for one other; where branches join, edges are full.
+    /// Edges into kernels with a single predecessor; where branches join, edges are full.
     Unjoined,
     /// All.
     Always,
 }
 
-/// How a program is run: a carrier, the source of its edges, which of them are programmatic, and whether a funnel is added.
+/// How a program is run: a carrier, the source of its edges, which edges are programmatic, and whether a funnel is
+/// added.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Form {
     id: &'static str,
@@ -55,8 +56,8 @@ pub struct Form {
     pub(crate) carrier: Carrier,
     pub(crate) edges: EdgeSource,
     pub(crate) programmatic: ProgrammaticEdges,
-    /// Whether one node stands before all others and one after all others: each further node at which a graph begins or ends
-    /// costs more than an edge.
+    /// Whether a single node precedes all others and a single node follows them: each additional start or end node of
+    /// a graph costs more than an edge.
     pub(crate) funnel: bool,
 }
 
@@ -75,13 +76,13 @@ macro_rules! forms {
                 };
             )*
 
-            /// All of them, simple ones first.
+            /// All forms, simple ones first.
             pub const ALL: [Form; 14] = [$(Form::$constant),*];
         }
     };
 }
 
-// Only what is listed can be run: launches have no edges but those of streams, and these are full ones.
+// Only listed forms can be run: launches have only stream edges, and these are full.
 forms! {
     SERIAL "serial" "serial": Launches Code Never false;
     SERIAL_GRAPH "serial-graph" "serial graph": Graph Code Never false;
@@ -100,12 +101,12 @@ forms! {
 }
 
 impl Form {
-    /// Whether it needs kernels that wait for those before them.
+    /// Whether it needs kernels that wait for their predecessors.
     pub fn is_programmatic(self) -> bool {
         self.programmatic != ProgrammaticEdges::Never
     }
 
-    /// Whether one node runs at a time.
+    /// Whether nodes run one at a time.
     pub fn is_serial(self) -> bool {
         self.edges == EdgeSource::Code
     }
@@ -137,8 +138,8 @@ impl<'de> Deserialize<'de> for Form {
 }
 
 impl GraphPlan {
-    /// What waits for what in a form, and the order in which nodes are issued.
-    pub(super) fn of(
+    /// The edges of a form, and the order in which nodes are issued.
+    pub(super) fn for_form(
         program: &Program,
         dependences: &Dependences,
         plan: &Distribution,
@@ -179,25 +180,26 @@ impl GraphPlan {
     }
 }
 
-/// What holds a node back: the host, and earlier nodes with the time from their end to its start, microseconds.
+/// Constraints on a node's start: the host, and earlier nodes with the delay from their end to its start,
+/// microseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StartDelays {
     pub(super) release: Vec<f64>,
     pub(super) edges: Vec<(usize, usize, f64)>,
-    /// From the last node's end to the program's.
+    /// From the end of the last node to the end of the program.
     pub(super) tail_us: f64,
 }
 
 impl StartDelays {
-    /// When nodes of a form may start.
-    pub(super) fn of(
+    /// The start constraints of a form's nodes.
+    pub(super) fn new(
         program: &Program,
         dependences: &Dependences,
         plan: &Distribution,
         form: Form,
         device: &Profile,
     ) -> StartDelays {
-        let found = GraphPlan::of(program, dependences, plan, form);
+        let found = GraphPlan::for_form(program, dependences, plan, form);
         let (mut into, mut out) = (vec![0; found.order.len()], vec![0; found.order.len()]);
         for &(before, after, _) in &found.edges {
             out[before] += 1;
@@ -227,7 +229,7 @@ impl StartDelays {
                 tail_us: 0.0,
             };
         }
-        // A graph's first nodes are started one after the other, and its last ones are waited for one after the other.
+        // A graph's first nodes are started one after another, and its last ones are awaited one after another.
         let mut release = vec![cost.graph_launch_us; found.order.len()];
         let first = found.order.iter().filter(|&&i| into[i] == 0);
         first.enumerate().for_each(|(at, &i)| release[i] += at as f64 * cost.graph_root_us);
@@ -236,8 +238,8 @@ impl StartDelays {
     }
 }
 
-/// Edges that leave one first and one last node. First comes the shortest of the first nodes, so that it delays the others
-/// least; last comes the end with which all ends are over soonest, if only edges held nodes up.
+/// Edges that leave a single first and a single last node. The first is the shortest root, so that it delays the
+/// others least; the last is the end node with which the whole program ends earliest if only edges delay nodes.
 fn funnel(program: &Program, pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let n = program.nodes().len();
     let us = |i: usize| program.nodes()[i].us;
@@ -259,7 +261,8 @@ fn funnel(program: &Program, pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
         }
     }
     let ends: Vec<usize> = (0..n).filter(|&i| after[i] == 0 && i != root).collect();
-    // Of the others' ends only the latest counts: it is the latest of all, or the second where the last one's own is that.
+    // Only the latest of the other ends matters: the overall latest, or the second latest if the last node is itself
+    // the latest.
     let (mut latest, mut second) = ((f64::NEG_INFINITY, usize::MAX), f64::NEG_INFINITY);
     for &i in &ends {
         let end = start[i] + us(i);
@@ -279,7 +282,7 @@ fn funnel(program: &Program, pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     edges
 }
 
-/// When the host has launched each node, if it begins at 0 and does nothing else.
+/// When the host has launched each node, if it starts at 0 and does nothing else.
 fn host_times(plan: &Distribution, order: &[usize], form: Form, device: &Profile) -> Vec<f64> {
     let n = order.len();
     let (mut waits, mut records) = (vec![0u32; n], vec![false; n]);

@@ -1,8 +1,8 @@
-//! What happened last to every byte of a program's buffers: who wrote it, and who has read it since.
+//! The latest accesses to every byte of a program's buffers: its last writers, and the readers since then.
 //!
-//! One history serves kernels and CTAs: a kernel whose CTAs are not told apart counts as one CTA. CTAs of one kernel are
-//! never ordered among each other, so all of them are held against what was there before the kernel, and only then does
-//! what they did become history.
+//! One history serves kernels and CTAs: a kernel without tiles counts as one CTA. CTAs of one kernel are unordered
+//! among each other, so all of them are compared with the history before the kernel, and only then are their accesses
+//! recorded.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,39 +10,39 @@ use std::ops::Range;
 use super::dependence::Hazards;
 use super::program::{AccessMode, NodeId, Program};
 
-/// A CTA of a node; of a copy, and of a kernel whose CTAs are not told apart, number 0 stands for all of it.
+/// A CTA of a node; for a copy, and for a kernel without tiles, CTA 0 stands for the whole node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cta {
     /// The node.
     pub node: NodeId,
-    /// The CTA's number.
+    /// The CTA's index.
     pub cta: u32,
 }
 
-/// A range of bytes of a buffer, by the buffer's index, and what is done to it.
+/// An access: buffer index, range of bytes, and mode.
 pub(crate) type Touched = (usize, Range<u64>, AccessMode);
 
-/// What happened last to a run of bytes.
+/// The latest accesses to a range of bytes.
 #[derive(Clone, Debug, Default)]
 struct Segment {
     end: u64,
     /// CTAs of one node.
     writers: Vec<Cta>,
-    /// Those since the write, and those of the writers' own node.
+    /// Readers since the write, and readers in the writers' own node.
     readers: Vec<Cta>,
 }
 
-/// The segments of each buffer by their first byte, without gaps between 0 and the buffer's end.
+/// The segments of each buffer by first byte, covering 0 to the buffer's end without gaps.
 pub(crate) struct History(Vec<BTreeMap<u64, Segment>>);
 
 impl History {
-    /// Nothing has happened yet.
+    /// An empty history.
     pub(crate) fn new(program: &Program) -> Self {
         let whole = |bytes| BTreeMap::from([(0, Segment { end: bytes, ..Segment::default() })]);
         History(program.buffers().iter().map(|buffer| whole(buffer.bytes)).collect())
     }
 
-    /// The segments of a range, cut so that they cover it and nothing else.
+    /// The segments of a range, split so that they cover exactly that range.
     fn segments(&mut self, buffer: usize, bytes: &Range<u64>) -> impl Iterator<Item = (&u64, &mut Segment)> {
         let segments = &mut self.0[buffer];
         for at in [bytes.start, bytes.end] {
@@ -56,8 +56,8 @@ impl History {
         segments.range_mut(bytes.clone())
     }
 
-    /// Tells `note` of every CTA that must come before one that touches these bytes, and why, perhaps more than once,
-    /// until it answers that it has heard enough.
+    /// Calls `note` with every CTA that must precede one which accesses these bytes, and why, possibly more than once,
+    /// until `note` signals that it has enough.
     pub(crate) fn conflicts(
         &mut self,
         touched: &[Touched],
@@ -83,7 +83,7 @@ impl History {
         true
     }
 
-    /// Makes what a node's CTAs touch history.
+    /// Records the accesses of a node's CTAs.
     pub(crate) fn record(&mut self, node: NodeId, touched: &[Vec<Touched>]) {
         for writes in [false, true] {
             for (cta, touched) in touched.iter().enumerate() {
@@ -110,7 +110,7 @@ impl History {
     fn write(&mut self, buffer: usize, bytes: &Range<u64>, by: Cta) {
         let mut alike: Vec<u64> = Vec::new();
         for (&start, segment) in self.segments(buffer, bytes) {
-            // What else the node's own CTAs did to these bytes still stands.
+            // Accesses of the node's other CTAs to these bytes still count.
             segment.writers.retain(|other| other.node == by.node && *other != by);
             segment.writers.push(by);
             segment.readers.retain(|other| other.node == by.node && *other != by);
@@ -118,7 +118,7 @@ impl History {
                 alike.push(start);
             }
         }
-        // Segments with the same history become one again, or whole buffers would keep every cut for ever.
+        // Merge segments with equal history; otherwise buffers would keep every split forever.
         for pair in alike.windows(2).rev() {
             let segments = &mut self.0[buffer];
             if segments[&pair[0]].end == pair[1]

@@ -1,10 +1,10 @@
 //! Kernel-level scheduling: serial code in, a schedule of concurrent kernels out.
 //!
-//! [`Program`] is serial code: kernels and copies in order, each with the bytes that it reads and writes. It comes out of a
-//! RON file ([`parse`]) or a recorder ([`Recording`]). [`analyse`] finds what must wait for what, [`all_concurrency`] and
-//! [`limited`] put nodes on streams with the fewest waits, [`simulate`] predicts every way of running the result, and
-//! [`schedule`] does all of it and chooses. What is launched is a [`LaunchPlan`] or a [`Refinement`] that was proved. Nothing
-//! here knows of a GPU's driver.
+//! A [`Program`] is serial code: kernels and copies in order, each with the bytes that it reads and writes. It comes
+//! from a RON file ([`parse`]) or a recorder ([`Recording`]). [`analyse`] finds the dependences, [`all_concurrency`]
+//! and [`limited`] put nodes on streams with the fewest waits, [`simulate`] predicts every form of launching the
+//! result, and [`schedule`] does all of it and chooses. Only a proved [`LaunchPlan`] or [`Refinement`] is launched.
+//! This crate does not use a GPU driver.
 //!
 //! ```
 //! use cusync_dag::{ScheduleOptions, parse, schedule};
@@ -15,7 +15,7 @@
 //! ])"#;
 //! let options = ScheduleOptions::default();
 //! let found = schedule(&parse(text, &[], &options.device)?, &options);
-//! // Neither waits for the other.
+//! // The kernels run concurrently.
 //! assert!(found.predicted_us() < 40.0);
 //! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
 //! ```

@@ -1,4 +1,4 @@
-//! Fewer streams than there is concurrency: a list scheduler.
+//! A list scheduler for a limited number of streams.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,9 +8,9 @@ use super::distribute::{Distribution, Lane, lane_of, with_waits};
 use super::program::{NodeId, Program};
 use super::times::Times;
 
-/// At most `streams` streams of kernels for every priority. A node that can start soonest comes next, of several the one
-/// with the longest path behind it; it goes right after a predecessor where that costs no time, else where the room that is
-/// left empty is smallest. Takes time in proportion to nodes times streams.
+/// Uses at most `streams` streams of kernels for every priority. The node that can start soonest comes next; on a tie,
+/// the one with the longest remaining path. It goes right after a predecessor if that costs no time, otherwise where
+/// it leaves the smallest gap. The time is proportional to nodes times streams.
 pub fn limited(program: &Program, dependences: &Dependences, times: &Times, streams: usize) -> Distribution {
     let n = program.nodes().len();
     let (mut missing, mut after) = (vec![0u32; n], vec![Vec::new(); n]);
@@ -19,7 +19,7 @@ pub fn limited(program: &Program, dependences: &Dependences, times: &Times, stre
         missing[edge.after.index()] += 1;
         after[edge.before.index()].push(edge.after);
     }
-    // Of nodes that can start at one time: the highest priority, then the longest path behind it.
+    // Among nodes that can start at the same time: highest priority, then longest remaining path.
     let mut by_urgency: Vec<NodeId> = program.ids().collect();
     by_urgency.sort_by(|&a, &b| {
         let rank = |id: NodeId| times.rank[id.index()];
@@ -56,18 +56,18 @@ pub fn limited(program: &Program, dependences: &Dependences, times: &Times, stre
     with_waits(dependences, order, stream, lanes)
 }
 
-/// Nodes whose predecessors are placed, by their place in the order of urgency.
+/// Nodes with all predecessors placed, by urgency.
 #[derive(Default)]
 struct Ready {
     queues: Vec<Queue>,
 }
 
-/// Those of one kind of stream.
+/// The ready nodes of one kind of stream.
 struct Queue {
     kind: Lane,
-    /// Of which predecessors end when a stream is free, or before.
+    /// Nodes with predecessors that all end by the time a stream is free.
     now: BinaryHeap<Reverse<u32>>,
-    /// The others, by when that is: bits of a number that is not negative are ordered as it is.
+    /// The others, by start time: the bits of non-negative floats sort like their values.
     later: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
@@ -80,7 +80,7 @@ impl Ready {
         self.queues[found].later.push(Reverse((earliest.to_bits(), urgency)));
     }
 
-    /// Takes the node that can start soonest. When a stream is free never becomes sooner.
+    /// Takes the node that can start soonest. The time at which a stream is free never decreases.
     fn next(&mut self, free_at: impl Fn(Lane) -> f64) -> Option<u32> {
         let mut soonest: Option<((u64, u32), usize)> = None;
         for (q, queue) in self.queues.iter_mut().enumerate() {
@@ -115,13 +115,13 @@ struct Lanes {
 }
 
 impl Lanes {
-    fn of(&self, kind: Lane) -> impl Iterator<Item = (usize, &Open)> {
+    fn of_kind(&self, kind: Lane) -> impl Iterator<Item = (usize, &Open)> {
         self.lanes.iter().enumerate().filter(move |(_, lane)| lane.kind == kind)
     }
 
     fn full(&self, kind: Lane) -> bool {
         let limit = if matches!(kind, Lane::Copies(_)) { 1 } else { self.limit };
-        self.of(kind).count() >= limit
+        self.of_kind(kind).count() >= limit
     }
 
     /// When the first stream of a kind is free.
@@ -129,14 +129,14 @@ impl Lanes {
         if !self.full(kind) {
             return 0.0;
         }
-        self.of(kind).map(|(_, lane)| lane.free).fold(f64::INFINITY, f64::min)
+        self.of_kind(kind).map(|(_, lane)| lane.free).fold(f64::INFINITY, f64::min)
     }
 
     fn choose(&mut self, kind: Lane, earliest: f64, latest: Option<NodeId>) -> usize {
-        if let Some((on, _)) = self.of(kind).find(|(_, lane)| latest.is_some() && lane.tail == latest) {
+        if let Some((on, _)) = self.of_kind(kind).find(|(_, lane)| latest.is_some() && lane.tail == latest) {
             return on;
         }
-        let free = self.of(kind).filter(|(_, lane)| lane.free <= earliest);
+        let free = self.of_kind(kind).filter(|(_, lane)| lane.free <= earliest);
         if let Some((on, _)) = free.max_by(|a, b| a.1.free.total_cmp(&b.1.free).then(b.0.cmp(&a.0))) {
             return on;
         }
@@ -144,7 +144,7 @@ impl Lanes {
             self.lanes.push(Open { kind, free: 0.0, tail: None });
             return self.lanes.len() - 1;
         }
-        let soonest = self.of(kind).min_by(|a, b| a.1.free.total_cmp(&b.1.free).then(a.0.cmp(&b.0)));
+        let soonest = self.of_kind(kind).min_by(|a, b| a.1.free.total_cmp(&b.1.free).then(a.0.cmp(&b.0)));
         soonest.map_or(0, |(on, _)| on)
     }
 }

@@ -1,14 +1,14 @@
 //! Maximum matching of a bipartite graph from a given start: as many nodes as possible go right after a predecessor.
 //!
-//! The start decides which of the many maximum matchings comes out, so that wishes are kept where they cost nothing;
-//! a library that starts from nothing cannot do that.
+//! The start determines which of the many maximum matchings results, so preferences are kept where they cost nothing;
+//! a library that starts from an empty matching cannot do that.
 
 /// Partners by node; `None` for those without.
 #[derive(Clone, Debug)]
 pub(super) struct Matching {
-    /// The node that follows each, if any.
+    /// The successor of each node, if any.
     pub(super) next: Vec<Option<usize>>,
-    /// The node that each follows, if any.
+    /// The predecessor of each node, if any.
     pub(super) previous: Vec<Option<usize>>,
 }
 
@@ -22,11 +22,11 @@ impl Matching {
         self.previous[after] = Some(before);
     }
 
-    /// Augments until no larger matching exists. `before[a]` are the nodes that `a` may follow.
+    /// Augments until the matching is maximum. `before[a]` are the nodes that `a` may follow.
     pub(super) fn complete(&mut self, before: &[Vec<usize>]) {
         let mut seen = vec![false; before.len()];
         loop {
-            // What a failed search has seen stays useless until the round ends, so a round is linear in the edges.
+            // Nodes seen in a failed search stay useless until the round ends, so a round is linear in the edges.
             seen.fill(false);
             let mut grown = false;
             for after in 0..before.len() {
@@ -40,9 +40,9 @@ impl Matching {
         }
     }
 
-    /// Looks for an alternating path from a free successor to a free predecessor and turns it over.
+    /// Finds an alternating path from a free successor to a free predecessor, and flips it.
     fn augment(&mut self, root: usize, before: &[Vec<usize>], seen: &mut [bool]) -> bool {
-        // Each step: a successor and how many of its predecessors have been tried.
+        // Each step: a successor, and how many of its predecessors have been tried.
         let mut path = vec![(root, 0)];
         while let Some((after, tried)) = path.last_mut() {
             let Some(&candidate) = before[*after].get(*tried) else {

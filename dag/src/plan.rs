@@ -1,7 +1,7 @@
-//! How a program is launched, and the proof that its dependences are kept.
+//! How a program is launched, and the proof that its dependences are preserved.
 //!
-//! A [`LaunchPlan`] is a statement, made from a schedule or by hand. [`LaunchPlan::prove`] is the only way to a
-//! [`ProvedPlan`], and nothing else is launched.
+//! A [`LaunchPlan`] is an unproved plan, made from a schedule or by hand. [`LaunchPlan::prove`] is the only
+//! constructor of a [`ProvedPlan`], and nothing else is launched.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,36 +10,36 @@ use super::distribute::{Distribution, Lane};
 use super::error::Unproved;
 use super::program::{NodeId, Program};
 
-/// Nodes on streams. Lanes are numbered from 0; waits inside a lane are its order.
+/// Nodes on streams. Lanes are numbered from 0; the order inside a lane implies its waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamPlan {
     /// (node, lane) in the order in which the host queues them: each node once, after every node it waits for.
     pub order: Vec<(usize, usize)>,
-    /// (before, after) of different lanes.
+    /// (before, after) in different lanes.
     pub waits: Vec<(usize, usize)>,
-    /// The priority of each lane, the larger the sooner; lanes past the end have 0.
+    /// The priority of each lane; larger values run earlier. Lanes past the end have 0.
     pub priorities: Vec<i32>,
     /// Whether a kernel that directly follows another in its lane begins to launch while that one ends.
     pub programmatic: bool,
-    /// Whether what is queued is captured into a graph.
+    /// Whether the queued work is captured into a graph.
     pub captured: bool,
 }
 
 /// Nodes of a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GraphPlan {
-    /// The nodes in an order that the edges allow: each once. Nodes that are ready together start in this order.
+    /// The nodes in an order that satisfies the edges, each once. Nodes that are ready together start in this order.
     pub order: Vec<usize>,
     /// (before, after, whether the edge is programmatic).
     pub edges: Vec<(usize, usize, bool)>,
-    /// The priority of each node, the larger the sooner; empty: all the same.
+    /// The priority of each node; larger values run earlier. Empty: all equal.
     pub priorities: Vec<i32>,
 }
 
-/// A way of launching a program, as it is stated.
+/// An unproved plan to launch a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaunchPlan {
-    /// Launches on streams, perhaps captured.
+    /// Launches on streams, optionally captured.
     Streams(StreamPlan),
     /// A graph of explicit nodes and edges.
     Graph(GraphPlan),
@@ -58,7 +58,7 @@ impl From<GraphPlan> for LaunchPlan {
 }
 
 impl From<&Distribution> for StreamPlan {
-    /// Streams keep their numbers, and the first is the one that launches are ordered in.
+    /// Streams keep their numbers; launches are ordered in the first.
     fn from(distribution: &Distribution) -> Self {
         let priority = |lane: &Lane| match lane {
             Lane::Kernels { priority } => *priority,
@@ -74,7 +74,7 @@ impl From<&Distribution> for StreamPlan {
     }
 }
 
-/// One thing that the host queues.
+/// One operation that the host queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchStep {
     /// The work of a node.
@@ -83,17 +83,17 @@ pub enum LaunchStep {
         node: usize,
         /// Its lane.
         lane: usize,
-        /// Whether nothing but a node stands just before it in its lane.
+        /// Whether the step directly before it in its lane is a node.
         chained: bool,
     },
-    /// An event, after what the lane holds so far.
+    /// Records an event after the lane's work so far.
     Record {
         /// The event.
         event: usize,
         /// The lane.
         lane: usize,
     },
-    /// What follows in the lane waits for the event.
+    /// Later work in the lane waits for the event.
     Wait {
         /// The event.
         event: usize,
@@ -102,30 +102,30 @@ pub enum LaunchStep {
     },
 }
 
-/// What the host queues, forked from lane 0, where launches are ordered, and joined there again.
+/// The steps that the host queues, forked from lane 0, where launches are ordered, and joined there again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     /// The steps in order.
     pub steps: Vec<LaunchStep>,
-    /// How many events they use.
+    /// Number of events used.
     pub events: usize,
-    /// The priority of each lane after the first, the larger the sooner.
+    /// The priority of each lane after the first; larger values run earlier.
     pub priorities: Vec<i32>,
 }
 
-/// A way of launching that is proved for a program.
+/// A launch plan that is proved for a program.
 #[derive(Clone, Debug)]
 pub struct ProvedPlan {
     program: Program,
     launches: Launches,
 }
 
-/// What is launched.
+/// The launches of a proved plan.
 #[derive(Clone, Debug)]
 pub enum Launches {
     /// Launches on streams.
     Streams {
-        /// What the host queues.
+        /// The steps that the host queues.
         steps: Steps,
         /// See [`StreamPlan::programmatic`].
         programmatic: bool,
@@ -136,7 +136,7 @@ pub enum Launches {
     Graph {
         /// The nodes in the order in which they are added.
         order: Vec<usize>,
-        /// What each node waits for, and whether that edge is programmatic.
+        /// The predecessors of each node, and whether each edge is programmatic.
         before: Vec<Vec<(usize, bool)>>,
         /// See [`GraphPlan::priorities`].
         priorities: Vec<i32>,
@@ -144,23 +144,23 @@ pub enum Launches {
 }
 
 impl ProvedPlan {
-    /// Whether the proof holds of a program.
+    /// Whether the proof applies to a program.
     pub fn is_of(&self, program: &Program) -> bool {
         self.program.is_like(program)
     }
 
-    /// What is launched.
+    /// The launches.
     pub fn launches(&self) -> &Launches {
         &self.launches
     }
 }
 
 impl LaunchPlan {
-    /// Proves that every node of the program runs once, that each waits for all that it depends on, and that edges are
-    /// programmatic only between kernels that were built for it.
+    /// Proves that every node of the program runs once, that each waits for everything it depends on, and that
+    /// programmatic edges only connect kernels built for them.
     ///
     /// # Errors
-    /// The first thing that does not hold.
+    /// The first violation.
     pub fn prove(self, program: &Program) -> Result<ProvedPlan, Unproved> {
         let nodes = program.nodes().len();
         let (order, edges, launches) = match self {
@@ -185,7 +185,7 @@ impl LaunchPlan {
             edges.iter().map(|&(before, after, _)| (place[after], place[before])).collect();
         pairs.sort_unstable();
         pairs.dedup();
-        // The end of a kernel with programmatic edges is that of all before it: it has waited for them.
+        // A kernel with programmatic edges waits for all its predecessors, so its end implies theirs.
         let (_, ancestors) = reduce(nodes, &pairs);
         let kept = |before: NodeId, after: NodeId| ancestors.get(place[after.index()], place[before.index()]);
         match analyse(program).reduced_edges().find(|e| !kept(e.before, e.after)) {
@@ -195,7 +195,7 @@ impl LaunchPlan {
     }
 }
 
-/// The place of each node in an order that has every one of so many nodes once.
+/// The position of each node in an order that contains each of `nodes` nodes once.
 fn places(order: &[usize], nodes: usize) -> Result<Vec<usize>, Unproved> {
     let mut place = vec![None; nodes];
     for (at, &node) in order.iter().enumerate() {
@@ -208,7 +208,7 @@ fn places(order: &[usize], nodes: usize) -> Result<Vec<usize>, Unproved> {
     place.map(|(node, at)| at.ok_or(Unproved::node(node, "is not planned"))).collect()
 }
 
-/// What each node waits for; every edge points forward in the order.
+/// The predecessors of each node; every edge must point forward in the order.
 fn predecessors(
     order: &[usize],
     edges: &[(usize, usize, bool)],
@@ -229,7 +229,7 @@ fn predecessors(
 }
 
 impl GraphPlan {
-    /// One node after the other, over full edges.
+    /// One node after another, over full edges.
     pub fn chain(order: Vec<usize>) -> GraphPlan {
         let edges = order.windows(2).map(|pair| (pair[0], pair[1], false)).collect();
         GraphPlan { order, edges, priorities: Vec::new() }
@@ -237,7 +237,7 @@ impl GraphPlan {
 }
 
 impl From<&StreamPlan> for GraphPlan {
-    /// The graph whose edges are the order of the lanes and the waits between them.
+    /// The graph with edges for the order of the lanes and for the waits between them.
     fn from(plan: &StreamPlan) -> Self {
         let edges = plan.neighbours().chain(plan.waits.iter().copied());
         GraphPlan {
@@ -254,17 +254,17 @@ impl StreamPlan {
         StreamPlan { order: order.into_iter().map(|node| (node, 0)).collect(), ..StreamPlan::default() }
     }
 
-    /// The same with kernels that begin to launch while those before them end.
+    /// The same, with kernels that begin to launch while their predecessors end.
     pub fn programmatic(self) -> StreamPlan {
         StreamPlan { programmatic: true, ..self }
     }
 
-    /// The same captured into a graph.
+    /// The same, captured into a graph.
     pub fn captured(self) -> StreamPlan {
         StreamPlan { captured: true, ..self }
     }
 
-    /// Nodes that follow one another in a lane.
+    /// Consecutive nodes in a lane.
     fn neighbours(&self) -> impl Iterator<Item = (usize, usize)> {
         let mut last = HashMap::new();
         self.order
@@ -283,11 +283,11 @@ impl StreamPlan {
         lanes.chain(self.waits.iter().map(|&(before, after)| (before, after, false))).collect()
     }
 
-    /// The steps of `nodes` nodes. Lane 0 is the first lane of the plan, unless lanes differ in priority: then it only forks and
-    /// joins.
+    /// The steps of `nodes` nodes. Lane 0 is the first lane of the plan, unless lanes differ in priority: then it only
+    /// forks and joins.
     ///
     /// # Errors
-    /// [`Unproved::Node`] for a node that is missing, stands twice, or is queued before one that it waits for.
+    /// [`Unproved::Node`] for a node that is missing, occurs twice, or is queued before one it waits for.
     fn steps(&self, nodes: usize) -> Result<Steps, Unproved> {
         let order: Vec<usize> = self.order.iter().map(|&(node, _)| node).collect();
         let place = places(&order, nodes)?;
@@ -321,7 +321,7 @@ impl StreamPlan {
         let mut begun = vec![false; lanes];
         let mut chained = vec![false; lanes];
         begun[0] = true;
-        // Lanes that begin with a wait for another lane need no fork of their own.
+        // Lanes that begin with a wait for another lane need no separate fork.
         let fork = |node: usize| !before.contains_key(&node);
         let mut first: BTreeMap<usize, usize> = BTreeMap::new();
         for &(node, lane) in &order {
@@ -349,7 +349,7 @@ impl StreamPlan {
                 chained[lane] = false;
             }
         }
-        // A lane whose last node another lane waits for is joined by way of that one.
+        // If another lane waits for the last node of a lane, that lane is joined through the other.
         let last: HashMap<usize, usize> = order.iter().map(|&(node, lane)| (lane, node)).collect();
         for lane in 1..lanes {
             if last.get(&lane).is_some_and(|node| !event_of.contains_key(node)) {

@@ -1,4 +1,4 @@
-//! A program: buffers, and the kernels and copies that serial code would issue, in its order.
+//! A program: buffers, and the kernels and copies that serial code would issue, in order.
 
 use std::ops::Range;
 
@@ -6,13 +6,13 @@ use super::error::DagError;
 use super::history::Touched;
 use super::refine::Tiles;
 
-/// Most nodes of a program. The analysis keeps one bit for every pair of nodes: 32 MiB at this size.
+/// Maximum nodes of a program. The analysis keeps one bit for every pair of nodes: 32 MiB at this size.
 pub const MAX_NODES: usize = 1 << 14;
 
-/// Longest duration of a node, microseconds: an hour. Sums of all nodes stay exact to a nanosecond or so.
+/// Maximum duration of a node, microseconds: one hour. Sums over all nodes stay exact to about a nanosecond.
 pub const MAX_US: f64 = 3.6e9;
 
-/// Whether a number is a duration.
+/// Whether a number is a valid duration.
 pub(crate) fn is_duration(us: f64) -> bool {
     (0.0..=MAX_US).contains(&us)
 }
@@ -24,7 +24,7 @@ macro_rules! ids {
         pub struct $name(pub u32);
 
         impl $name {
-            /// The position in the program's list.
+            /// Index in the program's list.
             pub fn index(self) -> usize {
                 self.0 as usize
             }
@@ -41,7 +41,7 @@ macro_rules! ids {
 ids! {
     /// A buffer of a program.
     BufferId
-    /// A node of a program; ids grow in the order of the serial code.
+    /// A node of a program; ids follow program order.
     NodeId
     /// A zone of a program.
     ZoneId
@@ -50,33 +50,33 @@ ids! {
 /// A piece of memory that kernels share. Two buffers never overlap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
-    /// Its name, for people.
+    /// Its name, for display.
     pub name: String,
     /// Its size.
     pub bytes: u64,
-    /// Whether it is seen from outside: filled before the program or read after it. Such a buffer keeps memory of its
-    /// own; any other may share an allocation with buffers that are dead by then.
+    /// Whether it is visible from outside: filled before the program or read after it. Such a buffer keeps its own
+    /// memory; other buffers may reuse the memory of buffers that are dead by then.
     pub external: bool,
 }
 
-/// What a node does to a range of bytes.
+/// How a node accesses a range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessMode {
     /// Reads.
     Read,
-    /// Writes, and reads nothing of what was there.
+    /// Writes without reading the old contents.
     Write,
     /// Reads and writes, such as an atomic addition.
     ReadWrite,
 }
 
 impl AccessMode {
-    /// Whether what was there matters.
+    /// Whether the old contents matter.
     pub fn reads(self) -> bool {
         self != AccessMode::Write
     }
 
-    /// Whether what was there is lost.
+    /// Whether the old contents are overwritten.
     pub fn writes(self) -> bool {
         self != AccessMode::Read
     }
@@ -87,20 +87,20 @@ impl AccessMode {
 pub struct Access {
     /// The buffer.
     pub buffer: BufferId,
-    /// First byte to one past the last, inside the buffer and not empty.
+    /// First byte to one past the last; inside the buffer and not empty.
     pub bytes: Range<u64>,
-    /// What is done to them.
+    /// How they are accessed.
     pub mode: AccessMode,
 }
 
 impl Access {
-    /// What the history of buffers keeps of it.
+    /// The access as recorded in the history of buffers.
     pub(crate) fn touched(&self) -> Touched {
         (self.buffer.index(), self.bytes.clone(), self.mode)
     }
 }
 
-/// The most CTAs along y and z.
+/// Maximum CTAs along y and z.
 pub(crate) const MAX_GRID_YZ: u32 = 65535;
 
 /// How a kernel is launched.
@@ -130,7 +130,7 @@ impl LaunchConfig {
         self.block.iter().fold(1, |threads: u64, &n| threads.saturating_mul(n.into()))
     }
 
-    /// Why no GPU launches this; `None`: it does.
+    /// Why no GPU can launch this; `None` if one can.
     fn fault(&self) -> Option<&'static str> {
         let [x, y, z] = self.grid;
         if self.ctas() == 0 || self.threads() == 0 {
@@ -143,26 +143,27 @@ impl LaunchConfig {
     }
 }
 
-/// What is known of a kernel.
+/// Properties of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
     /// Grid and CTAs.
     pub launch: LaunchConfig,
-    /// CTAs that an SM holds at once (`cuOccupancyMaxActiveBlocksPerMultiprocessor`).
+    /// CTAs that fit an SM at once (`cuOccupancyMaxActiveBlocksPerMultiprocessor`).
     pub ctas_per_sm: u32,
-    /// Bytes that it moves to and from device memory.
+    /// Bytes transferred to and from device memory.
     pub traffic_bytes: u64,
-    /// Whether it was built for programmatic edges: every one of its threads that touches memory which earlier grids read or write
-    /// waits for those grids first (`griddepcontrol.wait`), before its first *write* too, because they may still be reading what
-    /// it overwrites. It may let the next one start early (`griddepcontrol.launch_dependents`). Nothing can check this.
+    /// Whether it was built for programmatic edges: every thread that accesses memory which earlier grids read or
+    /// write first waits for those grids (`griddepcontrol.wait`). This includes its first *write*, because earlier
+    /// grids may still be reading the old contents. It may let the next grid start early
+    /// (`griddepcontrol.launch_dependents`). This property cannot be checked.
     pub programmatic: bool,
-    /// What each of its CTAs touches, of a kernel that can wait for tiles.
+    /// Accesses of each of its CTAs, for a kernel that can wait for tiles.
     pub tiles: Option<Tiles>,
 }
 
 impl Kernel {
-    /// A kernel of which only its threads limit how many CTAs an SM holds, and which moves every byte of its accesses once for
-    /// each read and write. It is not built for programmatic edges.
+    /// A kernel with occupancy limited only by its threads, which transfers every byte of its accesses once per read
+    /// and write. It is not built for programmatic edges.
     pub fn new(launch: LaunchConfig, accesses: &[Access]) -> Self {
         let moved = |a: &Access| {
             (a.bytes.end - a.bytes.start) * (u64::from(a.mode.reads()) + u64::from(a.mode.writes()))
@@ -178,7 +179,7 @@ impl Kernel {
     }
 }
 
-/// Which way a copy goes.
+/// Direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From host memory, which nothing in the program writes unless a buffer says so.
@@ -187,16 +188,16 @@ pub enum Direction {
     DeviceToHost,
 }
 
-/// What a node is.
+/// The work of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeWork {
     /// A kernel, on the SMs.
     Kernel(Kernel),
-    /// A copy of so many bytes between host and device, on the copy engine of its direction.
+    /// A copy between host and device, on the copy engine of its direction.
     Copy {
-        /// Which way.
+        /// The direction.
         direction: Direction,
-        /// How much.
+        /// Bytes copied.
         bytes: u64,
     },
 }
@@ -206,18 +207,18 @@ pub enum NodeWork {
 pub struct Node {
     /// Its name; need not be unique.
     pub name: String,
-    /// What it is.
+    /// Its work.
     pub work: NodeWork,
-    /// Everything that it touches.
+    /// All its accesses.
     pub accesses: Vec<Access>,
-    /// How long it takes alone on the device, microseconds, measured or estimated.
+    /// Its time alone on the device, microseconds, measured or estimated.
     pub us: f64,
-    /// The task that it belongs to.
+    /// The task to which it belongs.
     pub zone: ZoneId,
 }
 
 impl Node {
-    /// The kernel, where it is one.
+    /// The kernel, if it is one.
     pub fn kernel(&self) -> Option<&Kernel> {
         match &self.work {
             NodeWork::Kernel(kernel) => Some(kernel),
@@ -231,11 +232,11 @@ impl Node {
 pub struct Zone {
     /// Its name.
     pub name: String,
-    /// The larger, the sooner its nodes run.
+    /// Larger values run earlier.
     pub priority: i32,
 }
 
-/// Serial code: what it would issue, in order. Ranges are inside their buffers and durations are finite, always.
+/// Serial code: the nodes it would issue, in order. Ranges are always inside their buffers, and durations are finite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     name: String,
@@ -267,7 +268,7 @@ impl Program {
         &self.zones
     }
 
-    /// Its nodes, by id: the order of the serial code.
+    /// Its nodes, by id: program order.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -282,12 +283,12 @@ impl Program {
         &self.nodes[id.index()]
     }
 
-    /// Adds a buffer that is seen from outside.
+    /// Adds a buffer that is visible from outside.
     pub fn buffer(&mut self, name: impl Into<String>, bytes: u64) -> BufferId {
         self.add_buffer(Buffer { name: name.into(), bytes, external: true })
     }
 
-    /// Adds a buffer that lives inside the program only.
+    /// Adds a buffer that is used only inside the program.
     pub fn temporary(&mut self, name: impl Into<String>, bytes: u64) -> BufferId {
         self.add_buffer(Buffer { name: name.into(), bytes, external: false })
     }
@@ -303,7 +304,7 @@ impl Program {
         ZoneId(self.zones.len() as u32 - 1)
     }
 
-    /// Sets the priority of a zone that is there.
+    /// Sets the priority of an existing zone.
     ///
     /// # Errors
     /// [`DagError::NoZone`].
@@ -313,7 +314,7 @@ impl Program {
         Ok(())
     }
 
-    /// An access to the whole of a buffer. A buffer that is not there gives an access that [`Program::push`] refuses.
+    /// An access to a whole buffer. An unknown buffer gives an access that [`Program::push`] rejects.
     pub fn whole(&self, buffer: BufferId, mode: AccessMode) -> Access {
         let bytes = self.buffers.get(buffer.index()).map_or(0, |b| b.bytes);
         Access { buffer, bytes: 0..bytes, mode }
@@ -322,8 +323,9 @@ impl Program {
     /// Appends a node.
     ///
     /// # Errors
-    /// [`DagError`]: an access outside its buffer or of no bytes, a duration that is negative, not finite or longer than
-    /// [`MAX_US`], a launch that no GPU makes, tiles that are not those of its accesses, a zone that is not there, or too many nodes.
+    /// [`DagError`]: an access outside its buffer or to no bytes, a duration that is negative, not finite or longer
+    /// than [`MAX_US`], a launch that no GPU supports, tiles that do not match its accesses, an unknown zone, or too
+    /// many nodes.
     pub fn push(&mut self, node: Node) -> Result<NodeId, DagError> {
         let name = || node.name.clone();
         if self.nodes.len() >= MAX_NODES {
@@ -337,8 +339,8 @@ impl Program {
         }
         if let NodeWork::Kernel(k) = &node.work {
             let crowded = || (k.ctas_per_sm == 0).then_some("no CTA on an SM: `ctas_per_sm` is at least 1");
-            if let Some(what) = k.launch.fault().or_else(crowded) {
-                return Err(DagError::Launch { node: name(), what });
+            if let Some(fault) = k.launch.fault().or_else(crowded) {
+                return Err(DagError::Launch { node: name(), what: fault });
             }
         }
         for access in &node.accesses {
@@ -355,16 +357,16 @@ impl Program {
             }
         }
         if let NodeWork::Kernel(Kernel { launch, tiles: Some(tiles), .. }) = &node.work
-            && let Some(what) = tiles.fault(launch, &node.accesses)
+            && let Some(fault) = tiles.fault(launch, &node.accesses)
         {
-            return Err(DagError::Tiles { node: name(), what });
+            return Err(DagError::Tiles { node: name(), what: fault });
         }
         self.nodes.push(node);
         Ok(NodeId(self.nodes.len() as u32 - 1))
     }
 
-    /// Whether nodes touch the same bytes of the same buffers in the same way, and are launched alike: what a proof rests on.
-    /// Names, durations and zones may differ.
+    /// Whether the nodes of both programs access the same bytes of the same buffers in the same way and are launched
+    /// alike, which proofs rely on. Names, durations and zones may differ.
     pub fn is_like(&self, other: &Program) -> bool {
         let sizes = |p: &Program| p.buffers.iter().map(|b| (b.bytes, b.external)).collect::<Vec<_>>();
         let alike = |(a, b): (&Node, &Node)| a.work == b.work && a.accesses == b.accesses;
@@ -373,7 +375,7 @@ impl Program {
             && sizes(self) == sizes(other)
     }
 
-    /// The priority of a node: that of its zone.
+    /// The priority of a node's zone.
     pub fn priority(&self, id: NodeId) -> i32 {
         self.zones[self.node(id).zone.index()].priority
     }
@@ -381,7 +383,7 @@ impl Program {
     /// Replaces a node's duration by a measured one, microseconds.
     ///
     /// # Errors
-    /// [`DagError::Duration`] where it is negative, not finite or longer than [`MAX_US`], [`DagError::NoNode`].
+    /// [`DagError::Duration`] if it is negative, not finite or longer than [`MAX_US`]; [`DagError::NoNode`].
     pub fn set_us(&mut self, id: NodeId, us: f64) -> Result<(), DagError> {
         let node = self.nodes.get_mut(id.index()).ok_or(DagError::NoNode { node: id.0 })?;
         if !is_duration(us) {
@@ -405,14 +407,14 @@ impl Program {
         Ok(program)
     }
 
-    /// The nodes of some zones only, in order, over the same buffers and zones; ids are new.
+    /// The nodes of some zones only, in order, over the same buffers and zones; nodes get new ids.
     pub fn only(&self, keep: impl Fn(ZoneId) -> bool) -> Program {
         let nodes = self.nodes.iter().filter(|node| keep(node.zone)).cloned().collect();
         Program { nodes, ..self.clone() }
     }
 
-    /// Independent tasks in one program: buffers and zones are kept apart, nodes stand one task after the other. Each
-    /// task's zones are raised by the priority beside it, and its zone names come from the task.
+    /// Independent tasks in one program: buffers and zones stay separate, and nodes are concatenated task by task. The
+    /// priorities of each task's zones are raised by the number paired with it, and its zone names come from the task.
     ///
     /// # Errors
     /// [`DagError::TooMany`].

@@ -1,4 +1,4 @@
-//! Random programs of short kernels, the same for the same seed.
+//! Random programs of short kernels, reproducible from a seed.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -6,20 +6,20 @@ use rand::{Rng, SeedableRng};
 use super::error::DagError;
 use super::program::{AccessMode, Kernel, LaunchConfig, Node, NodeWork, Program, ZoneId};
 
-/// What random programs are like.
+/// Parameters of random programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RandomDag {
     /// Kernels.
     pub kernels: usize,
-    /// Chains that grow side by side: the most that can run at once.
+    /// Chains that grow in parallel: the maximum concurrency.
     pub width: usize,
-    /// Shortest and longest kernel, microseconds.
+    /// Minimum and maximum kernel time, microseconds.
     pub us: (f64, f64),
-    /// Chance that a kernel also reads what another chain wrote last.
+    /// Probability that a kernel also reads the latest output of another chain.
     pub joins: f64,
-    /// Largest grid, CTAs.
+    /// Maximum grid, CTAs.
     pub ctas: u32,
-    /// Bytes of a chain's two buffers.
+    /// Size of each of a chain's two buffers, bytes.
     pub bytes: u64,
 }
 
@@ -31,11 +31,11 @@ impl Default for RandomDag {
 }
 
 impl RandomDag {
-    /// A program. Every chain has two buffers: its kernels read one and write the other in turn, so that its steps depend on
-    /// each other by reads and by overwriting; joins read another chain's.
+    /// A program. Every chain has two buffers: its kernels read one and write the other alternately, so its steps
+    /// depend on each other through reads and overwrites; joins read another chain's buffer.
     ///
     /// # Errors
-    /// [`DagError`] for more kernels than a program may have, or durations that are none.
+    /// [`DagError`] for more kernels than a program may have, or for invalid durations.
     pub fn program(&self, seed: u64) -> Result<Program, DagError> {
         let mut random = StdRng::seed_from_u64(seed);
         let mut program = Program::new(format!("random_{seed}"));

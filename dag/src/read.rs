@@ -1,4 +1,4 @@
-//! A program out of a RON file.
+//! Reads a program from a RON file.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,10 +14,10 @@ use super::program::{
 };
 use super::read_tiles::tiles as tiles_of;
 
-/// Largest file, bytes.
+/// Maximum size of a file, bytes.
 pub const MAX_SOURCE: usize = 1 << 24;
 
-/// Shortest time that is estimated for a kernel, microseconds.
+/// Minimum estimated time of a kernel, microseconds.
 const SHORTEST_US: f64 = 2.0;
 
 #[derive(Deserialize)]
@@ -90,10 +90,10 @@ enum RawNode<'a> {
     },
 }
 
-/// Reads a program. `overrides` replace defaults of dims; `device` gives the durations that the file leaves open.
+/// Reads a program. `overrides` replace defaults of dims; `device` provides durations that the file does not state.
 ///
 /// # Errors
-/// The first fault, with its place and a way out.
+/// The first fault, with its location and how to fix it.
 pub fn parse(text: &str, overrides: &[(String, u64)], device: &Profile) -> Result<Program, Diagnostic> {
     if text.len() > MAX_SOURCE {
         return Err(Diagnostic::new("too-long", format!("the program has {} bytes", text.len()))
@@ -103,7 +103,7 @@ pub fn parse(text: &str, overrides: &[(String, u64)], device: &Profile) -> Resul
     let raw: Dag = ron.whole("`Dag(name: ..., buffers: {...}, nodes: [...])`")?;
     let dims = dims(ron, raw.dims, overrides)?;
     let program = Program::new(ron.word(raw.name, "a name in quotes")?.value);
-    // The program's own zone has its name.
+    // The program's own zone has the program's name.
     let zones = HashMap::from([(program.name().to_owned(), ZoneId(0))]);
     let mut reader = Reader { ron, dims, device, program, buffers: HashMap::new(), zones };
     reader.buffers(Some(raw.buffers), true)?;
@@ -161,7 +161,7 @@ fn dims(
     Ok(dims)
 }
 
-/// A time that a file states, from 0 to [`MAX_US`]; `noun` says what takes it.
+/// A time stated in a file, from 0 to [`MAX_US`]; `noun` names the timed object.
 pub(super) fn duration(ron: RonText<'_>, raw: &RawValue, noun: &str) -> Result<f64, Diagnostic> {
     let us: Spanned<f64> = ron.value(raw, "a time in microseconds")?;
     if is_duration(us.value) {
@@ -184,10 +184,10 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A number from `least` to `most`.
-    fn number(&self, raw: &'a RawValue, what: &str, least: i64, most: i64) -> Result<u64, Diagnostic> {
+    fn number(&self, raw: &'a RawValue, noun: &str, least: i64, most: i64) -> Result<u64, Diagnostic> {
         let number = self.ron.number(raw, &self.dims)?;
         if !(least..=most).contains(&number.value) {
-            return Err(Diagnostic::new("number-range", format!("{what} is {}", number.value))
+            return Err(Diagnostic::new("number-range", format!("{noun} is {}", number.value))
                 .at(number.span, format!("evaluates to {}", number.value))
                 .help(format!("state a number from {least} to {most}")));
         }
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
         Ok(stated)
     }
 
-    /// A temporary buffer holds nothing until a node writes it.
+    /// Checks that every temporary buffer is written, since it starts without contents.
     fn written(&self, temporary: &[(Spanned<String>, BufferId)]) -> Result<(), Diagnostic> {
         let (mut read, mut written) = (HashSet::new(), HashSet::new());
         for access in self.program.nodes().iter().flat_map(|node| &node.accesses) {
@@ -297,15 +297,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A CTA may have the shared memory of an SM but for the 1 KiB that the driver keeps.
+    /// A CTA may use the shared memory of an SM except the 1 KiB reserved by the driver.
     fn most_shared(&self) -> i64 {
         i64::from(self.device.shared_per_sm) - 1024
     }
 
-    fn triple(&self, raw: Option<&'a RawValue>, what: &str, most: [i64; 3]) -> Result<[u32; 3], Diagnostic> {
+    fn triple(&self, raw: Option<&'a RawValue>, noun: &str, most: [i64; 3]) -> Result<[u32; 3], Diagnostic> {
         let Some(raw) = raw else { return Ok([1, 1, 1]) };
         if !raw.trim().get_ron().starts_with('(') {
-            return Ok([self.number(raw, what, 1, most[0])? as u32, 1, 1]);
+            return Ok([self.number(raw, noun, 1, most[0])? as u32, 1, 1]);
         }
         let three: Result<Spanned<(&RawValue, &RawValue, &RawValue)>, _> =
             self.ron.value(raw, "a number, (x, y) or (x, y, z)");
@@ -317,7 +317,7 @@ impl<'a> Reader<'a> {
                 (two.value.0, two.value.1, None)
             }
         };
-        let size = |raw, most| self.number(raw, what, 1, most).map(|v| v as u32);
+        let size = |raw, most| self.number(raw, noun, 1, most).map(|v| v as u32);
         Ok([size(x, most[0])?, size(y, most[1])?, z.map_or(Ok(1), |z| size(z, most[2]))?])
     }
 
@@ -378,13 +378,13 @@ impl<'a> Reader<'a> {
                 }
                 let estimate = kernel.traffic_bytes as f64 / self.device.read_tbs / 1e6;
                 let us = self.us(us, f64::max(SHORTEST_US, estimate))?;
-                let of = |raw| tiles_of(self.ron, raw, &self.dims, &self.program, &accesses, &launch);
-                kernel.tiles = tiles.map(of).transpose()?;
+                let read_tiles = |raw| tiles_of(self.ron, raw, &self.dims, &self.program, &accesses, &launch);
+                kernel.tiles = tiles.map(read_tiles).transpose()?;
                 let name = self.ron.word(name, "a name in quotes")?.value;
                 Node { name, work: NodeWork::Kernel(kernel), accesses, us, zone: self.zone(zone)? }
             }
         };
-        // Whatever a single value can be wrong in has been found with its own place.
+        // Faults of single values have already been reported at their own locations.
         let refused = |e: super::DagError| Diagnostic::new("bad-node", e.to_string()).at(span, "refused");
         self.program.push(node).map_err(refused)?;
         Ok(())

@@ -1,4 +1,4 @@
-//! What each CTA of a kernel touches, out of a RON file.
+//! Reads the accesses of each CTA of a kernel from a RON file.
 
 use std::collections::BTreeMap;
 
@@ -24,20 +24,20 @@ struct RawTiles<'a> {
 
 #[derive(Deserialize)]
 enum RawBytes<'a> {
-    /// Every CTA touches all.
+    /// Every CTA accesses everything.
     All,
-    /// So many bytes a CTA, one after the other.
+    /// This many bytes per CTA, consecutively.
     Each(#[serde(borrow)] &'a RawValue),
-    /// The same from the end.
+    /// The same, starting from the end.
     Reversed(#[serde(borrow)] &'a RawValue),
-    /// So many bytes a CTA, and so many more on both sides.
+    /// This many bytes per CTA, plus this many on both sides.
     Halo(#[serde(borrow)] &'a RawValue, #[serde(borrow)] &'a RawValue),
 }
 
 /// The tiles of a kernel with these accesses.
 ///
 /// # Errors
-/// The first fault, with its place and a way out.
+/// The first fault, with its location and how to fix it.
 pub(super) fn tiles(
     ron: RonText<'_>,
     raw: &RawValue,
@@ -69,18 +69,18 @@ pub(super) fn tiles(
     let tiles = Tiles { bytes, spread_us, early_trigger: stated.value.early_trigger };
     match tiles.fault(launch, accesses) {
         None => Ok(tiles),
-        Some(what) => {
-            Err(Diagnostic::new("bad-tiles", format!("the tiles have {what}")).at(stated.span, "these").help(
+        Some(fault) => Err(Diagnostic::new("bad-tiles", format!("the tiles have {fault}"))
+            .at(stated.span, "these")
+            .help(
                 "state for each buffer what a CTA touches of it, so that all CTAs together touch all bytes",
-            ))
-        }
+            )),
     }
 }
 
 fn one(ron: RonText<'_>, raw: &RawValue, dims: &[(String, i64)], ctas: u64) -> Result<TileBytes, Diagnostic> {
     let number = |raw| {
         let number = ron.number(raw, dims)?;
-        // Products with the number of CTAs stay far inside 64 bits.
+        // Products with the number of CTAs stay far within 64 bits.
         match (0..1 << 40).contains(&number.value) {
             true => Ok(number.value),
             false => Err(Diagnostic::new("number-range", format!("{} bytes of a CTA", number.value))

@@ -1,4 +1,4 @@
-//! The recorder: code is written as if it ran kernel after kernel, and becomes a program.
+//! The recorder: code written as if kernels ran one after another becomes a program.
 //!
 //! A kernel's memory is a buffer of the recording, or anything that has addresses:
 //!
@@ -21,7 +21,7 @@ use super::program::{
 };
 use super::refine::Tiles;
 
-/// Memory that kernels can be given: its addresses, wherever they point.
+/// Memory that kernels can access, host or device: its addresses.
 pub trait Memory {
     /// First byte to one past the last.
     fn addresses(&self) -> Range<u64>;
@@ -47,25 +47,27 @@ pub enum Argument {
     Bytes {
         /// The buffer.
         buffer: BufferId,
-        /// The first of them.
+        /// Offset of the first byte.
         first: u64,
-        /// How many they are.
+        /// Number of bytes.
         bytes: u64,
-        /// What is done to them; `None`: nothing behind the address is touched.
+        /// How they are accessed; `None`: nothing at the address is accessed.
         mode: Option<AccessMode>,
-        /// Whether the kernel is passed their address; else it touches them though its arguments do not show it.
+        /// Whether the address is passed to the kernel; otherwise the kernel accesses the bytes without a matching
+        /// argument.
         passed: bool,
     },
-    /// Memory by its addresses, which the recording turns into bytes of a buffer.
+    /// Memory given by addresses, which the recording converts to bytes of a buffer.
     Addresses {
         /// The first address.
         first: u64,
-        /// How many bytes follow from there.
+        /// Number of bytes.
         bytes: u64,
-        /// What is done to it.
+        /// How it is accessed.
         mode: AccessMode,
     },
-    /// The seven parameters of a kernel that can wait for tiles (`csrc/include/cusync/tile_sync.cuh`): the last one passed.
+    /// The seven parameters of a kernel that can wait for tiles (`csrc/include/cusync/tile_sync.cuh`); they are passed
+    /// last.
     TileSync,
     /// A null pointer.
     Null,
@@ -97,7 +99,7 @@ pub fn read<M: Memory + ?Sized>(memory: &M) -> Argument {
     addressed(memory, AccessMode::Read)
 }
 
-/// Memory that a kernel writes without regard to what was there.
+/// Memory that a kernel writes without reading the old contents.
 pub fn write<M: Memory + ?Sized>(memory: &M) -> Argument {
     addressed(memory, AccessMode::Write)
 }
@@ -108,12 +110,12 @@ pub fn update<M: Memory + ?Sized>(memory: &M) -> Argument {
 }
 
 impl Argument {
-    /// 32-bit words of a buffer, whatever they hold.
+    /// 32-bit words of a buffer, of any type.
     pub fn words(buffer: BufferId, first: usize, words: usize, mode: Option<AccessMode>) -> Self {
         Argument::Bytes { buffer, first: 4 * first as u64, bytes: 4 * words as u64, mode, passed: true }
     }
 
-    /// The same bytes, touched without being an argument.
+    /// The same bytes, accessed without being an argument.
     pub fn unpassed(mut self) -> Self {
         if let Argument::Bytes { passed, .. } = &mut self {
             *passed = false;
@@ -130,7 +132,7 @@ impl Argument {
         }
     }
 
-    /// The same of a program whose buffers follow `first` others.
+    /// The same argument in a program that places its buffers after `first` others.
     fn moved(mut self, first: u32) -> Self {
         if let Argument::Bytes { buffer, .. } = &mut self {
             buffer.0 += first;
@@ -139,10 +141,10 @@ impl Argument {
     }
 }
 
-/// What runs a recorded node.
+/// How a recorded node runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recorded {
-    /// A kernel by its name in an image, and what it is passed.
+    /// A kernel in an image, by name, with its arguments.
     Kernel {
         /// The kernel.
         function: String,
@@ -151,14 +153,14 @@ pub enum Recorded {
     },
     /// A copy of a whole buffer, or by addresses.
     Copy {
-        /// The buffer on the device; `None`: memory by its addresses.
+        /// The buffer on the device; `None`: memory given by addresses.
         buffer: Option<BufferId>,
-        /// Which way.
+        /// The direction.
         direction: Direction,
     },
 }
 
-/// Serial code written down. [`Recording::program`] is what is scheduled.
+/// Recorded serial code. [`Recording::program`] is the program to schedule.
 #[derive(Clone, Debug)]
 pub struct Recording {
     program: Program,
@@ -167,7 +169,7 @@ pub struct Recording {
     initial: Vec<Option<Vec<u32>>>,
     zone: ZoneId,
     programmatic: bool,
-    /// Memory by its first address: its end and its buffer.
+    /// Memory by first address: its end and its buffer.
     memory: BTreeMap<u64, (u64, BufferId)>,
 }
 
@@ -189,12 +191,12 @@ impl Recording {
         &self.program
     }
 
-    /// What runs each node.
+    /// How each node runs.
     pub fn recorded(&self) -> &[Recorded] {
         &self.nodes
     }
 
-    /// Whether memory was given by addresses: it is somebody else's, so the recording can be scheduled, but not bound.
+    /// Whether memory was given by addresses: the recording does not own it, so it can be scheduled but not bound.
     pub fn has_addresses(&self) -> bool {
         !self.memory.is_empty()
     }
@@ -212,31 +214,31 @@ impl Recording {
         self.program.buffer(name, bytes)
     }
 
-    /// Adds a buffer of so many words of zero.
+    /// Adds a zero-filled buffer with this many words.
     pub fn zeros(&mut self, name: &str, words: usize) -> BufferId {
         self.buffer(name, 4 * words as u64, None)
     }
 
-    /// Adds a buffer with these words in it.
+    /// Adds a buffer with these words.
     pub fn filled(&mut self, name: &str, words: Vec<u32>) -> BufferId {
         self.buffer(name, 4 * words.len() as u64, Some(words))
     }
 
-    /// Adds a buffer with these floats in it.
+    /// Adds a buffer with these floats.
     pub fn floats(&mut self, name: &str, values: &[f32]) -> BufferId {
         self.filled(name, values.iter().map(|v| v.to_bits()).collect())
     }
 
-    /// Adds memory as a whole, before parts of it are used: parts depend on each other as their bytes do.
+    /// Adds memory as a whole, before parts of it are used: parts then depend on each other as their bytes do.
     ///
     /// # Errors
-    /// [`DagError::Overlap`] when a part of it is known as memory of its own.
+    /// [`DagError::Overlap`] if a part of it is already recorded separately.
     pub fn memory<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), DagError> {
         let addresses = memory.addresses();
         if addresses.is_empty() { Ok(()) } else { self.place(&addresses).map(drop) }
     }
 
-    /// The buffer of these addresses, and the first byte there.
+    /// The buffer of these addresses, and the offset of the first byte.
     fn place(&mut self, addresses: &Range<u64>) -> Result<(BufferId, u64), DagError> {
         if let Some((&start, &(end, buffer))) = self.memory.range(..addresses.end).next_back()
             && end > addresses.start
@@ -252,18 +254,18 @@ impl Recording {
         Ok((buffer, 0))
     }
 
-    /// What a buffer holds before the first run.
+    /// Contents of a buffer before the first run.
     pub fn initial(&self, buffer: BufferId) -> Vec<u32> {
         let bytes = self.program.buffers()[buffer.index()].bytes;
         self.initial[buffer.index()].clone().unwrap_or_else(|| vec![0; bytes as usize / 4])
     }
 
-    /// Whether something was put into a buffer.
+    /// Whether a buffer has initial contents.
     pub fn is_filled(&self, buffer: BufferId) -> bool {
         self.initial[buffer.index()].is_some()
     }
 
-    /// Nodes recorded from now on belong to a new zone of this priority; the larger, the sooner they run.
+    /// Puts subsequently recorded nodes into a new zone with this priority; larger values run earlier.
     pub fn begin_zone(&mut self, name: &str, priority: i32) -> ZoneId {
         self.zone = self.program.zone(name, priority);
         self.zone
@@ -274,7 +276,7 @@ impl Recording {
         self.whole(buffer, AccessMode::Read)
     }
 
-    /// All words of a buffer, written without regard to what was there.
+    /// All words of a buffer, written without reading the old contents.
     pub fn write(&self, buffer: BufferId) -> Argument {
         self.whole(buffer, AccessMode::Write)
     }
@@ -289,17 +291,17 @@ impl Recording {
         Argument::Bytes { buffer, first: 0, bytes: bytes.end, mode: Some(mode), passed: true }
     }
 
-    /// Says that the kernels recorded from here on were built for programmatic edges, with the contract of [`Kernel::programmatic`].
-    /// Without it they get full edges only.
+    /// Declares that subsequently recorded kernels were built for programmatic edges, with the contract of
+    /// [`Kernel::programmatic`]. Without it they get full edges only.
     pub fn built_for_programmatic_edges(mut self) -> Recording {
         self.programmatic = true;
         self
     }
 
-    /// Records a launch of a kernel, `us` microseconds long as far as is known.
+    /// Records a launch of a kernel with an estimated duration of `us` microseconds.
     ///
     /// # Errors
-    /// [`DagError`], from the program; so for every method here.
+    /// [`DagError`], from the program; the same for every method here.
     pub fn launch(
         &mut self,
         function: &str,
@@ -310,11 +312,11 @@ impl Recording {
         self.launch_with(function, launch, us, arguments, |_| ())
     }
 
-    /// As [`Recording::launch`], of a kernel that can wait for tiles: [`Argument::TileSync`] stands last among the arguments,
-    /// and `tiles` has an entry for each of the others that are accesses.
+    /// Like [`Recording::launch`], for a kernel that can wait for tiles: [`Argument::TileSync`] must be the last
+    /// argument, and `tiles` has an entry for each other argument that is an access.
     ///
     /// # Errors
-    /// As [`Recording::launch`].
+    /// As for [`Recording::launch`].
     pub fn launch_tiled(
         &mut self,
         function: &str,
@@ -326,10 +328,10 @@ impl Recording {
         self.launch_with(function, launch, us, arguments, |kernel| kernel.tiles = Some(tiles))
     }
 
-    /// As [`Recording::launch`]; `change` corrects what is assumed of the kernel.
+    /// Like [`Recording::launch`]; `change` corrects the assumptions about the kernel.
     ///
     /// # Errors
-    /// As [`Recording::launch`].
+    /// As for [`Recording::launch`].
     pub fn launch_with(
         &mut self,
         function: &str,
@@ -357,7 +359,7 @@ impl Recording {
     /// Records a copy of a whole buffer between host and device.
     ///
     /// # Errors
-    /// As [`Recording::launch`].
+    /// As for [`Recording::launch`].
     pub fn copy(&mut self, buffer: BufferId, direction: Direction) -> Result<NodeId, DagError> {
         let (name, mode) = match direction {
             Direction::HostToDevice => ("upload", AccessMode::Write),
@@ -365,16 +367,16 @@ impl Recording {
         };
         let access = self.program.whole(buffer, mode);
         let bytes = access.bytes.end;
-        // A PCIe 5 link moves about 50 GB/s, and a copy takes 2 us to begin.
+        // A PCIe 5 link transfers about 50 GB/s, and a copy takes 2 us to begin.
         let us = 2.0 + bytes as f64 / 50e3;
         let recorded = Recorded::Copy { buffer: Some(buffer), direction };
         self.push(name, NodeWork::Copy { direction, bytes }, vec![access], us, recorded)
     }
 
-    /// Records a copy between memory of the host and of the device, of which the smaller size counts.
+    /// Records a copy between host and device memory; the smaller size counts.
     ///
     /// # Errors
-    /// As [`Recording::launch`].
+    /// As for [`Recording::launch`].
     pub fn copy_memory<F: Memory + ?Sized, T: Memory + ?Sized>(
         &mut self,
         direction: Direction,
@@ -409,11 +411,11 @@ impl Recording {
         Ok(id)
     }
 
-    /// The same with a copy of every filled buffer to the device before the first node that touches it, and of `results`
-    /// to the host after the last.
+    /// The same recording with a copy of every filled buffer to the device before the first node that accesses it, and
+    /// of `results` to the host after the last node.
     ///
     /// # Errors
-    /// As [`Recording::launch`].
+    /// As for [`Recording::launch`].
     pub fn with_copies(&self, results: &[BufferId]) -> Result<Recording, DagError> {
         let mut copied = Recording {
             program: Program::new(self.program.name()),
@@ -440,11 +442,12 @@ impl Recording {
         Ok(copied)
     }
 
-    /// Appends another recording's buffers, zones and nodes, its zones raised by `priority`; gives the number that its
-    /// first buffer has here. Nodes recorded from now on belong to its last zone. Memory by addresses is not shared.
+    /// Appends another recording's buffers, zones and nodes, with its zones raised by `priority`; returns the number
+    /// of its first buffer here. Subsequently recorded nodes belong to its last zone. Memory given by addresses is not
+    /// shared.
     ///
     /// # Errors
-    /// As [`Recording::launch`].
+    /// As for [`Recording::launch`].
     pub fn append(&mut self, other: &Recording, priority: i32) -> Result<u32, DagError> {
         let first = self.program.buffers().len() as u32;
         self.program =

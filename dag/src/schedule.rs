@@ -1,4 +1,4 @@
-//! The whole way from a program to the fastest way of running it, by the model.
+//! From a program to its fastest launch form, according to the model.
 
 use std::cmp::Ordering;
 
@@ -15,20 +15,21 @@ use super::refine::{Refine, Refinement, refine};
 use super::simulate::{Simulation, simulate};
 use super::times::Times;
 
-/// Numbers of streams that are tried below full concurrency.
+/// Numbers of streams tried below full concurrency.
 const LIMITS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128];
 
-/// What fewer streams, or a simpler form, may cost in the model: less is below what it knows.
+/// Predicted slowdown that is accepted for fewer streams or a simpler form: smaller differences are below the model's
+/// accuracy.
 const TIE: f64 = 1.005;
 
-/// How much longer a program takes in which kernels that do not depend on each other share a stream, over the model: a kernel
-/// that ends leaves SMs idle for which fluids always have a use.
+/// Slowdown, relative to the model, of a program in which independent kernels share a stream: a kernel that ends
+/// leaves SMs idle, which the fluid model always uses.
 const SHARED: f64 = 1.12;
 
-/// What is asked of a schedule.
+/// Options of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScheduleOptions {
-    /// Most streams of kernels, for every priority, and so most kernels at once; `None`: as many as help.
+    /// Maximum streams of kernels for every priority, and so the maximum concurrent kernels; `None`: as many as help.
     pub streams: Option<usize>,
     /// Forms to choose from.
     pub forms: Vec<Form>,
@@ -39,7 +40,7 @@ pub struct ScheduleOptions {
 }
 
 impl Default for ScheduleOptions {
-    /// Every form, on the first device that ships.
+    /// Every form, on the first shipped device.
     fn default() -> Self {
         ScheduleOptions {
             streams: None,
@@ -64,31 +65,32 @@ pub struct FormPrediction {
 /// A program's schedule.
 #[derive(Clone, Debug)]
 pub struct KernelSchedule {
-    /// What must wait for what.
+    /// The dependences.
     pub dependences: Dependences,
-    /// The same with the gates that hold tasks of lower priority back: what streams and graphs are made from.
+    /// The dependences with the gates that delay tasks of lower priority; streams and graphs are built from these.
     pub gated: Dependences,
     /// Levels and paths.
     pub times: Times,
-    /// All concurrency (as far as [`ScheduleOptions::streams`] allows), with the fewest waits.
+    /// Full concurrency (as far as [`ScheduleOptions::streams`] allows), with the fewest waits.
     pub full: Distribution,
-    /// The same in the order of the code, copies on the streams of their kernels: as it would be written by hand.
+    /// The same in program order, with copies on the streams of their kernels: as written by hand.
     pub written: Distribution,
-    /// With no more streams than help: what most forms run.
+    /// With no more streams than help; most forms use it.
     pub chosen: Distribution,
-    /// How it should be run.
+    /// The chosen form.
     pub form: Form,
-    /// When tasks of lower priority begin; `None` where all have one priority.
+    /// When tasks of lower priority begin; `None` if all have the same priority.
     pub admission: Option<Admission>,
-    /// The priority of each node: its zone's, or the highest of the program where a zone of low priority would starve without it.
+    /// The priority of each node: that of its zone, or the highest of the program if a zone of low priority would
+    /// otherwise starve.
     pub priority: Vec<i32>,
     /// Predicted times of the forms, simple ones first.
     pub predictions: Vec<FormPrediction>,
-    /// The chosen form in time.
+    /// The predicted timeline of the chosen form.
     pub timeline: Simulation,
-    /// Nodes whose tiles wait for tiles, and nodes that trigger early, where the form has programmatic edges.
+    /// Nodes with tiles that wait for tiles, and nodes that trigger early, if the form has programmatic edges.
     pub refinement: Refinement,
-    /// Why, a sentence each.
+    /// The reasons, one sentence each.
     pub why: Vec<String>,
 }
 
@@ -98,15 +100,15 @@ impl KernelSchedule {
         distribution_of(form, &self.chosen, &self.written)
     }
 
-    /// How a form launches the program that this is the schedule of. It is proved before it is run.
+    /// The launch plan of a form, for the program of this schedule. It must be proved before it is run.
     pub fn plan(&self, program: &Program, form: Form) -> LaunchPlan {
         let streams = self.distribution(form);
         match form.carrier {
             Carrier::Graph => {
-                // One priority is none.
+                // A single priority needs no list.
                 let same = self.priority.windows(2).all(|pair| pair[0] == pair[1]);
                 let priorities = if same { Vec::new() } else { self.priority.clone() };
-                GraphPlan { priorities, ..GraphPlan::of(program, &self.gated, streams, form) }.into()
+                GraphPlan { priorities, ..GraphPlan::for_form(program, &self.gated, streams, form) }.into()
             }
             Carrier::Launches | Carrier::Capture => {
                 let plan = match form.is_serial() {
@@ -127,14 +129,14 @@ impl KernelSchedule {
 /// Schedules a program. The same program and options give the same schedule.
 pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule {
     let dependences = analyse(program);
-    let times = Times::of(program, &dependences);
-    // What gates hold back is held back in every distribution, so gates are decided first.
-    let alone = Alone::of(program, &options.device);
+    let times = Times::new(program, &dependences);
+    // Gates apply to every distribution, so they are decided first.
+    let alone = Alone::new(program, &options.device);
     let admission =
         alone.as_ref().and_then(|alone| admit(program, alone, &dependences, &options.device, options.admit));
     let fair = admission.as_ref().is_some_and(|found| found.raised);
     let gated = dependences.gated(admission.as_ref().map_or(&[], |found| &found.gates));
-    let order = Times::of(program, &gated);
+    let order = Times::new(program, &gated);
     let mut full = all_concurrency(program, &gated, &order);
     if let Some(most) = options.streams.filter(|&most| most < kernel_streams(&full)) {
         full = limited(program, &gated, &order, most);
@@ -159,7 +161,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         line
     };
 
-    // Tasks of several priorities: no form is worth starving one, or slowing the highest.
+    // With several priorities, no form is worth starving a task or slowing the highest.
     let harm = |line: &Simulation| alone.as_ref().map_or(0, |alone| alone.harm(program, line));
     let better = |line: &Simulation, best: &Simulation| match harm(line).cmp(&harm(best)) {
         Ordering::Equal => line.total_us * TIE < best.total_us,
@@ -167,7 +169,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
     };
     let mut best: Option<(Form, Simulation)> = None;
     let mut predictions = Vec::new();
-    // Where streams are limited, only forms that are made of streams keep to the limit.
+    // If streams are limited, only stream-based forms respect the limit.
     let limited = |form: &Form| options.streams.is_none() || form.edges != EdgeSource::Dependences;
     for &form in Form::ALL.iter().filter(|form| options.forms.contains(form) && limited(form)) {
         let plan = distribution_of(form, &chosen, &written);
@@ -207,7 +209,7 @@ fn distribution_of<'a>(form: Form, chosen: &'a Distribution, written: &'a Distri
     if form.edges == EdgeSource::Written { written } else { chosen }
 }
 
-/// What was refined and what was not, in a sentence each.
+/// Refined and unrefined nodes, one sentence each.
 fn refined(program: &Program, refinement: &Refinement) -> Vec<String> {
     let mut why = Vec::new();
     let early = refinement.nodes.iter().filter(|node| node.early).count();
@@ -249,7 +251,7 @@ fn kernel_streams(plan: &Distribution) -> usize {
     count.into_values().max().unwrap_or(0)
 }
 
-/// The fewest streams with which the model sees no loss: SMs and memory bandwidth limit what more could gain.
+/// The fewest streams without a predicted loss: SMs and memory bandwidth limit the gain of more.
 fn cap(
     program: &Program,
     dependences: &Dependences,
@@ -264,9 +266,9 @@ fn cap(
     let most = kernel_streams(full);
     let mut best = (time(full), full.clone());
     let all_us = best.0;
-    // A stream runs one node at a time, so too few of them are ruled out without a trial.
+    // A stream runs one node at a time, so numbers that are too small are ruled out without a trial.
     let busiest_us = busiest_us(program);
-    // From few to many, and no further than where more streams stop helping.
+    // From few to many, until more streams no longer help.
     let mut tried: Vec<(f64, Distribution)> = Vec::new();
     for limit in LIMITS.into_iter().filter(|&limit| limit < most) {
         if busiest_us / limit as f64 > all_us * TIE {
@@ -294,7 +296,7 @@ fn cap(
     best.1
 }
 
-/// The most that kernels of one priority add up to, microseconds.
+/// The largest sum of kernel times within one priority, microseconds.
 fn busiest_us(program: &Program) -> f64 {
     let mut sums = std::collections::BTreeMap::new();
     for id in program.ids().filter(|&id| program.node(id).kernel().is_some()) {

@@ -1,6 +1,6 @@
-//! Programs that ship: the kernel-level suite.
+//! The programs that ship: the kernel-level suite.
 
-/// Name and text of every program that ships (`dag/programs`).
+/// Name and text of every shipped program (`dag/programs`).
 pub const SHIPPED: &[(&str, &str)] = &[
     ("vec", include_str!("../programs/vec.ron")),
     ("bs", include_str!("../programs/bs.ron")),
@@ -12,7 +12,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("m2", include_str!("../programs/m2.ron")),
 ];
 
-/// The text of a program that ships.
+/// The text of a shipped program.
 pub fn shipped(name: &str) -> Option<&'static str> {
     SHIPPED.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
 }

@@ -1,8 +1,8 @@
-//! A program on a device, in a model: nodes are fluids that share SMs, memory bandwidth and copy engines.
+//! A model of a program on a device: nodes are fluids that share SMs, memory bandwidth and copy engines.
 //!
-//! A node alone runs at speed 1. Nodes of one priority that ask for more than there is slow down together; those of lower
-//! priority get what is left. With `fair`, a zone that has fallen below half of its fair share (one of as many equal
-//! shares as there are zones at work) is served first, up to a fair share, until it has caught up.
+//! A node alone runs at speed 1. Nodes of one priority that together demand more than is available slow down together;
+//! those of lower priority get the rest. With `fair`, a zone that has fallen below half of its fair share (the device
+//! divided by the number of active zones) is served first, up to a fair share, until it has caught up.
 
 use cusync_gen::device::Profile;
 
@@ -12,14 +12,14 @@ use super::distribute::Distribution;
 use super::form::{Form, StartDelays};
 use super::program::{NodeId, Program};
 
-/// The part of its fair share that a zone is sure of.
+/// The fraction of its fair share that a zone is guaranteed.
 pub const SURE_SHARE: f64 = 0.5;
 
-/// How far a zone may be behind before it is served first, microseconds at full speed: without it, every zone would be
-/// served first when the program begins.
+/// How far a zone may fall behind before it is served first, microseconds at full speed: without this, every zone
+/// would be served first when the program begins.
 pub const GRACE_US: f64 = 5.0;
 
-/// When everything happens, microseconds from the start of the host's first call.
+/// A simulated run; times are in microseconds from the start of the host's first call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulation {
     /// The start of each node.
@@ -30,11 +30,11 @@ pub struct Simulation {
     pub zone_end: Vec<f64>,
     /// The end of the program: when the device has noticed that its last node has ended.
     pub total_us: f64,
-    /// Whether each node had to be served before its turn to keep its zone from starving.
+    /// Whether each node was served out of turn to keep its zone from starving.
     pub promoted: Vec<bool>,
 }
 
-/// Predicts a form of a distribution. `fair` keeps zones of low priority from starving.
+/// Simulates a form of a distribution. `fair` keeps zones of low priority from starving.
 pub fn simulate(
     program: &Program,
     dependences: &Dependences,
@@ -43,7 +43,7 @@ pub fn simulate(
     device: &Profile,
     fair: bool,
 ) -> Simulation {
-    let delays = StartDelays::of(program, dependences, plan, form, device);
+    let delays = StartDelays::new(program, dependences, plan, form, device);
     let mut line = Machine::new(program, &delays, device, fair).run();
     line.total_us += delays.tail_us;
     line
@@ -58,12 +58,12 @@ struct Active {
     demand: [f64; 4],
 }
 
-/// A zone in the course of a run.
+/// State of a zone during a run.
 #[derive(Clone, Copy, Default)]
 struct Share {
-    /// What it got above what it is sure of, microseconds at full speed.
+    /// Service received beyond the guaranteed share, microseconds at full speed.
     credit: f64,
-    /// The change of that with time.
+    /// Rate of change of `credit`.
     rate: f64,
     lagging: bool,
 }
@@ -74,7 +74,7 @@ struct Machine<'a> {
     missing: Vec<u32>,
     after: Vec<Vec<(usize, f64)>>,
     ready: Vec<f64>,
-    /// Nodes whose predecessors have ended, by the time at which they may start, soonest last.
+    /// Nodes with no unfinished predecessors, sorted by possible start time, earliest last.
     queue: Vec<(f64, usize)>,
     active: Vec<Active>,
     zones: Vec<Share>,
@@ -95,7 +95,7 @@ impl<'a> Machine<'a> {
         let zones = program.zones().len();
         let mut machine = Machine {
             program,
-            demands: program.nodes().iter().map(|node| Demand::of(node, device).parts()).collect(),
+            demands: program.nodes().iter().map(|node| Demand::new(node, device).parts()).collect(),
             missing,
             after,
             ready: delays.release.clone(),
@@ -148,7 +148,7 @@ impl<'a> Machine<'a> {
             {
                 step = step.min(at - now);
             }
-            // A zone that is about to fall behind is looked at when it does.
+            // Stop at the time when a zone would fall behind.
             let falling = |z: &&Share| !z.lagging && z.rate < 0.0 && z.credit > 0.0;
             if self.fair {
                 step = self.zones.iter().filter(falling).map(|z| z.credit / -z.rate).fold(step, f64::min);
@@ -159,13 +159,13 @@ impl<'a> Machine<'a> {
     }
 
     fn begin(&mut self, node: usize, now: f64) {
-        let of = &self.program.nodes()[node];
+        let this_node = &self.program.nodes()[node];
         self.line.start[node] = now;
         self.active.push(Active {
             node,
-            zone: of.zone.index(),
+            zone: this_node.zone.index(),
             priority: self.program.priority(NodeId::from(node)),
-            left: of.us,
+            left: this_node.us,
             speed: 1.0,
             demand: self.demands[node],
         });
@@ -174,7 +174,7 @@ impl<'a> Machine<'a> {
     fn advance(&mut self, now: f64, step: f64) {
         for zone in &mut self.zones {
             zone.credit = (zone.credit + zone.rate * step).max(0.0);
-            // What is below rounding counts as nothing, or the clock would stand still.
+            // Values below rounding count as 0; otherwise the clock would not advance.
             zone.credit = if zone.credit < 1e-9 { 0.0 } else { zone.credit };
         }
         let mut i = 0;
@@ -199,10 +199,10 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Gives every active node its speed.
+    /// Sets the speed of every active node.
     fn set_speeds(&mut self) {
         let mut left = [1.0; 4];
-        // Those served first, then the others by priority.
+        // Nodes served first, then the others by priority.
         self.active.sort_unstable_by_key(|a| (std::cmp::Reverse(a.priority), a.node));
         let mut served = 0;
         if self.fair {
@@ -219,7 +219,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Slows every node by what nodes of other zones have of the device.
+    /// Slows every node by the device usage of other zones.
     fn interfere(&mut self) {
         let mut had = vec![0.0; self.zones.len()];
         for a in &self.active {
@@ -231,7 +231,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Serves the zones without credit up to a fair share each; returns how many nodes that were.
+    /// Serves the zones without credit up to a fair share each; returns the number of their nodes.
     fn serve_lagging(&mut self, left: &mut [f64; 4]) -> usize {
         let present = |active: &[Active], zone: usize| active.iter().any(|a| a.zone == zone);
         let working = (0..self.zones.len()).filter(|&z| present(&self.active, z)).count();
@@ -250,7 +250,7 @@ impl<'a> Machine<'a> {
         count
     }
 
-    /// How fast zones gain on what they are sure of.
+    /// How fast zones gain on their guaranteed share.
     fn set_rates(&mut self) {
         let zones = self.zones.len();
         let mut totals = vec![[0.0; 4]; zones];
@@ -263,14 +263,14 @@ impl<'a> Machine<'a> {
         let working = speed.iter().flatten().count().max(1) as f64;
         for ((zone, total), speed) in self.zones.iter_mut().zip(&totals).zip(&speed) {
             let alone = total.iter().map(|&t| 1.0 / t.max(1.0)).fold(1.0, f64::min);
-            // An idle zone saves nothing for later, or it could starve others with it.
+            // An idle zone saves no credit for later, or it could starve others with it.
             zone.rate = speed.map_or(0.0, |speed| speed - SURE_SHARE * alone / working);
             zone.credit = if speed.is_some() { zone.credit } else { zone.credit.min(GRACE_US) };
         }
     }
 }
 
-/// Serves nodes at one speed, as far as what is left and a share of the whole go.
+/// Serves nodes at equal speed, limited by the remaining capacity and by a share of the whole.
 fn serve(group: &mut [Active], left: &mut [f64; 4], share: f64) {
     let mut speed: f64 = 1.0;
     for (r, left) in left.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! When nodes can start and how much depends on them, if nothing but dependences and copy engines held them up.
+//! When nodes can start and how much depends on them, if only dependences and copy engines delayed them.
 
 use super::dependence::Dependences;
 use super::program::{NodeId, Program};
@@ -6,7 +6,7 @@ use super::program::{NodeId, Program};
 /// Levels and times by node. Times are microseconds from the start of the program.
 #[derive(Clone, Debug)]
 pub struct Times {
-    /// Nodes on the longest path before it.
+    /// Number of nodes on the longest path before it.
     pub level: Vec<u32>,
     /// Earliest start.
     pub start: Vec<f64>,
@@ -18,11 +18,11 @@ pub struct Times {
 
 impl Times {
     /// The times of a program.
-    pub fn of(program: &Program, dependences: &Dependences) -> Self {
+    pub fn new(program: &Program, dependences: &Dependences) -> Self {
         let n = program.nodes().len();
         let us: Vec<f64> = program.nodes().iter().map(|node| node.us).collect();
         let (mut level, mut start, mut rank) = (vec![0; n], vec![0.0; n], us.clone());
-        // Edges are sorted by the place of `after`, so everything before a node is known when its edges come.
+        // Edges are sorted by the position of `after`, so everything before a node is known when its edges come.
         for edge in dependences.reduced_edges() {
             let (before, after) = (edge.before.index(), edge.after.index());
             level[after] = u32::max(level[after], level[before] + 1);
@@ -46,7 +46,7 @@ impl Times {
         let mut order: Vec<NodeId> = program.ids().collect();
         order.sort_by(|&a, &b| {
             let (i, j) = (a.index(), b.index());
-            // Nodes that take no time start with what they depend on; levels keep them behind it.
+            // Zero-length nodes start together with their predecessors; levels keep them in order.
             let start = self.start[i].total_cmp(&self.start[j]);
             let level = || self.level[i].cmp(&self.level[j]);
             let urgency =

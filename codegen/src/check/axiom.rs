@@ -1,4 +1,4 @@
-//! What a verdict rests on and does not prove.
+//! Premises that a verdict assumes and does not prove.
 
 use super::Obligation::{self, *};
 use super::{How, Launch, StartGuarantee};
@@ -7,35 +7,36 @@ use crate::graph::{Graph, Stage};
 /// A premise of a proof: about the GPU, about other work on it, or about kernels and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Axiom {
-    /// The kernels make the posts, waits, loads and stores that were judged, in that order.
+    /// The kernels make exactly the judged posts, waits, loads and stores, in that order.
     Program,
-    /// The kernels fence and wait as their contract says.
+    /// The kernels fence and wait as their contract states.
     Practice,
-    /// Release and acquire at device scope, proxy fences and full bulk waits order memory as the PTX manual says.
+    /// Release and acquire at device scope, proxy fences and full bulk waits order memory as the PTX manual specifies.
     MemoryModel,
-    /// A CTA that holds an SM and can go on does, and one that fits an SM is placed there.
+    /// A CTA that holds an SM and can run does run, and a CTA that fits an SM is placed there.
     Fairness,
-    /// What waits for a kernel's trigger begins only when every CTA of that kernel has issued it or ended.
+    /// Work that waits for a kernel's trigger begins only after every CTA of that kernel has issued it or exited.
     Trigger,
-    /// No other work keeps the SMs for ever that the workers of the one kernel need, where a programmatic edge lets it begin
-    /// before all of them are free. Launches without such edges are cooperative.
+    /// Where a programmatic edge lets the kernel begin before all SMs that its workers need are free, no other work
+    /// holds those SMs forever. Launches without such edges are cooperative.
     Residency,
-    /// A kernel begins when those before it on its stream have ended, and sees all that they stored.
+    /// A kernel begins after all earlier kernels on its stream have ended, and sees everything they stored.
     KernelBoundary,
-    /// `griddepcontrol.wait` returns when the runs before have ended, and all that they stored is seen.
+    /// `griddepcontrol.wait` returns after the previous runs have ended, and makes everything they stored visible.
     GridDependency,
-    /// What is bound overlaps nothing that a stage writes, and nobody else writes to it, to an output or to a cache while a run uses it.
+    /// Bound memory does not overlap anything a stage writes, and nothing outside the run writes to it, to an output
+    /// or to a cache while the run uses it.
     Memory,
-    /// Runs of a pipeline, eager or replayed, follow each other: by stream order, or by events.
+    /// Runs of a pipeline, eager or replayed, follow each other, ordered by the stream or by events.
     Runs,
-    /// A page to which a run appends a token of one sequence is no other's; pages that are only read may be shared.
+    /// A page to which a run appends a token belongs to one sequence only; read-only pages may be shared.
     Pages,
-    /// Threads of the host go on, and its atomics order memory as the language says.
+    /// Host threads make progress, and host atomics order memory as the language specifies.
     Host,
 }
 
 impl Axiom {
-    /// Its stable name.
+    /// The stable name.
     pub fn id(self) -> &'static str {
         match self {
             Axiom::Program => "program",
@@ -53,7 +54,7 @@ impl Axiom {
         }
     }
 
-    /// The premise, in a sentence without a full stop.
+    /// The premise as a sentence without a full stop.
     pub fn statement(self) -> &'static str {
         match self {
             Axiom::Program => "the kernels post, wait, load and store what was judged, in that order",
@@ -83,7 +84,7 @@ impl Axiom {
         }
     }
 
-    /// The obligations whose proofs use it.
+    /// The obligations that assume it.
     pub fn used_by(self) -> &'static [Obligation] {
         match self {
             Axiom::Program => &[Order, Bounds, Cover, Count, Acyclic, Progress, Reuse],
@@ -99,8 +100,8 @@ impl Axiom {
         }
     }
 
-    /// What a proof of a launch on a GPU of this architecture rests on.
-    pub fn of(graph: &Graph, launch: &Launch, arch: u32) -> Vec<Axiom> {
+    /// The premises of a proof of this launch on a GPU of this architecture.
+    pub fn for_launch(graph: &Graph, launch: &Launch, arch: u32) -> Vec<Axiom> {
         let paged = |stage: &Stage| stage.op.cache().is_some_and(|cache| cache.pages.is_some());
         let mut all = Axiom::of_launch(launch, arch);
         if launch.on_gpu() {
@@ -117,7 +118,7 @@ impl Axiom {
         match launch {
             Launch::Stages { how, .. } => match how {
                 How::Host => vec![Program, Host],
-                // Workers of a chain kernel pass sums to each other.
+                // Workers of a chain kernel pass partial sums to each other.
                 How::Serial | How::Library if launch.is_in_turn() => vec![
                     Program,
                     Practice,
@@ -132,7 +133,7 @@ impl Axiom {
                 How::Streams(start) => {
                     let mut all = vec![Program, Practice, MemoryModel, Fairness];
                     match start {
-                        // A gate's thread waits, and the kernel behind it on its stream begins when it has ended.
+                        // A gate thread waits; the kernel queued after it on the stream begins once it ends.
                         StartGuarantee::AllProducersStarted if launch.has_gates(arch) => {}
                         StartGuarantee::AllProducersStarted => all.push(Trigger),
                         StartGuarantee::None => {}

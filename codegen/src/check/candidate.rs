@@ -1,4 +1,4 @@
-//! What is judged: a graph with a choice for every open question, before anything is proved.
+//! The input of a proof: a graph with a choice for every open decision.
 
 use super::{Choice, EdgeChoice, How, Launch};
 use crate::device::Profile;
@@ -6,12 +6,12 @@ use crate::graph::{Dependence, Graph, StageId};
 use crate::schedule::decode::slots_of;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
-/// Where a kernel learns which run it belongs to.
+/// Source of the run number that a kernel uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpochSource {
     /// A counter in device memory.
     DeviceCounter,
-    /// A kernel parameter set by the host at each launch.
+    /// A kernel parameter that the host sets at each launch.
     LaunchParameter,
 }
 
@@ -22,17 +22,18 @@ pub enum StoreCompletion {
     Barrier,
     /// Bulk stores, then `cp.async.bulk.wait_group 0` by the issuing thread.
     BulkWait,
-    /// Bulk stores, then only `cp.async.bulk.wait_group.read`: shared memory is free, global memory unknown.
+    /// Bulk stores, then only `cp.async.bulk.wait_group.read`: shared memory is reusable, but global memory may not be
+    /// written yet.
     BulkWaitRead,
 }
 
-/// How kernels behave: the part of the device contract that an obligation rests on. The default is what the kernels of
-/// this project do; other values describe other people's kernels, and mutants.
+/// Kernel behavior that obligations assume. The default describes this project's kernels; other values describe
+/// third-party kernels and mutants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelContract {
-    /// Epochs.
+    /// Source of the epoch.
     pub epoch: EpochSource,
-    /// A run starts only when every kernel of the run before it has ended.
+    /// A run starts only after every kernel of the previous run has ended.
     pub full_run_boundary: bool,
     /// Runs are replayed from a captured graph.
     pub graph_replay: bool,
@@ -40,7 +41,7 @@ pub struct KernelContract {
     pub stores: StoreCompletion,
     /// The post is a release at device scope.
     pub post_releases: bool,
-    /// The wait's every look, the first too, is an acquire at device scope.
+    /// Every poll of the wait, including the first, is an acquire at device scope.
     pub wait_acquires: bool,
     /// Dependent operands are read by bulk copies.
     pub bulk_loads: bool,
@@ -48,52 +49,51 @@ pub struct KernelContract {
     pub proxy_fence: bool,
     /// Posts are plain stores instead of atomic additions.
     pub plain_store_posts: bool,
-    /// A run may be launched while the run before it still ends: a programmatic edge between runs.
+    /// A run may be launched before the previous run has ended, by a programmatic edge between runs.
     pub overlap: bool,
-    /// Every read of what a run writes, every store and every look at a semaphore or flag lies behind
-    /// `griddepcontrol.wait`, which returns when the runs before have ended; only weights are loaded ahead of it.
+    /// Every read of data that a run writes, every store and every access to a semaphore or flag comes after
+    /// `griddepcontrol.wait`, which returns when the previous runs have ended. Only weights are loaded before it.
     pub dependency_wait: bool,
-    /// A chain kernel makes an item's posts only when its worker's next item has all that it waits for.
+    /// A chain kernel makes an item's posts only when all waits of its worker's next item are satisfied.
     pub deferred_post: bool,
-    /// How a chain kernel passes the partial sums of a split tile on.
+    /// How a chain kernel passes partial sums of a split tile.
     pub slabs: SlabContract,
-    /// How an attention treats its cache, and a decode kernel the parts of its tiles.
+    /// How an attention stage uses its cache, and how a decode kernel combines the parts of its tiles.
     pub cache: CacheContract,
 }
 
-/// How an attention of new tokens treats what lives on from run to run, and how the workers that have parts of a tile bring them
-/// together.
+/// How a decode attention stage uses state that persists across runs, and how workers combine the parts of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheContract {
     /// Lengths and page numbers are read from device memory in every run.
     pub lengths_each_run: bool,
-    /// Where runs overlap, every read of the cache, of its lengths and of its pages lies behind `griddepcontrol.wait`, though
-    /// the thread that makes it streams weights ahead of that.
+    /// Where runs overlap, every read of the cache, its lengths and its page numbers comes after
+    /// `griddepcontrol.wait`, even though the same thread streams weights before it.
     pub reads_wait: bool,
-    /// The keys and values of the new token come from what the run computes, and never from the cache.
+    /// The keys and values of the new token are computed in this run and never read from the cache.
     pub new_from_run: bool,
-    /// The last to come of the workers that have parts of a tile ends it, and what tells it so is counted with acquire and
-    /// release at device scope, behind a barrier over the threads that store a part.
+    /// The last worker to arrive among those with parts of a tile finishes it. The arrival counter is incremented with
+    /// acquire and release at device scope, after a barrier over the threads that store a part.
     pub parts_ordered: bool,
-    /// Whoever ends a tile sets its count back, so that the next run counts from nothing.
+    /// The worker that finishes a tile resets its count, so the next run starts from zero.
     pub parts_recounted: bool,
 }
 
-/// How partial sums pass from the items that leave them in slabs to the item that finishes the tile.
+/// How partial sums pass through slabs to the item that finishes the tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlabContract {
-    /// A barrier over the storing threads lies between the stores and the flag.
+    /// A barrier over the storing threads separates the stores from the flag.
     pub barrier: bool,
     /// The flag is stored with release semantics at device scope.
     pub flag_releases: bool,
-    /// Every look at the flag is an acquire at device scope, and a barrier lies between it and the loads.
+    /// Every poll of the flag is an acquire at device scope, and a barrier separates it from the loads.
     pub flag_acquires: bool,
-    /// The flag holds the run's number, so that it need not be cleared; otherwise it is only set.
+    /// The flag holds the run number, so it need not be cleared. Otherwise it is only set.
     pub flag_is_epoch: bool,
 }
 
 impl KernelContract {
-    /// What the kernels for an architecture do.
+    /// The contract of the kernels for an architecture.
     pub fn of_kernels(arch: u32) -> Self {
         let bulk = arch >= 90;
         KernelContract {
@@ -125,12 +125,13 @@ impl KernelContract {
         }
     }
 
-    /// What the chain kernels of the `fused` executor do.
+    /// The contract of the chain kernels of the `fused` executor.
     pub fn of_chain_kernels(arch: u32) -> Self {
         KernelContract { overlap: true, dependency_wait: true, ..KernelContract::of_kernels(arch) }
     }
 
-    /// What the decode kernels of the `fused` executor do: ordinary stores, and ordinary copies of the activations.
+    /// The contract of the decode kernels of the `fused` executor: ordinary stores, and ordinary copies of
+    /// activations.
     pub fn of_decode_kernels(arch: u32) -> Self {
         KernelContract {
             stores: StoreCompletion::Barrier,
@@ -144,13 +145,13 @@ impl KernelContract {
 /// Predicted times of a plan, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// The same tiles, kernel after kernel.
+    /// The same tiles, with kernels run one after another.
     pub serial_us: f64,
     /// The plan.
     pub synchronised_us: f64,
 }
 
-/// A graph with a choice for every open question.
+/// A graph with a choice for every open decision.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// The pipeline.
@@ -163,25 +164,26 @@ pub struct Candidate {
     pub edges: Vec<EdgeChoice>,
     /// How the kernels behave.
     pub contract: KernelContract,
-    /// What was decided and why; carried into the plan.
+    /// Decisions and their reasons; carried into the plan.
     pub choices: Vec<Choice>,
-    /// Predicted times, where a model made the choices.
+    /// Predicted times, if a model made the choices.
     pub predicted: Option<Prediction>,
 }
 
 impl Candidate {
-    /// What the model expects of it, microseconds.
+    /// The predicted time, microseconds.
     pub fn predicted_us(&self) -> Option<f64> {
         self.launch.predicted_us().or_else(|| Some(self.predicted?.synchronised_us))
     }
 
-    /// A pipeline with a kernel a stage and neutral choices: those of [`Launch::stages`], and a slot a row.
+    /// A pipeline with one kernel per stage and neutral choices: those of [`Launch::stages`], and one slot per row.
     pub fn new(graph: Graph, device: Profile, how: How) -> Self {
         let launch = Launch::stages(&graph, how);
         Candidate::launched(graph, device, launch)
     }
 
-    /// A pipeline with a launch and neutral policies: a slot a row, or a slot a tile where one kernel runs all stages.
+    /// A pipeline with a launch and neutral policies: one slot per row, or one slot per tile if one kernel runs all
+    /// stages.
     pub fn launched(graph: Graph, device: Profile, launch: Launch) -> Self {
         let policy = if launch.is_one_kernel() { Policy::Tile } else { Policy::Row };
         Candidate {
@@ -195,7 +197,7 @@ impl Candidate {
         }
     }
 
-    /// The launches of chain kernels that run one stage each, as the candidates that they are by themselves.
+    /// The launches of chain kernels that run one stage each, as separate candidates.
     pub fn alone(&self) -> impl Iterator<Item = (StageId, Candidate)> + '_ {
         self.launch.kernels().iter().filter_map(|kernel| {
             let (graph, launch) = (self.graph.only(kernel.stage), Launch::Lists(kernel.lists.clone()?));
@@ -203,7 +205,7 @@ impl Candidate {
         })
     }
 
-    /// The policies as numbers, one map a dependence, each with the slots after those of the one before.
+    /// The policies as numbers, one map per dependence. Slots are numbered consecutively across dependences.
     pub fn slot_maps(&self) -> Vec<SlotMap> {
         let mut next = 0;
         let map = |(choice, d): (&EdgeChoice, &Dependence)| {
@@ -214,7 +216,7 @@ impl Candidate {
         self.edges.iter().zip(&self.graph.dependences).map(map).collect()
     }
 
-    /// Slots, by dependence. A decode kernel has one for each tile of columns, or column of tiles, that a main loop reads.
+    /// Slots per dependence. A decode kernel has one for each column tile that a main loop reads.
     pub fn slot_counts(&self) -> Vec<u32> {
         if self.launch.shares().is_none() {
             return self.slot_maps().iter().map(|map| map.slot_count).collect();

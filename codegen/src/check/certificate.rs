@@ -1,5 +1,5 @@
-//! A plan and its program written out, with witnesses, for a checker that shares nothing with this crate:
-//! `xtask/certificate.py`. docs/trust.md says what is in it.
+//! A plan and its program written out, with witnesses, for a checker that shares no code with this crate:
+//! `xtask/certificate.py`. docs/trust.md describes the contents.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use crate::graph::{Axis, Heads, Op, Operand, Partition, Pool, Stage, StageId, Wh
 use crate::schedule::{Item, Part, Schedule};
 use crate::sync::Tile;
 
-/// The certificate of a candidate and a program, proved or not: what is wrong is the other checker's to find.
+/// The certificate of a candidate and a program, whether proved or not: finding faults is the other checker's job.
 ///
 /// # Errors
-/// The fault without which nothing can be written out.
+/// The fault that prevents the certificate from being written.
 pub fn certificate(c: &Candidate, p: &dyn TileProgram) -> Result<Value, Refutation> {
     if let Some(refutation) = obligations::well_formed(c) {
         return Err(refutation);
@@ -27,11 +27,11 @@ pub fn certificate(c: &Candidate, p: &dyn TileProgram) -> Result<Value, Refutati
     let extents: Vec<(u32, u32)> = stages().map(|s| p.extent(graph, s)).collect();
     let mut slices = Vec::new();
     for (stage, extent) in stages().zip(&extents) {
-        let of = tiles(*extent).map(|tile| {
-            let of = |slice| pieces.of(p, stage, tile, slice);
-            (0..p.slices(graph, stage, tile)).map(of).collect::<Vec<_>>()
+        let tile_slices = tiles(*extent).map(|tile| {
+            let slice_pieces = |slice| pieces.for_slice(p, stage, tile, slice);
+            (0..p.slices(graph, stage, tile)).map(slice_pieces).collect::<Vec<_>>()
         });
-        slices.push(of.collect::<Vec<_>>());
+        slices.push(tile_slices.collect::<Vec<_>>());
     }
     let counts = c.slot_counts();
     let edges = graph.dependences.iter().enumerate().map(|(edge, d)| {
@@ -72,7 +72,7 @@ fn tiles((gm, gn): (u32, u32)) -> impl Iterator<Item = Tile> {
     (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }))
 }
 
-/// Lists of events, each written once: main loops and epilogues apart, since many tiles have one of them in common.
+/// Deduplicated lists of events. Main loops and epilogues are separate because many tiles share one of them.
 struct Pieces<'a> {
     c: &'a Candidate,
     list: Vec<Vec<Vec<u32>>>,
@@ -80,8 +80,8 @@ struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
-    /// The pieces of a slice.
-    fn of(&mut self, p: &dyn TileProgram, stage: StageId, tile: Tile, slice: u32) -> Vec<usize> {
+    /// Indices of the pieces of a slice.
+    fn for_slice(&mut self, p: &dyn TileProgram, stage: StageId, tile: Tile, slice: u32) -> Vec<usize> {
         let (mut main, mut last) = (Vec::new(), Vec::new());
         p.events(stage, tile, slice, &mut |event| {
             let late = !last.is_empty() || self.of_epilogue(stage, &event);
@@ -115,7 +115,7 @@ impl Pieces<'_> {
     }
 }
 
-/// An event as numbers, the first of which says what it is.
+/// An event as numbers; the first is its kind.
 fn written(event: Event) -> Vec<u32> {
     match event {
         Event::Wait { edge, slot, value } => vec![0, edge as u32, slot, value],
@@ -127,7 +127,7 @@ fn written(event: Event) -> Vec<u32> {
         Event::Contribute { slab } => vec![4, slab],
         Event::Await { slab } => vec![5, slab],
         Event::Add { slab } => vec![6, slab],
-        Event::Store { units, of } => vec![7, units.start, units.end, of],
+        Event::Store { units, of: all } => vec![7, units.start, units.end, all],
     }
 }
 
@@ -146,7 +146,7 @@ fn stage(stage: &Stage) -> Value {
 fn op(op: &Op) -> Value {
     match op {
         Op::Gemm { .. } => json!({ "kind": "gemm" }),
-        // Nobody waits for angles.
+        // No wait depends on the angles.
         Op::RotatedGemm(_) => json!({ "kind": "gemm" }),
         Op::GatedGemm => json!({ "kind": "gated_gemm" }),
         Op::Conv2d(conv) => json!({
@@ -154,10 +154,10 @@ fn op(op: &Op) -> Value {
             "stride": conv.stride, "padding": conv.padding,
             "window": conv.window.map(|w| [w.rows, w.images]),
         }),
-        Op::Attention(of) => json!({
-            "kind": "attention", "heads": heads(&of.heads), "causal": of.causal, "sequences": of.sequences, "tokens": of.tokens,
+        Op::Attention(attention) => json!({
+            "kind": "attention", "heads": heads(&attention.heads), "causal": attention.causal, "sequences": attention.sequences, "tokens": attention.tokens,
         }),
-        Op::Attend(of) => json!({ "kind": "attend", "heads": heads(&of.heads) }),
+        Op::Attend(attend) => json!({ "kind": "attend", "heads": heads(&attend.heads) }),
         Op::Norm(_) => json!({ "kind": "norm" }),
         Op::Pool(Pool { mean: _, sliding }) => json!({
             "kind": "pool", "input": sliding.input, "output": sliding.output, "filter": sliding.filter,

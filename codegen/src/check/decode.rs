@@ -1,11 +1,11 @@
-//! What our decode kernels can be handed.
+//! Limits of the decode kernels.
 
 use super::{Candidate, Obligation, Refutation, Subject};
 use crate::graph::{Partition, StageId};
 use crate::schedule::Schedule;
 use crate::schedule::decode::{Decode, parts_of, producer_of, unfit, width_of, work};
 
-/// Why the kernel would do something else than the plan says: it knows its work by the number of workers alone.
+/// Why the kernel would not follow the plan: it derives its work from the number of workers alone.
 pub(super) fn unfollowed(c: &Candidate, plan: &Decode) -> Option<Refutation> {
     let refute = |subject, message| Some(Refutation::new(Obligation::Bounds, subject, message));
     let (graph, workers) = (&c.graph, plan.workers());
@@ -31,8 +31,8 @@ pub(super) fn unfollowed(c: &Candidate, plan: &Decode) -> Option<Refutation> {
         return refute(Subject::Stage(StageId(s)), format!("`{}` {fault}", stage.name));
     }
     let kernel = work(graph, workers);
-    let list = |of: &Schedule, worker: usize| -> Vec<_> {
-        of.lists[worker].iter().map(|item| of.sequence[*item as usize]).collect()
+    let list = |source: &Schedule, worker: usize| -> Vec<_> {
+        source.lists[worker].iter().map(|item| source.sequence[*item as usize]).collect()
     };
     let other = (0..workers as usize).find(|w| list(&plan.work, *w) != list(&kernel, *w))?;
     let refutation = Refutation::new(

@@ -1,8 +1,7 @@
-//! Plans that are wrong on purpose, for tests that show a refuted plan going wrong on a device.
+//! Deliberately wrong plans, for tests that show a refuted plan failing on a device.
 //!
-//! This is the one door past [`super::check`], and it is there only with the feature `fault-injection`, which no other
-//! crate than a test's may ask for. Beside it, the two ways in which `progress` is decided, for a test that holds them
-//! against each other.
+//! This is the only way around [`super::check`]. It requires the feature `fault-injection`, which only tests may
+//! enable. The module also exposes both decision procedures for `progress`, for a test that compares them.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -11,42 +10,41 @@ use super::obligations::{Explored, both_ways, well_formed};
 use super::{Candidate, Obligation, Plan, Refutation, TileProgram, assemble, judge};
 use crate::graph::{OperandKind, StageId};
 
-/// What is done to the waits of an edge. Loads stay as they are: kernels load what their tile says, and wait for what the
-/// edge's footprint says.
+/// How the waits of an edge are changed. Loads stay the same: kernels load by tile and wait by the edge's footprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WaitFault {
-    /// Nothing is waited for.
+    /// All waits are removed.
     Drop,
-    /// The tiles so many rows and columns of producer tiles further on are waited for; what lies past the tensor is not.
+    /// Waits move by this many rows and columns of producer tiles; waits that fall outside the tensor are dropped.
     Shift {
-        /// Rows of producer tiles; negative: back.
+        /// Rows of producer tiles; negative values move back.
         rows: i32,
         /// Columns of producer tiles.
         cols: i32,
     },
 }
 
-/// A plan whose waits on one edge are wrong.
+/// A plan with wrong waits on one edge.
 #[derive(Clone, Debug)]
 pub struct WaitMutant {
-    /// The plan, which is not proved.
+    /// The unproved plan.
     pub plan: Plan,
     /// Index of the edge, as in [`Plan::edges`].
     pub edge: usize,
-    /// What was done to it.
+    /// The injected fault.
     pub fault: WaitFault,
-    /// Why `check` refuses it: always [`Obligation::Cover`].
+    /// Why `check` rejects it: always [`Obligation::Cover`].
     pub refutation: Refutation,
 }
 
-/// A plan that nothing has proved.
+/// Makes a plan without a proof.
 pub fn unproved_for_fault_injection(candidate: Candidate) -> Plan {
     assemble(candidate)
 }
 
-/// `count` different mutants of a sound candidate that drop or shift the waits of one edge, each refuted for `cover` and
-/// for nothing else: they read too early, and cannot stand still. The same seed gives the same mutants. Fewer come back
-/// where the candidate has no more edges that can be changed so, and none for a decode plan, whose waits are not edges.
+/// Makes `count` different mutants of a sound candidate by dropping or shifting the waits of one edge. Each is refuted
+/// by `cover` only: it reads too early but cannot deadlock. The same seed gives the same mutants. Returns fewer if the
+/// candidate has fewer suitable edges, and none for a decode plan, which has no edge waits.
 pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitMutant> {
     let graph = &candidate.graph;
     let edges: Vec<usize> = (0..graph.dependences.len())
@@ -60,7 +58,7 @@ pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitM
     if edges.is_empty() || candidate.launch.shares().is_some() {
         return mutants;
     }
-    // A shift may happen to wait for enough under a coarse policy; it is drawn again then.
+    // Under a coarse policy a shifted wait may still cover every load; draw again.
     for _ in 0..count.saturating_mul(20) {
         if mutants.len() == count {
             break;
@@ -76,7 +74,7 @@ pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitM
         }
         let mutant = with_fault(candidate, edge, fault);
         let mut refutations = judge(&mutant).refutations;
-        // A mutant that could also hang would take the device's context with it.
+        // A mutant that could also hang would break the device context.
         if refutations.iter().any(|r| r.obligation != Obligation::Cover) {
             continue;
         }
@@ -90,7 +88,7 @@ pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitM
 /// The candidate with a fault in the waits of an edge.
 ///
 /// # Panics
-/// When the candidate has no such edge.
+/// If the candidate has no such edge.
 pub fn with_fault(candidate: &Candidate, edge: usize, fault: WaitFault) -> Candidate {
     let mut mutant = candidate.clone();
     let d = mutant.graph.dependences[edge].clone();
@@ -106,17 +104,17 @@ pub fn with_fault(candidate: &Candidate, edge: usize, fault: WaitFault) -> Candi
     mutant
 }
 
-/// What each way to decide `progress` says, whatever the other does: see docs/progress.md.
+/// Results of the two decision procedures for `progress`, each computed independently: see docs/progress.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgressWays {
-    /// Whether the sufficient condition holds, so that nothing can stand still. It says nothing where it does not hold.
+    /// Whether the sufficient condition holds, which rules out a deadlock. `false` is inconclusive.
     pub condition: bool,
-    /// Whether no state that can be reached stands still; `None` where there are too many to visit.
+    /// Whether no reachable state deadlocks; `None` if there are too many states to visit.
     pub explored: Option<bool>,
 }
 
-/// Asks both ways about a program of kernels that semaphores couple on a GPU; `None` for every other candidate, and where
-/// a stage is never launched or fits no SM. Both rest on `acyclic` and `count`.
+/// Runs both procedures on a program of kernels coupled by semaphores on a GPU. Returns `None` for every other
+/// candidate, and if a stage is never launched or fits no SM. Both assume `acyclic` and `count`.
 pub fn progress_ways(candidate: &Candidate, program: &dyn TileProgram) -> Option<ProgressWays> {
     let launch = &candidate.launch;
     let stages = (0..candidate.graph.stages.len()).map(StageId);

@@ -1,4 +1,4 @@
-//! What the kernels of this project do: the tile program of a candidate's policies and schedule.
+//! Behavior of this project's kernels: the tile program of a candidate's policies and schedule.
 
 use std::ops::Range;
 
@@ -16,42 +16,42 @@ use crate::sync::{SlotMap, Tile, WaitAt};
 pub struct Generated<'a> {
     candidate: &'a Candidate,
     slots: Vec<SlotMap>,
-    /// The edges of each stage's main loop, and those of its epilogue.
+    /// Edges of each stage's main loop and of its epilogue.
     edges: Vec<(Vec<usize>, Vec<usize>)>,
-    /// Whether what an edge does depends on the tile's row, and on its column; one entry an edge.
+    /// Whether an edge's events depend on the tile's row, and on its column; one entry per edge.
     by: Vec<(bool, bool)>,
     /// The items of each tile of a chain kernel.
     parts: Option<Parts>,
-    /// What the shares of a decode kernel wait for, by edge and column tile: a slot, and its posts of a run.
+    /// Waits of decode shares, by edge and column tile: a slot and its posts per run.
     awaited: Vec<Vec<(u32, u32)>>,
 }
 
-/// All that the events of an edge in a slice follow from. Two slices of one sight do the same.
+/// Everything that determines the events of an edge in a slice. Slices with equal sights have equal events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sight {
-    /// Coordinates that nothing depends on are 0.
+    /// Coordinates that do not matter are 0.
     tile: Tile,
-    /// The k-blocks at which it is waited for or loaded: one for an operand that is read once.
+    /// The k-blocks at which the slice waits or loads: a single one for an operand that is read once.
     ks: Range<u32>,
-    /// CTAs that share the load, and which of them this is.
+    /// Number of CTAs that share the load, and this CTA's index among them.
     share: (u32, u32),
-    /// Loads for others only.
+    /// The CTA loads only for others.
     idle: bool,
 }
 
-/// The steps of an edge in a slice.
+/// The events of an edge in a slice.
 struct Strand<'a> {
     graph: &'a Graph,
     edge: usize,
     sight: Sight,
     slots: &'a SlotMap,
     waits: WaitWalk<'a>,
-    /// What a tile's posts add up to.
+    /// Sum of a tile's posts.
     weight: u32,
 }
 
 impl Strand<'_> {
-    /// The events of a k-block. They are asked for one after the other.
+    /// The events of a k-block. K-blocks must be requested in order.
     fn step(&mut self, k: u32, f: &mut dyn FnMut(Event)) {
         if !self.sight.ks.contains(&k) {
             return;
@@ -66,7 +66,7 @@ impl Strand<'_> {
         }
     }
 
-    /// All that is waited for, from the first k-block on.
+    /// All waits, from the first k-block on.
     fn waits(&mut self, f: &mut dyn FnMut(Event)) {
         for k in self.sight.ks.clone() {
             self.wait(k, f);
@@ -88,10 +88,10 @@ impl Strand<'_> {
 }
 
 impl<'a> Generated<'a> {
-    /// The program of a candidate's policies and, where it has one, its schedule.
+    /// The program of a candidate's policies and, if present, its schedule.
     pub fn new(candidate: &'a Candidate) -> Self {
         let graph = &candidate.graph;
-        let (parts, slots) = (candidate.launch.work().map(|s| Parts::of(graph, s)), candidate.slot_maps());
+        let (parts, slots) = (candidate.launch.work().map(|s| Parts::new(graph, s)), candidate.slot_maps());
         let mut edges = vec![(Vec::new(), Vec::new()); graph.stages.len()];
         for (edge, dependence) in graph.dependences.iter().enumerate() {
             let (main, last) = &mut edges[dependence.consumer.0];
@@ -118,7 +118,7 @@ impl<'a> Generated<'a> {
         self.parts.as_ref().map_or((1, 1), Parts::cluster)
     }
 
-    /// The k-blocks of a slice and what becomes of its sums; `None` where a CTA has no such slice.
+    /// The k-blocks of a slice and the use of its sums; `None` if a CTA has no such slice.
     fn slice(&self, stage: StageId, tile: Tile, slice: u32) -> Option<(Range<u32>, Part)> {
         let (ks, part) = match (&self.parts, self.candidate.launch.work()) {
             (Some(parts), Some(schedule)) => {
@@ -126,39 +126,40 @@ impl<'a> Generated<'a> {
                 (item.k_begin..item.k_end, item.part)
             }
             _ => {
-                let of = &self.candidate.graph.stages[stage.0];
-                let (ks, last) = (slice_k_blocks(of, slice), of.k_blocks_of(tile.m));
+                let this_stage = &self.candidate.graph.stages[stage.0];
+                let (ks, last) = (slice_k_blocks(this_stage, slice), this_stage.k_blocks_of(tile.m));
                 (ks.start.min(last)..ks.end.min(last), Part::Whole)
             }
         };
         (!ks.is_empty()).then_some((ks, part))
     }
 
-    /// What a CTA of a decode kernel does of its share: warps that bring the activations, each k-tile when all who own some
-    /// of its columns have posted; then the epilogue. What that reads of stages is the CTA's own work. Of a tile of an
-    /// attention a warp brings the queries, one the keys and one the values. What a pair of CTAs does together, the warps of both do
-    /// for each of their shares; then each leaves sums for the other, and awaits the other's.
+    /// Events of a decode kernel's CTA for its share. Loading warps bring the activations, each k-tile once all owners
+    /// of its columns have posted; the epilogue follows and reads only the CTA's own results. For an attention tile,
+    /// one warp loads the queries, one the keys and one the values. For work split over a pair of CTAs, the warps of
+    /// both CTAs work on both shares; then each CTA leaves sums for the other and awaits the other's.
     fn share(&self, stage: StageId, tile: Tile, f: &mut dyn FnMut(Event)) {
         let graph = &self.candidate.graph;
-        let of = &graph.stages[stage.0];
-        if of.writes(tile).1.is_empty() {
+        let this_stage = &graph.stages[stage.0];
+        if this_stage.writes(tile).1.is_empty() {
             return;
         }
         let (main, last) = &self.edges[stage.0];
         let load = |edge: usize, k_block: u32, f: &mut dyn FnMut(Event)| {
             let operand = graph.dependences[edge].operand;
-            for columns in awaited(of, tile, of.operands[operand].kind, k_block) {
+            for columns in awaited(this_stage, tile, this_stage.operands[operand].kind, k_block) {
                 let (slot, value) = self.awaited[edge][columns as usize];
                 f(Event::Wait { edge, slot, value });
             }
             f(Event::Load { operand, k_block });
         };
-        match of.partition {
+        match this_stage.partition {
             Partition::Even { parts } => {
                 let workers = self.candidate.launch.shares().map_or(parts, Decode::workers);
-                let (own, paired) = (tile.n / rounds_in(of, workers).max(1), is_in_pairs(graph, of, workers));
+                let (own, paired) =
+                    (tile.n / rounds_in(this_stage, workers).max(1), is_in_pairs(graph, this_stage, workers));
                 let both = [own, own ^ 1].into_iter().take(1 + usize::from(paired));
-                for (warp, tiles) in (0..).zip(both.flat_map(|w| k_tiles(graph, of, workers, w))) {
+                for (warp, tiles) in (0..).zip(both.flat_map(|w| k_tiles(graph, this_stage, workers, w))) {
                     f(Event::Warp { warp });
                     for &edge in main {
                         tiles.iter().for_each(|k| load(edge, *k, f));
@@ -181,7 +182,7 @@ impl<'a> Generated<'a> {
         f(Event::Store { units: 0..1, of: 1 });
     }
 
-    /// What a slice does when its k-blocks are summed up.
+    /// Events of a slice after its k-blocks are summed.
     fn epilogue(
         &self,
         stage: StageId,
@@ -210,17 +211,18 @@ impl<'a> Generated<'a> {
                 self.strand_of(edge, sight).step(0, f);
             }
         }
-        let (units, of) = stored(&self.candidate.graph.stages[stage.0], part);
-        f(Event::Store { units, of });
+        let (units, all) = stored(&self.candidate.graph.stages[stage.0], part);
+        f(Event::Store { units, of: all });
     }
 
-    /// Whether a tile is outside its grid: its CTA fills up a cluster.
+    /// Whether a tile is outside its grid; its CTA only fills up a cluster.
     fn idle(&self, stage: StageId, tile: Tile) -> bool {
         let (gm, gn) = self.candidate.graph.stages[stage.0].grid;
         tile.m >= gm || tile.n >= gn
     }
 
-    /// What a slice with these k-blocks, and this to do with its sums, sees of an edge; `None` where it does nothing for it.
+    /// The sight of an edge for a slice with these k-blocks and this part; `None` if the slice does nothing for the
+    /// edge.
     fn sight(&self, edge: usize, tile: Tile, ks: &Range<u32>, part: Part) -> Option<Sight> {
         let graph = &self.candidate.graph;
         let dependence = &graph.dependences[edge];
@@ -239,7 +241,7 @@ impl<'a> Generated<'a> {
         Some(Sight { tile: seen, ks, share: sharing(self.cluster(), kind, tile), idle })
     }
 
-    /// What is done for an edge: a function of the sight alone.
+    /// The strand of an edge: a function of the sight alone.
     fn strand_of(&self, edge: usize, sight: Sight) -> Strand<'_> {
         let (graph, slots) = (&self.candidate.graph, &self.slots[edge]);
         let at = self.candidate.edges[edge].wait_at;
@@ -254,28 +256,28 @@ impl<'a> Generated<'a> {
     }
 }
 
-/// The units that an item stores of its tile, and the units of the tile.
+/// The units of its tile that an item stores, and the number of units in the tile.
 fn stored(stage: &Stage, part: Part) -> (Range<u32>, u32) {
-    let of = units(stage);
+    let all = units(stage);
     let units = match part {
-        // Unit u is of part u * parts / of.
+        // Unit u belongs to part u * parts / units.
         Part::Share { parts, part, .. } => {
-            let begin = |p: u32| (p * of).div_ceil(parts.max(1));
+            let begin = |p: u32| (p * all).div_ceil(parts.max(1));
             begin(part)..begin(part + 1)
         }
-        Part::Whole | Part::Finish { .. } => 0..of,
+        Part::Whole | Part::Finish { .. } => 0..all,
         Part::Contribute { .. } => 0..0,
     };
-    (units, of)
+    (units, all)
 }
 
-/// When a tile reads what a dependence is about.
+/// When a tile reads the tensor of a dependence.
 fn when(graph: &Graph, dependence: &Dependence) -> When {
     graph.stages[dependence.consumer.0].operands[dependence.operand].kind.when()
 }
 
-/// CTAs of a cluster that read the same tile of an operand, and which of them `tile` is: each of them loads one slice of
-/// it for all. Operand A is the same along N, operand B along M.
+/// Number of CTAs of a cluster that read the same tile of an operand, and the index of `tile` among them: each loads
+/// one slice of it for all. Operand A is shared along N, operand B along M.
 fn sharing(cluster: (u32, u32), kind: OperandKind, tile: Tile) -> (u32, u32) {
     match kind {
         OperandKind::A => (cluster.1, tile.n % cluster.1),
@@ -295,22 +297,22 @@ fn sharing(cluster: (u32, u32), kind: OperandKind, tile: Tile) -> (u32, u32) {
     }
 }
 
-/// Slice `index` of `of` of what `tile` reads of an operand at a k-block: A by rows, B by columns.
+/// Slice `index` of `ctas` of an operand's tile at a k-block: A is split by rows, B by columns.
 fn multicast(
     graph: &Graph,
     operand: usize,
     stage: &Stage,
     tile: Tile,
     k_block: u32,
-    (of, index): (u32, u32),
+    (ctas, index): (u32, u32),
 ) -> Event {
     let Operand { kind, tensor, .. } = &stage.operands[operand];
     let (mut rows, mut cols) = (0..0, 0..0);
-    // Of a GEMM's operands a tile reads one box.
+    // A tile reads one box of each GEMM operand.
     let read = &mut |r, c| (rows, cols) = (r, c);
     stage.reads(operand, &graph.tensors[tensor.0], (tile.m, tile.n), k_block, read);
     let slice = |range: &Range<u32>, whole: u32| {
-        let share = whole / of;
+        let share = whole / ctas;
         let at = |i: u32| (range.start + share * i).min(range.end);
         at(index)..at(index + 1)
     };
@@ -326,14 +328,14 @@ impl TileProgram for Generated<'_> {
         let graph = &self.candidate.graph;
         let stage = graph.dependences[edge].producer;
         if self.candidate.launch.shares().is_some() {
-            // Only what main loops read is announced.
+            // Only main-loop reads are announced.
             let announced = when(graph, &graph.dependences[edge]) != When::Epilogue;
             let slots = posted_by(&graph.stages[stage.0], tile);
             return slots.filter(|_| announced).for_each(|slot| f(slot, 1));
         }
         let slot = self.slots[edge].slot_of(tile);
         if self.parts.is_none() {
-            // A split-K tile outside a schedule is posted by its last slice.
+            // The last slice of a split-K tile outside a schedule posts it.
             return f(slot, 1);
         }
         for slice in 0..self.slices(&self.candidate.graph, stage, tile) {
@@ -401,13 +403,13 @@ impl TileProgram for Generated<'_> {
         if let Some((_, part)) = self.slice(stage, tile, slice).filter(|_| !self.idle(stage, tile))
             && part.finishes()
         {
-            let (units, of) = stored(&self.candidate.graph.stages[stage.0], part);
-            f(units, of);
+            let (units, all) = stored(&self.candidate.graph.stages[stage.0], part);
+            f(units, all);
         }
     }
 
     fn strands(&self) -> Option<&dyn Strands> {
-        // The strands of a share are spread over its warps.
+        // The strands of a share are spread over several warps.
         self.candidate.launch.shares().is_none().then_some(self as &dyn Strands)
     }
 }
@@ -435,7 +437,7 @@ impl Strands for Generated<'_> {
         let graph = &self.candidate.graph;
         let stage = graph.dependences[edge].consumer;
         let one = |tile| self.slices(graph, stage, tile) == 1;
-        // A wait for all k-blocks at the start looks to the last of them.
+        // When all k-blocks are waited for at the start, the wait depends on the last one.
         if self.candidate.edges[edge].wait_at != WaitAt::PerKBlock || !one(shorter) || !one(longer) {
             return None;
         }

@@ -1,9 +1,9 @@
-//! How a pipeline is launched: what the proof speaks of, and what is run.
+//! Launches of a pipeline: the subject of a proof, and the input of an executor.
 //!
-//! A launch holds all that an executor follows and nothing else, so that what makes no sense together cannot be written:
-//! kernels of their own have tile orders, occupancies and a way to start, one kernel for all stages has the work of its
-//! CTAs. Whoever has to know which of them it is asks the methods; to match on [`Launch`] is for the places that judge,
-//! choose, predict or run one.
+//! A launch holds exactly what an executor follows, so inconsistent combinations cannot be written: separate kernels
+//! have tile orders, occupancies and a start guarantee; one kernel for all stages has a work assignment for its CTAs.
+//! Use the methods to distinguish them; only code that checks, chooses, predicts or runs a launch should match on
+//! [`Launch`].
 
 use super::KernelContract;
 use crate::executor::Executor;
@@ -13,7 +13,7 @@ use crate::schedule::{Hand, Schedule};
 use crate::sync::Order;
 
 impl Executor {
-    /// How it starts the stages; `None` for `fused` and `copilot`, which have one kernel for all of them.
+    /// How it starts the stages; `None` for `fused` and `copilot`, which run all stages in one kernel.
     pub fn how(self) -> Option<How> {
         match self {
             Executor::Cpu => Some(How::Host),
@@ -26,36 +26,36 @@ impl Executor {
     }
 }
 
-/// What keeps consumers from taking the SMs that producers still need.
+/// Guarantee that keeps consumers from occupying SMs that producers still need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StartGuarantee {
     /// A consumer's CTAs start only after every CTA of all its producers has started.
     AllProducersStarted,
-    /// None: kernels are launched side by side.
+    /// No guarantee: kernels are launched side by side.
     None,
 }
 
-/// How stages that have a kernel each are started.
+/// How separate stage kernels are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum How {
-    /// On host threads, which draw tiles in launch order; tile semaphores carry the dependences.
+    /// On host threads that draw tiles in launch order; tile semaphores carry the dependences.
     Host,
-    /// Kernel after kernel on one stream: kernel boundaries carry the dependences.
+    /// One kernel after another on one stream; kernel boundaries carry the dependences.
     Serial,
-    /// The same, with products by cuBLASLt where those are faster.
+    /// The same, with cuBLASLt for products where it is faster.
     Library,
-    /// A stream a stage; tile semaphores carry the dependences.
+    /// One stream per stage; tile semaphores carry the dependences.
     Streams(StartGuarantee),
-    /// One stream; a kernel may begin when every CTA of the one before has issued its trigger. Tile semaphores carry the
-    /// dependences.
+    /// One stream; a kernel may begin once every CTA of the previous one has issued its trigger. Tile semaphores carry
+    /// the dependences.
     Programmatic,
 }
 
 impl How {
-    /// A stream a stage, with the start guarantee.
+    /// One stream per stage, with the start guarantee.
     pub const STREAMS: How = How::Streams(StartGuarantee::AllProducersStarted);
 
-    /// The executor that starts stages so.
+    /// The executor that starts stages this way.
     pub fn executor(self) -> Executor {
         match self {
             How::Host => Executor::Cpu,
@@ -72,10 +72,10 @@ impl How {
     }
 }
 
-/// What a CTA takes of an SM, beside one of the CTAs that an SM holds.
+/// SM resources of one CTA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CtaResources {
-    /// Shared memory, what the driver reserves for itself included, bytes.
+    /// Shared memory including the driver's reservation, bytes.
     pub shared: u32,
     /// Registers of all its threads.
     pub registers: u32,
@@ -83,24 +83,24 @@ pub struct CtaResources {
     pub threads: u32,
 }
 
-/// A stage with a kernel of its own.
+/// A stage with its own kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageLaunch {
     /// The stage.
     pub stage: StageId,
-    /// The order in which its tiles are started.
+    /// The order in which its tiles start.
     pub order: Order,
-    /// CTAs that fit an SM at once when no other kernel has any there.
+    /// CTAs that fit an SM when no other kernel occupies it.
     pub ctas_per_sm: u32,
-    /// What one of them takes; `None` where only their number is known, and which kernels fit an SM together is not.
+    /// Resources of one CTA; `None` if only the occupancy is known, so co-residency with other kernels is unknown.
     pub takes: Option<CtaResources>,
-    /// The work of a chain kernel that runs the stage as the only one of its graph ([`Graph::only`]); `None`: a kernel of the
-    /// stage's own runs it, in its order.
+    /// The schedule of a chain kernel that runs this stage as the only one of its graph ([`Graph::only`]); `None` if
+    /// the stage has its own kernel, which follows `order`.
     pub lists: Option<Schedule>,
 }
 
 impl StageLaunch {
-    /// A launch with neutral choices: a row-major order and one CTA an SM.
+    /// A launch with neutral choices: row-major order and one CTA per SM.
     pub fn neutral(stage: StageId) -> StageLaunch {
         StageLaunch { stage, order: Order::RowMajor, ctas_per_sm: 1, takes: None, lists: None }
     }
@@ -109,21 +109,21 @@ impl StageLaunch {
 /// How a pipeline is launched.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Launch {
-    /// A kernel a stage, or of a serial chain a chain kernel that runs it alone.
+    /// One kernel per stage; in a serial chain this may be a chain kernel that runs the stage alone.
     Stages {
-        /// How they are started.
+        /// How the kernels are started.
         how: How,
-        /// The stages in the order of their launches.
+        /// The stages in launch order.
         stages: Vec<StageLaunch>,
     },
-    /// One chain kernel for all stages, whose workers follow lists of tiles and parts of tiles.
+    /// One chain kernel for all stages; its workers follow lists of tiles and parts of tiles.
     Lists(Schedule),
-    /// One decode kernel for all stages: every worker has an equal share of the columns of each stage in turn.
+    /// One decode kernel for all stages: every worker takes an equal share of the columns of each stage in turn.
     Shares(Decode),
 }
 
 impl Launch {
-    /// A kernel a stage, in the order of the graph, with the choices of [`StageLaunch::neutral`].
+    /// One kernel per stage, in graph order, with the choices of [`StageLaunch::neutral`].
     pub fn stages(graph: &Graph, how: How) -> Launch {
         let stages = (0..graph.stages.len()).map(|s| StageLaunch::neutral(StageId(s)));
         Launch::Stages { how, stages: stages.collect() }
@@ -137,9 +137,9 @@ impl Launch {
         }
     }
 
-    /// Whether `executor` may run it: the one that it is for; where stages have a kernel each `serial`, which needs only their
-    /// order; and where the launch is a serial chain of our kernels every other that launches stages on a GPU, because that is
-    /// what those fall back to.
+    /// Whether `executor` may run it. Accepted: the executor it was built for; `serial` for separate stage kernels,
+    /// since it needs only their order; and for a serial chain of our kernels, every executor that launches stages on
+    /// a GPU, because those fall back to it.
     pub fn runs_as(&self, executor: Executor) -> bool {
         match self {
             Launch::Stages { how, .. } => match executor.how() {
@@ -156,7 +156,7 @@ impl Launch {
         }
     }
 
-    /// Who runs it and with which kernels, as tables of predictions tell kinds apart.
+    /// The kind used in prediction tables: executor and kernels.
     pub fn kind(&self) -> &'static str {
         match self {
             Launch::Stages { .. } if self.is_in_turn() => "chain kernels, one a stage",
@@ -171,7 +171,7 @@ impl Launch {
         }
     }
 
-    /// How stages with a kernel each are started; `None` where one kernel runs all of them.
+    /// How separate stage kernels are started; `None` if one kernel runs all stages.
     pub fn how(&self) -> Option<How> {
         match self {
             Launch::Stages { how, .. } => Some(*how),
@@ -179,7 +179,7 @@ impl Launch {
         }
     }
 
-    /// [`Launch::how`], to be changed.
+    /// Mutable [`Launch::how`].
     pub fn how_mut(&mut self) -> Option<&mut How> {
         match self {
             Launch::Stages { how, .. } => Some(how),
@@ -192,12 +192,12 @@ impl Launch {
         self.how().is_none()
     }
 
-    /// Whether chain kernels run a stage each, one after the other.
+    /// Whether chain kernels run one stage each, one after another.
     pub fn is_in_turn(&self) -> bool {
         self.kernels().iter().any(|kernel| kernel.lists.is_some())
     }
 
-    /// What the kernels that run it promise.
+    /// The contract of the kernels that run it.
     pub fn contract(&self, arch: u32) -> KernelContract {
         match self {
             Launch::Stages { .. } if self.is_in_turn() => KernelContract::of_chain_kernels(arch),
@@ -212,7 +212,7 @@ impl Launch {
         self.how() != Some(How::Host)
     }
 
-    /// Whether semaphores carry the dependences; a serial chain relies on kernel boundaries instead.
+    /// Whether semaphores carry the dependences; a serial chain relies on kernel boundaries.
     pub fn has_semaphores(&self) -> bool {
         self.how().is_none_or(How::overlaps)
     }
@@ -222,13 +222,13 @@ impl Launch {
         matches!(self.how(), Some(How::Programmatic | How::Streams(StartGuarantee::AllProducersStarted)))
     }
 
-    /// Whether the start guarantee is made by gates: one before each consumer's kernel, a thread on an SM that waits until all tiles of
-    /// a producer have been drawn. Kernels for sm_90 have triggers instead.
+    /// Whether gates provide the start guarantee: one before each consumer's kernel, a thread on an SM that waits
+    /// until all tiles of a producer have been drawn. Kernels for sm_90 use triggers instead.
     pub fn has_gates(&self, arch: u32) -> bool {
         self.how() == Some(How::STREAMS) && arch < 90
     }
 
-    /// What keeps consumers from taking the SMs that producers still need, in words.
+    /// The start guarantee in words.
     pub fn start(&self) -> &'static str {
         match self {
             Launch::Stages { .. } if self.guarantees_starts() => {
@@ -239,7 +239,7 @@ impl Launch {
         }
     }
 
-    /// The stages that have a kernel of their own, in launch order; none where one kernel runs all of them.
+    /// The stages with their own kernel, in launch order; empty if one kernel runs all stages.
     pub fn kernels(&self) -> &[StageLaunch] {
         match self {
             Launch::Stages { stages, .. } => stages,
@@ -247,7 +247,7 @@ impl Launch {
         }
     }
 
-    /// [`Launch::kernels`], to be changed.
+    /// Mutable [`Launch::kernels`].
     pub fn kernels_mut(&mut self) -> &mut [StageLaunch] {
         match self {
             Launch::Stages { stages, .. } => stages,
@@ -255,17 +255,18 @@ impl Launch {
         }
     }
 
-    /// The kernel of a stage; `None` where it has none of its own.
+    /// The kernel of a stage; `None` if it has none of its own.
     pub fn kernel(&self, stage: StageId) -> Option<&StageLaunch> {
         self.kernels().iter().find(|kernel| kernel.stage == stage)
     }
 
-    /// [`Launch::kernel`], to be changed.
+    /// Mutable [`Launch::kernel`].
     pub fn kernel_mut(&mut self, stage: StageId) -> Option<&mut StageLaunch> {
         self.kernels_mut().iter_mut().find(|kernel| kernel.stage == stage)
     }
 
-    /// The order in which a stage's tiles are started: row-major where one kernel runs all stages, whose work says more.
+    /// The order in which a stage's tiles start. Row-major if one kernel runs all stages; its work assignment has the
+    /// details.
     pub fn order(&self, stage: StageId) -> &Order {
         self.kernel(stage).map_or(&Order::RowMajor, |kernel| &kernel.order)
     }
@@ -275,8 +276,8 @@ impl Launch {
         self.kernel(stage).map_or(1, |kernel| kernel.ctas_per_sm)
     }
 
-    /// The place of a stage in the launch order, which is the graph's where one kernel runs all of them; past the end when
-    /// the stage is never launched.
+    /// The position of a stage in launch order, or in graph order if one kernel runs all stages; `usize::MAX` if the
+    /// stage is never launched.
     pub fn position(&self, stage: StageId) -> usize {
         match self {
             Launch::Stages { stages, .. } => {
@@ -286,7 +287,7 @@ impl Launch {
         }
     }
 
-    /// The work of a chain kernel.
+    /// The schedule of a chain kernel.
     pub fn lists(&self) -> Option<&Schedule> {
         match self {
             Launch::Lists(schedule) => Some(schedule),
@@ -294,7 +295,7 @@ impl Launch {
         }
     }
 
-    /// [`Launch::lists`], to be changed.
+    /// Mutable [`Launch::lists`].
     pub fn lists_mut(&mut self) -> Option<&mut Schedule> {
         match self {
             Launch::Lists(schedule) => Some(schedule),
@@ -302,7 +303,7 @@ impl Launch {
         }
     }
 
-    /// The lists that the workers of one kernel follow, whichever kernel that is.
+    /// The lists that the workers of a single kernel follow, for a chain or decode kernel.
     pub fn work(&self) -> Option<&Schedule> {
         match self {
             Launch::Lists(schedule) | Launch::Shares(Decode { work: schedule, .. }) => Some(schedule),
@@ -310,7 +311,7 @@ impl Launch {
         }
     }
 
-    /// The work of a decode kernel.
+    /// The work assignment of a decode kernel.
     pub fn shares(&self) -> Option<&Decode> {
         match self {
             Launch::Shares(decode) => Some(decode),
@@ -318,7 +319,7 @@ impl Launch {
         }
     }
 
-    /// [`Launch::shares`], to be changed.
+    /// Mutable [`Launch::shares`].
     pub fn shares_mut(&mut self) -> Option<&mut Decode> {
         match self {
             Launch::Shares(decode) => Some(decode),
@@ -331,7 +332,7 @@ impl Launch {
         self.lists().map_or((1, 1), |schedule| schedule.cluster)
     }
 
-    /// The time that its own work was predicted to take, microseconds; `None` for kernels that are launched one by one.
+    /// The predicted time of the work assignment, microseconds; `None` for kernels that are launched one by one.
     pub fn predicted_us(&self) -> Option<f64> {
         self.work().map(|work| work.predicted_us)
     }

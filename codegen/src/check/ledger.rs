@@ -1,16 +1,17 @@
-//! The ledger of a host that hands out the items of a chain kernel while it runs.
+//! Bookkeeping for a host that hands out the items of a chain kernel at run time.
 //!
-//! A plan whose items are drawn has one list of them, in an order in which each comes after all that it needs, and nothing of its proof rests
-//! on that order or on who draws what, except that it cannot stand still. A host that decides anew which item goes to which worker keeps that by
-//! a rule of its own: *an item is numbered only after all items that it waits for, and goes to the end of one worker's mailbox in the order
-//! of the numbers.* Then the least number that is not done has all that it needs, what lies before it in its mailbox has lesser numbers
-//! and is done, and a worker that has been sent something is resident until it has done it: so it can always run. The host is never stuck
-//! either: of the items of a job, the first of the list that has no number can have one. An [`NumberedItem`] is what only this ledger makes.
+//! A plan with drawn items has one list, ordered so that each item comes after everything it needs. Its proof uses
+//! that order, and the assignment of items to workers, only to rule out a deadlock. A host that assigns items
+//! dynamically preserves this with one rule: *an item is numbered only after all items it waits for, and is appended
+//! to a worker's mailbox in number order.* Then the unfinished item with the lowest number has everything it needs:
+//! items before it in its mailbox have lower numbers and are done, and a worker stays resident until it has finished
+//! everything sent to it. So that item can run. The host cannot get stuck either: the first unnumbered item of a job's
+//! list can always be numbered. Only this ledger creates a [`NumberedItem`].
 //!
-//! A *kind* is what can be asked for by itself: stages that read or write what others of them write. No two kinds share a tensor that
-//! is written, nor a slot. A job is a run of one kind; its next begins when the one before was seen to be done, like launches that
-//! follow each other, and its epoch is the number of jobs of its kind before. So the semaphores are what they are to runs of a plan with the stages
-//! of that kind alone, and jobs of several kinds overlap.
+//! A *kind* is the smallest unit that can be requested: stages that read or write each other's outputs. Two kinds
+//! never share a written tensor or a slot. A job is one run of a kind; the next job of that kind begins after the
+//! previous one is done, like consecutive launches, and its epoch is the number of earlier jobs of its kind. So
+//! semaphores behave as in runs of a plan with only that kind's stages, and jobs of different kinds may overlap.
 
 use super::generated::Generated;
 use super::parts::Place;
@@ -21,7 +22,7 @@ use crate::graph::{Graph, StageId};
 use crate::schedule::{Hand, Part};
 use crate::sync::Tile;
 
-/// An item that may be sent: its needs have numbers before its own.
+/// An item that may be sent: everything it needs has a lower number.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NumberedItem {
     number: u64,
@@ -34,20 +35,20 @@ impl NumberedItem {
     pub fn number(&self) -> u64 {
         self.number
     }
-    /// Its place in the plan's sequence.
+    /// Its index in the plan's sequence.
     pub fn item(&self) -> u32 {
         self.item
     }
-    /// The number of its job among those of its kind.
+    /// Index of its job among the jobs of its kind.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 }
 
-/// Where an item is.
+/// State of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It belongs to no job yet, or to one that has not reached it.
+    /// It belongs to no job yet, or its job has not numbered it yet.
     Open,
     Numbered,
     Done,
@@ -56,37 +57,37 @@ enum State {
 #[derive(Debug)]
 struct Kind {
     items: Vec<u32>,
-    /// Its words among all.
+    /// Its words, as global indices.
     words: Vec<u32>,
-    /// Jobs that have begun.
+    /// Jobs begun so far.
     jobs: u32,
-    /// Items of the present job that are not done; 0: there is none.
+    /// Unfinished items of the current job; 0 if there is none.
     left: usize,
 }
 
-/// See the head of the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct Ledger {
     stages: Vec<StageId>,
-    /// For each item the words that it waits for, with the posts that each must have had.
+    /// For each item, the words it waits for and the posts each of them needs.
     needs: Vec<Vec<(u32, u32)>>,
     gives: Vec<Vec<(u32, u32)>>,
     kind_of: Vec<usize>,
     kinds: Vec<Kind>,
-    /// Posts to each word by items of the present job that have numbers.
+    /// Posts to each word by numbered items of the current job.
     posted: Vec<u32>,
-    /// The same by items that are done.
+    /// Posts to each word by finished items.
     filled: Vec<u32>,
     states: Vec<State>,
     numbered: u64,
 }
 
 impl Ledger {
-    /// The ledger of a plan whose items are whole tiles, drawn from one list.
+    /// The ledger of a plan with whole tiles as items, drawn from one list.
     ///
     /// # Errors
     /// The plan has no such list.
-    pub fn of(plan: &Plan) -> Result<Ledger, Refutation> {
+    pub fn from_plan(plan: &Plan) -> Result<Ledger, Refutation> {
         let refuse = |why: &str| {
             let refutation = Refutation::new(Obligation::Progress, Subject::Pipeline, why);
             Err(refutation.help("plan for a chain kernel whose workers draw whole tiles"))
@@ -113,7 +114,7 @@ impl Ledger {
         let graph = plan.graph();
         let (mut needs, mut gives) = (Vec::new(), Vec::new());
         for item in &schedule.sequence {
-            // Drawn items are of single CTAs.
+            // Drawn items are single CTAs.
             let tile = Tile { m: item.m, n: item.n };
             let mut waits = Vec::new();
             program.holds(item.stage, tile, 0, &mut |event| {
@@ -125,8 +126,8 @@ impl Ledger {
             waits.dedup_by_key(|(word, _)| *word);
             needs.push(waits);
             let mut posts = Vec::new();
-            let of = |edge: &usize| graph.dependences[*edge].producer == item.stage;
-            for edge in (0..graph.dependences.len()).filter(of) {
+            let is_outgoing = |edge: &usize| graph.dependences[*edge].producer == item.stage;
+            for edge in (0..graph.dependences.len()).filter(is_outgoing) {
                 program.posts(edge, tile, &mut |slot, amount| posts.push((bases[edge] + slot, amount)));
             }
             gives.push(posts);
@@ -157,17 +158,17 @@ impl Ledger {
         })
     }
 
-    /// Kinds of jobs, in the order of their first stages.
+    /// Number of job kinds, in the order of their first stages.
     pub fn kinds(&self) -> usize {
         self.kinds.len()
     }
 
-    /// The items of a kind in an order in which they can be numbered.
+    /// The items of a kind, in an order in which they can be numbered.
     pub fn items(&self, kind: usize) -> &[u32] {
         self.kinds.get(kind).map_or(&[], |kind| &kind.items)
     }
 
-    /// Stages that items may be of.
+    /// Number of stages that items may belong to.
     pub fn stages(&self) -> usize {
         self.stages.iter().map(|stage| stage.0 + 1).max().unwrap_or(0)
     }
@@ -182,53 +183,54 @@ impl Ledger {
         self.kind_of.get(item as usize).copied()
     }
 
-    /// Whether the last job of a kind, if there was one, is done.
+    /// Whether no job of a kind is in progress.
     pub fn is_idle(&self, kind: usize) -> bool {
         self.kinds.get(kind).is_some_and(|kind| kind.left == 0)
     }
 
-    /// Begins the next job of a kind, and returns its epoch.
+    /// Begins the next job of a kind and returns its epoch.
     ///
     /// # Errors
-    /// There is no such kind, or its last job is not done: its memory and its semaphores are still in use.
+    /// There is no such kind, or its previous job is not done: its memory and semaphores are still in use.
     pub fn begin(&mut self, kind: usize) -> Result<u32, Refutation> {
         let about = |obligation, text: String| Err(Refutation::new(obligation, Subject::Pipeline, text));
-        let Some(of) = self.kinds.get_mut(kind) else {
+        let Some(entry) = self.kinds.get_mut(kind) else {
             return about(Obligation::Order, format!("no kind {kind} of jobs"));
         };
-        if of.left > 0 {
-            let left = of.left;
+        if entry.left > 0 {
+            let left = entry.left;
             return about(
                 Obligation::Reuse,
                 format!("{left} items of the job of kind {kind} before it are not done"),
             );
         }
-        of.left = of.items.len();
-        of.jobs = of.jobs.wrapping_add(1);
-        for word in &of.words {
+        entry.left = entry.items.len();
+        entry.jobs = entry.jobs.wrapping_add(1);
+        for word in &entry.words {
             (self.posted[*word as usize], self.filled[*word as usize]) = (0, 0);
         }
-        of.items.iter().for_each(|item| self.states[*item as usize] = State::Open);
-        Ok(of.jobs.wrapping_sub(1))
+        entry.items.iter().for_each(|item| self.states[*item as usize] = State::Open);
+        Ok(entry.jobs.wrapping_sub(1))
     }
 
-    /// Whether an item could be numbered now.
+    /// Whether an item can be numbered now.
     pub fn is_ready(&self, item: u32) -> bool {
         self.states.get(item as usize) == Some(&State::Open) && self.missing(item).is_none()
     }
 
-    /// How many of the words that an item waits for, in their order, have all their posts by items that are done, where `from` of them are known to;
-    /// and how many there are. With all of them it computes as soon as its worker turns to it.
+    /// Returns how many of the words that an item waits for, in order, have received all their posts from finished
+    /// items, and the number of words. The first `from` words are already known to be complete. An item with all of
+    /// its words complete computes as soon as its worker reaches it.
     pub fn fed(&self, item: u32, from: usize) -> (usize, usize) {
         let needs = self.needs.get(item as usize).map_or(&[][..], Vec::as_slice);
         let full = |(word, want): &&(u32, u32)| self.filled[*word as usize] >= *want;
         (from + needs.iter().skip(from).take_while(full).count(), needs.len())
     }
 
-    /// Gives an item of a job under way the next number.
+    /// Gives an item of a job in progress the next number.
     ///
     /// # Errors
-    /// It has one, or no job is under way that it is of, or something that it waits for has none.
+    /// It already has a number, its kind has no job in progress, or an item it waits for has no number.
     pub fn number(&mut self, item: u32) -> Result<NumberedItem, Refutation> {
         let at = item as usize;
         let Some(state) = self.states.get(at).copied() else {
@@ -264,7 +266,7 @@ impl Ledger {
         Ok(NumberedItem { number, item, epoch: self.kinds[self.kind_of[at]].jobs.wrapping_sub(1) })
     }
 
-    /// Notes that an item was seen to be done; true: so is its job.
+    /// Records that an item is done; returns true if its job is done, too.
     ///
     /// # Errors
     /// It had no number.
@@ -282,7 +284,8 @@ impl Ledger {
         Ok(kind.left == 0)
     }
 
-    /// A word that an item waits for and that what has numbers does not fill: the word, its posts, and those it takes.
+    /// A word that the item waits for and that numbered items do not fill: the word, its posts, and the posts it
+    /// needs.
     fn missing(&self, item: u32) -> Option<(u32, u32, u32)> {
         let short = |(word, want): &&(u32, u32)| self.posted[*word as usize] < *want;
         let (word, want) = *self.needs[item as usize].iter().find(short)?;
@@ -290,18 +293,18 @@ impl Ledger {
     }
 }
 
-/// What was judged, as it was before.
+/// The candidate that a plan was made from.
 fn candidate_of(plan: &Plan) -> Candidate {
     let edge = |e: &super::EdgePlan| EdgeChoice { policy: e.policy.clone(), wait_at: e.wait_at };
     let edges = plan.edges.iter().map(edge).collect();
     Candidate { edges, ..Candidate::launched(plan.graph.clone(), plan.device.clone(), plan.launch.clone()) }
 }
 
-/// A number for each stage; those of a kind have the same. Tensors that share memory count as one.
+/// The kind of each stage. Tensors that share memory count as one.
 fn kinds_of(graph: &Graph) -> Vec<usize> {
     let root = |mut tensor: usize| {
-        while let Some(of) = graph.tensors[tensor].alias {
-            tensor = of.0;
+        while let Some(owner) = graph.tensors[tensor].alias {
+            tensor = owner.0;
         }
         tensor
     };
@@ -315,15 +318,15 @@ fn kinds_of(graph: &Graph) -> Vec<usize> {
                 .tensors
                 .iter()
                 .enumerate()
-                .any(|(t, of)| root(t) == root(tensor) && of.producer == Some(StageId(stage)));
+                .any(|(t, other)| root(t) == root(tensor) && other.producer == Some(StageId(stage)));
             writes || graph.stages[stage].operands.iter().any(|o| root(o.tensor.0) == root(tensor))
         };
         let together: Vec<usize> = (0..kind.len()).filter(|s| touches(*s)).map(|s| kind[s]).collect();
         let Some(first) = together.iter().min().copied() else { continue };
-        kind.iter_mut().filter(|of| together.contains(of)).for_each(|of| *of = first);
+        kind.iter_mut().filter(|k| together.contains(k)).for_each(|k| *k = first);
     }
     let mut names: Vec<usize> = kind.clone();
     names.sort_unstable();
     names.dedup();
-    kind.iter().map(|of| names.binary_search(of).unwrap_or(0)).collect()
+    kind.iter().map(|k| names.binary_search(k).unwrap_or(0)).collect()
 }

@@ -1,63 +1,64 @@
 //! Proof obligations over a candidate, and the only constructor of [`Plan`].
 //!
-//! For the `fused` executor the tiles' programs follow a [`crate::schedule::Schedule`]: a tile is cut into the parts that
-//! its items compute, each part waits for itself, and one finishes the tile. In a cluster, CTA `(i, j)` loads slice `j` of
-//! the rows of operand A for all CTAs of its row, and slice `i` of the columns of operand B for all of its column; it must
-//! have waited for what it loads, whoever needs it. A CTA whose tile lies outside the grid loads its slices all the same.
+//! For the `fused` executor the tile programs follow a [`crate::schedule::Schedule`]: a tile is split into parts
+//! computed by items, each part waits separately, and one part finishes the tile. In a cluster, CTA `(i, j)` loads
+//! slice `j` of the rows of operand A for all CTAs of its row, and slice `i` of the columns of operand B for all CTAs
+//! of its column; it must wait before its own loads, no matter which CTA needs the data. A CTA with a tile outside the
+//! grid still loads its slices.
 //!
-//! Every obligation is decided by enumeration on the actual grids. What is enumerated is the *tile program*
-//! ([`TileProgram`]): the posts, waits and loads of each tile in program order, so that the arithmetic of a policy is
-//! judged and never trusted. All posts are looked at, and of tiles that do the same for an edge the first; the head of
-//! `obligations/scan.rs` says when that is so, and why nothing is missed.
+//! Every obligation is decided by enumeration on the actual grids. The enumerated object is the *tile program*
+//! ([`TileProgram`]): the posts, waits and loads of each tile in program order. So the arithmetic of a policy is
+//! checked, never trusted. All posts are visited; of tiles that behave alike for an edge, only the first is. The
+//! documentation of `obligations/scan.rs` states when tiles are alike and why this misses nothing.
 //!
 //! # Why progress holds
 //!
-//! A CTA that waits keeps its SM. A chain can therefore stand still only if waiting CTAs occupy every place that a CTA
-//! of one of their producers still needs.
+//! A waiting CTA keeps its SM. A chain can therefore deadlock only if waiting CTAs occupy every place that a CTA of
+//! one of their producers still needs.
 //!
 //! *With the start guarantee* (every CTA of all producers has started before a consumer's first CTA can): by induction
-//! along the stage order, a started CTA of a stage ends. A first stage waits for nothing. A CTA of a later stage waits
-//! only for tiles of its producers; all their CTAs have started, and by induction they end; each of them draws tiles until
-//! none is left, so together they post every tile, and `count` says that the posts reach the wait values. As every
-//! started CTA ends, every place is given back, and the stages after it start.
+//! along the stage order, every started CTA ends. CTAs of a first stage wait for nothing. A CTA of a later stage waits
+//! only for tiles of its producers. All CTAs of the producers have started and by induction end; each draws tiles
+//! until none is left, so together they post every tile, and by `count` the posts reach the wait values. Since every
+//! started CTA ends, every place is released and the later stages start.
 //!
-//! *Without it*, the scheduler may place the CTAs of any stages before those of their producers. Where few enough states
-//! are reachable all of them are explored; elsewhere a condition suffices whose proof is in `docs/progress.md`. A refusal
-//! shows the placement that hangs.
+//! *Without it*, the scheduler may place the CTAs of any stage before those of its producers. If the reachable states
+//! are few, all of them are explored; otherwise a sufficient condition is tested, which is proved in
+//! `docs/progress.md`. A rejection shows the placement that hangs.
 //!
-//! *In a chain kernel* (`fused`), all workers are resident from the start: there are at most as many as the device holds
-//! clusters of that size at once. So nothing competes for places, and only the order of the items counts. An item ends
-//! when its waits are satisfied and its worker has ended the items before it: a worker's load ring is first in, first
-//! out, and its posts are made by a warp that waits for nothing else. (A worker of several CTAs is one unit: they load for
-//! each other, so each goes only as far as all do.)
+//! *In a chain kernel* (`fused`), all workers are resident from the start: there are at most as many as the device can
+//! hold clusters of that size. So nothing competes for places, and only the order of the items matters. An item ends
+//! once its waits are satisfied and its worker has ended all earlier items: a worker's load ring is first in, first
+//! out, and its posts are made by a warp that waits for nothing else. (The CTAs of one worker form a unit: they load
+//! for each other, so each advances only as far as all do.)
 //!
-//! * *Static lists* are run here, without time: a worker goes on whenever the posts and flags that its next item waits for
-//!   have been made by items that have ended. What ends here ends on the device in any timing, because items only ever
-//!   make more waits true, and none false: an execution that stood still earlier would have some first item of this
-//!   run unfinished, all of whose needs are met. When the run stands still, the unfinished lists wait for each other, and
-//!   the cycle is the counterexample.
-//! * *Drawn items*: tickets come in the order of the sequence, so the items before a drawn one have been drawn, all by
-//!   resident workers. If every item needs only items before it, the first unfinished item of the sequence has all it
-//!   needs, and its worker has ended all that it drew before it, so it ends. If it has not been drawn, no later one has,
-//!   so some worker is about to draw it. The test is the same run, of the sequence as the one list of one worker.
-//! * *The workers of a decode kernel* are CTAs with static lists: each has its share of one stage after the other. Several
-//!   warps bring the activations; they run ahead into the next stage, hold nothing that the end of this one needs, and the
-//!   post of a share is made before its worker's next item can end. Tiles of an attention are shared out on the device, by the
-//!   lengths of its sequences, so the lists that are run here are one case of many. The others end too: every list is in the order
-//!   of the stages, whoever has which tile, and a tile waits for stages before its own only; of the workers that have parts of a
-//!   tile none waits for another, for the last to come ends it. So when all items of the stages before have ended, all of a
-//!   stage do.
-//! * *Posts that are held back* until the next item of the worker is under way count as made only then.
+//! * *Static lists* are executed here, without time: a worker advances whenever the posts and flags that its next item
+//!   waits for have been made by ended items. An item that ends here ends on the device under any timing, because
+//!   items only make waits true, never false: if an execution stopped earlier, all needs of its first unfinished item
+//!   in this run would be met. If the run deadlocks, the unfinished lists wait for each other, and the cycle is the
+//!   counterexample.
+//! * *Drawn items*: tickets come in sequence order, so all items before a drawn one have been drawn by resident
+//!   workers. If every item needs only earlier items, the first unfinished item of the sequence has all it needs, and
+//!   its worker has ended everything it drew before, so it ends. If it has not been drawn, no later item has, so some
+//!   worker is about to draw it. The test is the same run, with the sequence as the single list of one worker.
+//! * *The workers of a decode kernel* are CTAs with static lists: each has its share of one stage after another.
+//!   Several warps bring the activations. They run ahead into the next stage but hold nothing that the end of the
+//!   current stage needs, and a share is posted before its worker's next item can end. Attention tiles are distributed
+//!   on the device, by sequence lengths, so the lists executed here are one case of many. The other cases end too:
+//!   every list follows the stage order, no matter which worker has which tile, and a tile waits only for earlier
+//!   stages; workers with parts of the same tile do not wait for each other, since the last to arrive finishes the
+//!   tile. So once all items of earlier stages have ended, all items of a stage end.
+//! * *Deferred posts*, which are held back until the worker's next item is under way, count as made only then.
 //!
-//! The premise is the launch's: that no other kernel takes the SMs for ever. The next run of the same chain may take SMs
-//! early, but only those that workers of this one have given back, whose lists have ended; the workers that remain are
-//! resident.
+//! This rests on a premise of the launch: no other kernel takes the SMs forever. The next run of the same chain may
+//! take SMs early, but only those released by workers of this run at the end of their lists; the remaining workers
+//! stay resident.
 //!
-//! *Chain kernels that run a stage each*, one after the other, are judged twice: each as the chain kernel of a graph that has its
-//! stage alone, and all of them as kernels that follow each other. No launch waits for what another does, but for its end.
+//! *Chain kernels that run one stage each*, one after another, are checked twice: each as the chain kernel of a graph
+//! with only its stage, and all of them as consecutive kernels. A launch waits for other launches only to end.
 //!
-//! *On the `cpu` executor*, workers draw from one list in launch order; the tile that is first in the list among the
-//! unfinished ones waits for earlier tiles only, which are finished, so it can run.
+//! *On the `cpu` executor*, workers draw from one list in launch order. The first unfinished tile of the list waits
+//! only for earlier tiles, which are finished, so it can run.
 //!
 //! ```
 //! use cusync_gen::check::{Candidate, How, check};
@@ -67,7 +68,7 @@
 //! let h200 = Profile::named("h200").expect("it ships");
 //! let mut candidate = Candidate::new(graph, h200.clone(), How::Programmatic);
 //! assert!(check(candidate.clone()).is_ok_and(|plan| *plan.edges()[0].policy() == Policy::Row));
-//! // Nobody would wait.
+//! // Without edges, no tile waits.
 //! candidate.edges.clear();
 //! assert!(check(candidate).is_err());
 //! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
@@ -104,7 +105,7 @@ pub use plan::{Choice, EdgeChoice, EdgePlan, Plan};
 pub use program::{Event, Strands, TileProgram, slice_k_blocks};
 pub use report::{Obligation, Refutation, Report, Subject};
 
-/// Judges the program that the project's kernels run for a candidate.
+/// Judges the program that this project's kernels run for a candidate.
 pub fn judge(candidate: &Candidate) -> Report {
     if let Some(report) = well_formed(candidate) {
         return report;
@@ -115,9 +116,9 @@ pub fn judge(candidate: &Candidate) -> Report {
     judge_well_formed(candidate, &Generated::new(candidate))
 }
 
-/// Puts a schedule's items into an order in which each comes after all that it waits for under the candidate's policies,
-/// and every list into the same order. A schedule is built for the tiles that are read; a policy coarser than a slot a tile
-/// waits for more. Nothing changes where there is no such order, which [`check`] then refutes.
+/// Reorders a schedule's items so that each comes after everything it waits for under the candidate's policies, and
+/// reorders every list to match. Schedules are built for the tiles that are read, but a policy coarser than one slot
+/// per tile waits for more. If no such order exists, the candidate is unchanged and [`check`] rejects it.
 pub fn linearise(candidate: &mut Candidate) {
     if obligations::well_formed(candidate).is_some() {
         return;
@@ -134,7 +135,7 @@ pub fn linearise(candidate: &mut Candidate) {
 }
 
 fn well_formed(candidate: &Candidate) -> Option<Report> {
-    // Nothing else can be evaluated on arrays of the wrong length, or on a schedule that misses a tile.
+    // Nothing else can be evaluated if arrays have the wrong length or a schedule misses a tile.
     let refutation = obligations::well_formed(candidate)?;
     Some(Report { refutations: vec![refutation], complete: false })
 }
@@ -148,7 +149,7 @@ pub fn judge_program(candidate: &Candidate, program: &dyn TileProgram) -> Report
 }
 
 fn judge_well_formed(candidate: &Candidate, program: &dyn TileProgram) -> Report {
-    let scan = obligations::Scan::of(candidate, program);
+    let scan = obligations::Scan::new(candidate, program);
     let of_all = |o: &Obligation| obligations::judge(*o, candidate, program, &scan);
     let mut report =
         Report { refutations: Obligation::ALL.iter().filter_map(of_all).collect(), complete: true };
@@ -161,7 +162,7 @@ fn judge_well_formed(candidate: &Candidate, program: &dyn TileProgram) -> Report
 /// Proves a candidate.
 ///
 /// # Errors
-/// The first obligation that does not hold, with its counterexample.
+/// The first failed obligation, with its counterexample.
 pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
     if let Some(refutation) = judge(&candidate).refutations.into_iter().next() {
         return Err(refutation);
@@ -169,7 +170,7 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
     Ok(assemble(candidate))
 }
 
-/// The plan of a candidate that has been judged.
+/// The plan of a judged candidate.
 fn assemble(candidate: Candidate) -> Plan {
     let slots = candidate.slot_maps();
     let Candidate { graph, device, launch, edges, choices, predicted, contract: _ } = candidate;

@@ -1,4 +1,4 @@
-//! The edges of a plan as the plain numbers that devices see (`csrc/include/cusync/desc.h`).
+//! The edges of a plan as the plain numbers that device code reads (`csrc/include/cusync/desc.h`).
 
 use super::Plan;
 use crate::graph::{Axis, OperandKind};
@@ -13,7 +13,7 @@ pub struct EdgeNumbers {
     pub id: u32,
     /// The consumer's operand.
     pub operand: OperandKind,
-    /// Place of the wait.
+    /// Where the consumer waits.
     pub wait_at: WaitAt,
     /// Elements of the tensor that one producer tile writes: `tile_rows`, `tile_cols`.
     pub tile: (u32, u32),
@@ -31,8 +31,8 @@ impl EdgeNumbers {
     /// Edge number `edge` of a plan.
     ///
     /// # Panics
-    /// When `edge` is not an index into [`Plan::edges`].
-    pub fn of(plan: &Plan, edge: usize) -> Self {
+    /// If `edge` is not an index into [`Plan::edges`].
+    pub fn from_plan(plan: &Plan, edge: usize) -> Self {
         let graph = plan.graph();
         let planned = &plan.edges()[edge];
         let dependence = planned.dependence();

@@ -1,4 +1,4 @@
-//! A schedule seen from its tiles: which items make up a tile, and where each of them stands.
+//! A schedule indexed by tile: the items of each tile, and the position of each item.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use crate::graph::{Graph, Partition, Stage, StageId};
 use crate::schedule::{Hand, Item, Part, Schedule};
 use crate::sync::Tile;
 
-/// Where an item stands.
+/// Position of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The worker whose list it is in; `None`: it is named by its place in the sequence, which is drawn from.
+    /// The worker that has it in its list; `None`: the index is into the sequence that items are drawn from.
     pub worker: Option<u32>,
-    /// Place in that list, or in the sequence.
+    /// Index in that list, or in the sequence.
     pub index: u32,
 }
 
@@ -24,10 +24,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// The items of every cluster tile, by their first k-block.
+/// The items of every cluster tile, ordered by first k-block.
 pub(super) struct Parts {
     cluster: (u32, u32),
-    /// Each stage's cluster tiles along N, and for each of its cluster tiles the indices of its items in the sequence.
+    /// For each stage, its cluster tiles along N and, for each cluster tile, the indices of its items in the sequence.
     stages: Vec<(u32, Vec<Vec<u32>>)>,
     places: Vec<Place>,
 }
@@ -38,7 +38,7 @@ pub(super) fn cluster_grid(graph: &Graph, stage: StageId, cluster: (u32, u32)) -
     (m.div_ceil(cluster.0), n.div_ceil(cluster.1))
 }
 
-/// Where each item of the sequence stands; an item that no list has is named by its place in the sequence.
+/// The position of each item of the sequence; an item in no list is identified by its index in the sequence.
 pub(super) fn places(schedule: &Schedule) -> Vec<Place> {
     let mut places: Vec<Place> =
         (0..schedule.sequence.len()).map(|i| Place { worker: None, index: i as u32 }).collect();
@@ -55,8 +55,8 @@ pub(super) fn places(schedule: &Schedule) -> Vec<Place> {
 }
 
 impl Parts {
-    /// Items outside their stage's grid are left out: `bounds` refutes them.
-    pub(super) fn of(graph: &Graph, schedule: &Schedule) -> Parts {
+    /// Items outside their stage's grid are left out: `bounds` rejects them.
+    pub(super) fn new(graph: &Graph, schedule: &Schedule) -> Parts {
         let cluster = (schedule.cluster.0.max(1), schedule.cluster.1.max(1));
         let mut stages: Vec<(u32, Vec<Vec<u32>>)> = (0..graph.stages.len())
             .map(|s| {
@@ -82,23 +82,24 @@ impl Parts {
         self.cluster
     }
 
-    /// The number of a cluster tile of a stage; `None` beside the grid.
+    /// The number of a cluster tile of a stage; `None` outside the grid.
     pub(super) fn number(&self, stage: StageId, (m, n): (u32, u32)) -> Option<usize> {
         let cols = self.stages[stage.0].0;
         (n < cols).then(|| m as usize * cols as usize + n as usize)
     }
 
-    /// The items of the cluster tile that `tile` is in.
+    /// The items of the cluster tile that contains `tile`.
     pub(super) fn items(&self, stage: StageId, tile: Tile) -> &[u32] {
         let tiles = &self.stages[stage.0].1;
         let number = self.number(stage, (tile.m / self.cluster.0, tile.n / self.cluster.1));
         number.and_then(|number| tiles.get(number)).map_or(&[], Vec::as_slice)
     }
 
-    /// How many items each cluster tile of each stage has.
+    /// Number of items of each cluster tile of each stage.
     pub(super) fn counts(&self) -> Vec<Vec<u32>> {
-        let of = |(_, tiles): &(u32, Vec<Vec<u32>>)| tiles.iter().map(|items| items.len() as u32).collect();
-        self.stages.iter().map(of).collect()
+        let count =
+            |(_, tiles): &(u32, Vec<Vec<u32>>)| tiles.iter().map(|items| items.len() as u32).collect();
+        self.stages.iter().map(count).collect()
     }
 
     pub(super) fn item(&self, stage: StageId, tile: Tile, slice: u32) -> Option<u32> {
@@ -114,7 +115,7 @@ impl Parts {
     }
 }
 
-/// An item in words: `down(1, 3), k-blocks 0..48`; with clusters the coordinates are of cluster tiles.
+/// An item in words: `down(1, 3), k-blocks 0..48`; with clusters, the coordinates are cluster tiles.
 pub(super) fn describe(graph: &Graph, cluster: (u32, u32), item: &Item) -> String {
     let tile = Tile { m: item.m, n: item.n };
     let name = graph.stages.get(item.stage.0).map_or("?".into(), |s| tile_name(s, tile));

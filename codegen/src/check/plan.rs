@@ -1,4 +1,4 @@
-//! The value that only a proof makes.
+//! A proved plan.
 
 use super::{Candidate, Executor, How, Launch, Prediction};
 use crate::device::Profile;
@@ -7,19 +7,19 @@ use crate::schedule::Schedule;
 use crate::schedule::decode::slots_of;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
-/// What a candidate states of one edge; see [`super::Candidate`].
+/// A candidate's choices for one edge; see [`super::Candidate`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct EdgeChoice {
-    /// Slots.
+    /// Slot policy.
     pub policy: Policy,
-    /// Place of the wait.
+    /// Where the consumer waits.
     pub wait_at: WaitAt,
 }
 
-/// A named decision and why it was taken, for `cusync explain`.
+/// A named decision and its reason, for `cusync explain`.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// What was decided, such as `order of up` or `policy of up -> down`.
+    /// The subject of the decision, such as `order of up` or `policy of up -> down`.
     pub subject: String,
     /// The decision.
     pub decision: String,
@@ -49,7 +49,7 @@ impl EdgePlan {
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
-    /// Place of the wait.
+    /// Where the consumer waits.
     pub fn wait_at(&self) -> WaitAt {
         self.wait_at
     }
@@ -59,8 +59,8 @@ impl EdgePlan {
     }
 }
 
-/// A proved plan. Fields are private: [`super::check`] is the only constructor, and code is generated and kernels
-/// are launched from nothing else.
+/// A proved plan. Fields are private: [`super::check`] is the only constructor, and code generation and kernel
+/// launches require a plan.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) graph: Graph,
@@ -80,7 +80,7 @@ impl Plan {
     pub fn device(&self) -> &Profile {
         &self.device
     }
-    /// What was proved of its launch, and is run.
+    /// The launch that was proved and is run.
     pub fn launch(&self) -> &Launch {
         &self.launch
     }
@@ -88,41 +88,43 @@ impl Plan {
     pub fn executor(&self) -> Executor {
         self.launch.executor()
     }
-    /// Whether `executor` may run it: what [`Launch::runs_as`] says and, kernel after kernel, producers before consumers.
+    /// Whether `executor` may run it: as [`Launch::runs_as`] says and, for serial execution, with producers before
+    /// consumers.
     pub fn runs_as(&self, executor: Executor) -> bool {
         let serial = executor == Executor::Serial;
         let launched = |stage| self.launch.position(stage);
         let in_order = |d: &Dependence| launched(d.producer) < launched(d.consumer);
         self.launch.runs_as(executor) && (!serial || self.graph.dependences.iter().all(in_order))
     }
-    /// Whether the launch of a stage may begin while the one before it ends: a chain kernel that has the stage to itself loads nothing
-    /// but its weights before all before it has ended, and these must be nobody's output.
+    /// Whether the launch of a stage may begin before the previous one ends. A chain kernel that runs only this stage
+    /// loads nothing but its weights before all earlier work has ended, and these weights must not be the output of a
+    /// stage.
     pub fn may_begin_early(&self, stage: StageId) -> bool {
         let weight = |o: &&Operand| matches!(o.kind, OperandKind::B | OperandKind::Up);
         let mut weights = self.graph.stages[stage.0].operands.iter().filter(weight);
         let chain = self.launch.kernel(stage).is_some_and(|kernel| kernel.lists.is_some());
         chain && weights.all(|o| self.graph.tensors[o.tensor.0].producer.is_none())
     }
-    /// Whether no worker of a stage's launch waits for another. Then it may begin early whatever else is on the GPU; else all its
-    /// workers have to be on SMs at once, which a launch that begins early does not promise.
+    /// Whether no worker of a stage's launch waits for another. Then it may begin early regardless of other work on
+    /// the GPU; otherwise all its workers must be on SMs at once, which a launch that begins early does not guarantee.
     pub fn works_apart(&self, stage: StageId) -> bool {
         let lists = self.launch.kernel(stage).and_then(|kernel| kernel.lists.as_ref());
         lists.is_some_and(Schedule::is_whole)
     }
-    /// Edges; the index is the edge's id in reports.
+    /// Edges; the index is the edge id in reports.
     pub fn edges(&self) -> &[EdgePlan] {
         &self.edges
     }
-    /// Semaphore slots of the whole pipeline. A decode kernel has slots of its own; the plan's edges are then only those of
-    /// the graph.
+    /// Semaphore slots of the whole pipeline. A decode kernel has its own slots; the plan's edges are then only those
+    /// of the graph.
     pub fn slot_count(&self) -> u32 {
         match self.launch.shares() {
             Some(_) => self.graph.stages.iter().map(slots_of).sum(),
             None => self.edges.iter().map(|e| e.slots.slot_count).sum(),
         }
     }
-    /// The plan itself or, in place of a decode kernel's shares, the same pipeline in tiles, as kernels of a user's own run
-    /// it: one after the other, in the order of the graph, so that there is nothing left to prove.
+    /// The plan itself or, for a decode plan, the same pipeline in tiles, as user kernels run it: one after another in
+    /// graph order, so nothing is left to prove.
     pub fn on_tiles(&self) -> Plan {
         if self.launch.shares().is_none() {
             return self.clone();
@@ -133,11 +135,11 @@ impl Plan {
         let (choices, predicted) = (self.choices.clone(), self.predicted);
         super::assemble(Candidate { edges, choices, predicted, ..Candidate::new(graph, device, How::Serial) })
     }
-    /// What was decided and why.
+    /// Decisions and their reasons.
     pub fn choices(&self) -> &[Choice] {
         &self.choices
     }
-    /// Predicted times, where a model made the choices.
+    /// Predicted times, if a model made the choices.
     pub fn predicted(&self) -> Option<Prediction> {
         self.predicted
     }

@@ -1,7 +1,7 @@
-//! What a stage's tiles do with semaphores, as `check` sees it: posts, waits and loads, one by one.
+//! Semaphore operations of a stage's tiles as `check` sees them: posts, waits and loads, one by one.
 //!
-//! `check` judges these events and nothing else, so it never has to believe the arithmetic of a policy; kernels that
-//! are not ours, and mutants of ours, are judged through the same trait.
+//! `check` judges only these events, so it never has to trust the arithmetic of a policy. Third-party kernels and
+//! mutants of ours are judged through the same trait.
 
 use std::ops::Range;
 
@@ -16,19 +16,19 @@ pub enum Event {
     Wait {
         /// Index into [`crate::graph::Graph::dependences`].
         edge: usize,
-        /// Slot of that edge, from 0.
+        /// Slot of that edge, starting at 0.
         slot: u32,
         /// Posts waited for.
         value: u32,
     },
-    /// Loads what an operand's footprint holds at a k-block; bias and residual use k-block 0.
+    /// Loads an operand's footprint at a k-block; bias and residual use k-block 0.
     Load {
         /// Index into [`Stage::operands`].
         operand: usize,
         /// k-block.
         k_block: u32,
     },
-    /// Loads a region of an operand at a k-block, for itself and for the other CTAs of its cluster that need it too.
+    /// Loads a region of an operand at a k-block, for this CTA and for the other CTAs of its cluster that need it.
     Multicast {
         /// Index into [`Stage::operands`].
         operand: usize,
@@ -39,10 +39,11 @@ pub enum Event {
         /// Columns of the tensor.
         cols: Range<u32>,
     },
-    /// What follows is done by this warp of the CTA, up to the next of these; without any, one warp loads. The warps go their
-    /// own ways, from item to item. What an epilogue waits for and reads, and the store, come after all that they do.
+    /// The following events, up to the next `Warp`, belong to this warp of the CTA; without any `Warp`, one warp
+    /// loads. The warps advance independently, from item to item. The waits and reads of an epilogue, and the store,
+    /// come after all their events.
     Warp {
-        /// Its number, from 0.
+        /// Its index, starting at 0.
         warp: u32,
     },
     /// Leaves the sums of this slice in a slab and sets the slab's flag.
@@ -60,7 +61,7 @@ pub enum Event {
         /// The slab.
         slab: u32,
     },
-    /// Finishes and stores units `units` of the `of` of its tile.
+    /// Finishes and stores units `units` of the `of` units of its tile.
     Store {
         /// Units.
         units: Range<u32>,
@@ -69,7 +70,7 @@ pub enum Event {
     },
 }
 
-/// The posts and the events of every tile.
+/// The posts and events of every tile.
 pub trait TileProgram {
     /// Calls `f(slot, amount)` for each post that producer tile `tile` makes on `edge`.
     fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32));
@@ -77,8 +78,8 @@ pub trait TileProgram {
     /// Calls `f` with the events of slice `slice` (0 without split-K) of a consumer tile, in program order.
     fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event));
 
-    /// Tiles that have events: the stage's grid, or one that is filled up to whole clusters, whose CTAs without a tile
-    /// of their own load for the others.
+    /// Tiles with events: the stage's grid, or the grid rounded up to whole clusters, where extra CTAs load for the
+    /// others.
     fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {
         graph.stages[stage.0].grid
     }
@@ -88,22 +89,22 @@ pub trait TileProgram {
         graph.stages[stage.0].split_k.max(1)
     }
 
-    /// Where a slice stands in a schedule.
+    /// Position of a slice in a schedule.
     fn place(&self, _stage: StageId, _tile: Tile, _slice: u32) -> Option<Place> {
         None
     }
 
-    /// Calls `f` with the units, and the units of the tile, of each [`Event::Store`] among the events of a slice.
+    /// Calls `f` with the units, and the number of units in the tile, of each [`Event::Store`] of a slice.
     fn stores(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Range<u32>, u32)) {
         self.events(stage, tile, slice, &mut |event| {
-            if let Event::Store { units, of } = event {
-                f(units, of);
+            if let Event::Store { units, of: in_tile } = event {
+                f(units, in_tile);
             }
         });
     }
 
-    /// Calls `f` with the waits, contributions and awaited slabs among the events of a slice. Between two contributions they come
-    /// in any order, and what has been waited for may be left out.
+    /// Calls `f` with the waits, contributions and awaited slabs of a slice. Between two contributions they come in
+    /// any order; waits that are already satisfied may be omitted.
     fn holds(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
         self.events(stage, tile, slice, &mut |event| {
             if matches!(event, Event::Wait { .. } | Event::Contribute { .. } | Event::Await { .. }) {
@@ -112,27 +113,27 @@ pub trait TileProgram {
         });
     }
 
-    /// The same events edge by edge, of a program that promises what [`Strands`] does; of any other every tile is judged
-    /// by itself.
+    /// The same events edge by edge, for a program with the properties of [`Strands`]; any other program is judged
+    /// tile by tile.
     fn strands(&self) -> Option<&dyn Strands> {
         None
     }
 }
 
-/// A program whose waits and loads fall into strands that do not depend on each other, one for each dependence of a
-/// stage: the waits for that edge's slots and the loads of its operand. There are no other waits, and no other loads. Everything
-/// that a slice loads and adds comes before its stores.
+/// A program with waits and loads in independent strands, one for each dependence of a stage: the waits for that
+/// edge's slots and the loads of its operand. There are no other waits or loads. All loads and additions of a slice
+/// come before its stores.
 pub trait Strands {
-    /// Calls `f` with the events of a strand in a slice of a tile, from k-block `from` on: those among
-    /// [`TileProgram::events`], in their order.
+    /// Calls `f` with the events of a strand in a slice of a tile, from k-block `from` on: the matching events of
+    /// [`TileProgram::events`], in the same order.
     fn strand(&self, edge: usize, tile: Tile, slice: u32, from: u32, f: &mut dyn FnMut(Event));
 
-    /// Whether two tiles of an edge's consumer have as many slices, and the same strand in each of them. `false` where that
-    /// is not known.
+    /// Whether two tiles of an edge's consumer have the same number of slices, and the same strand in each. `false` if
+    /// unknown.
     fn alike(&self, edge: usize, a: Tile, b: Tile) -> bool;
 
-    /// Whether the strand of `longer` is that of `shorter` and then more, both tiles having one slice: the k-block at which
-    /// it goes on. `None` where that is not known.
+    /// The k-block at which the strand of `longer` continues beyond that of `shorter`, if it extends it and both tiles
+    /// have one slice. `None` if unknown.
     fn grows(&self, _edge: usize, _shorter: Tile, _longer: Tile) -> Option<u32> {
         None
     }

@@ -13,24 +13,24 @@ pub enum Obligation {
     Order,
     /// Slots and footprints are inside their arrays.
     Bounds,
-    /// Before a load, every producer tile that its footprint meets has been waited for.
+    /// Before a load, every producer tile in its footprint has been waited for.
     Cover,
-    /// The posts of an epoch add up to the wait value.
+    /// The posts of an epoch equal the wait value.
     Count,
     /// No wait can reach itself.
     Acyclic,
-    /// In every reachable state some CTA that can run holds, or will be given, an SM.
+    /// In every reachable state, some CTA that can run holds an SM or will get one.
     Progress,
     /// No region is overwritten before its last reader is done.
     Reuse,
-    /// Running again starts from a state equal to the first.
+    /// Running again starts from a state equal to that of the first run.
     Replay,
     /// Both ends of an edge have the fences that their kind of store and load needs.
     Visible,
 }
 
 impl Obligation {
-    /// All of them, in the order in which they are reported.
+    /// All obligations, in report order.
     pub const ALL: [Obligation; 9] = [
         Obligation::Order,
         Obligation::Bounds,
@@ -43,7 +43,7 @@ impl Obligation {
         Obligation::Visible,
     ];
 
-    /// Its stable name.
+    /// The stable name.
     pub fn id(self) -> &'static str {
         match self {
             Obligation::Order => "order",
@@ -59,10 +59,10 @@ impl Obligation {
     }
 }
 
-/// The part of the pipeline that a refutation is about.
+/// The part of the pipeline that a refutation concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// The whole of it.
+    /// The whole pipeline.
     Pipeline,
     /// A stage.
     Stage(StageId),
@@ -72,23 +72,23 @@ pub enum Subject {
     Item {
         /// Its stage.
         stage: StageId,
-        /// Where it stands.
+        /// Its position.
         place: Place,
     },
 }
 
-/// Why an obligation does not hold: a counterexample that a person can follow.
+/// A counterexample to an obligation, with a readable explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refutation {
-    /// What was to be proved.
+    /// The violated obligation.
     pub obligation: Obligation,
-    /// What it is about.
+    /// The part of the pipeline concerned.
     pub subject: Subject,
     /// One sentence.
     pub message: String,
-    /// The story: tiles, slots, numbers, one fact a line.
+    /// The explanation: tiles, slots and numbers, one fact per line.
     pub story: Vec<String>,
-    /// The way out.
+    /// How to fix it.
     pub help: String,
 }
 
@@ -107,7 +107,7 @@ impl Refutation {
         self
     }
 
-    /// The refutation as an error that points into the spec it came from.
+    /// The refutation as an error that points into its spec.
     pub fn to_diagnostic(&self, resolved: &Resolved, dependences: &[crate::graph::Dependence]) -> Diagnostic {
         let mut diagnostic = Diagnostic::new(self.obligation.id(), &self.message);
         match self.subject {
@@ -161,15 +161,15 @@ impl std::error::Error for Refutation {}
 /// The verdict on each obligation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Refutations, at most one an obligation; in a complete report an obligation without one is proved.
+    /// Refutations, at most one per obligation; in a complete report, an obligation without one is proved.
     pub refutations: Vec<Refutation>,
-    /// Whether every obligation was judged. A candidate whose parts do not belong together is refuted at the first fault,
-    /// and nothing is said of the rest.
+    /// Whether every obligation was judged. An inconsistent candidate is refuted at its first fault, and the other
+    /// obligations are not judged.
     pub complete: bool,
 }
 
 impl Report {
-    /// Adds the verdict on a stage of the pipeline that was judged as the only one of its graph.
+    /// Adds the verdict on a stage that was judged as the only one of its graph.
     pub(super) fn add(&mut self, stage: StageId, alone: Report) {
         self.complete &= alone.complete;
         for refutation in alone.refutations {
@@ -189,7 +189,7 @@ impl Report {
         self.complete && self.refutations.is_empty()
     }
 
-    /// The counterexample to an obligation; `None` when it is proved or was not judged.
+    /// The counterexample to an obligation; `None` if it is proved or was not judged.
     pub fn refutation(&self, obligation: Obligation) -> Option<&Refutation> {
         self.refutations.iter().find(|r| r.obligation == obligation)
     }

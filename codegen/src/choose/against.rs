@@ -1,8 +1,9 @@
-//! Predictions held against a record of measurements.
+//! Compares predictions with a record of measurements.
 //!
-//! A record is what `cusync bench` saves; of its entries those are compared that say how they were run: kernels one by one,
-//! chain kernels, decode kernels, each in a graph. A chain kernel's schedule is made anew, with the profile that it was made with
-//! where the record has that; where it is not the one that was measured, the entry is counted and left out.
+//! `cusync bench` saves the records. Entries are compared if they state their configuration: kernels one by one, chain
+//! kernels or decode kernels, each in a graph. The schedule of a chain kernel is rebuilt with the profile it was built
+//! with, if the record contains it; if the result differs from the measured schedule, the entry is counted and left
+//! out.
 
 use serde::Deserialize;
 
@@ -20,26 +21,26 @@ use crate::simulate::{Conditions, expected_us};
 pub struct Measurements {
     /// GPU.
     pub device: String,
-    /// What schedules were made with; `None`: the profile that predicts.
+    /// The profile that schedules were built with; `None`: the profile that predicts.
     pub profile: Option<Profile>,
-    /// One entry a variant, size and regime.
+    /// One entry per variant, size and regime.
     pub records: Vec<Measured>,
 }
 
-/// One measured time; other fields of a record are not looked at.
+/// One measured time; other fields of a record are ignored.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Measured {
     /// Pipeline.
     pub pipeline: String,
     /// Dims.
     pub dims: Vec<(String, u64)>,
-    /// Such as `programmatic auto graph`.
+    /// For example `programmatic auto graph`.
     pub variant: String,
     /// `plain` or `programmatic`.
     pub joint: String,
-    /// All that was decided; peers have none.
+    /// The complete configuration; `None` for third-party kernels.
     pub config: Option<Config>,
-    /// What is known of the work lists of a chain kernel.
+    /// The schedule of a chain kernel.
     pub schedule: Option<MeasuredSchedule>,
     /// `rested` or `sustained`.
     pub regime: String,
@@ -50,39 +51,39 @@ pub struct Measured {
 /// The schedule of a measured chain kernel.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MeasuredSchedule {
-    /// [`Schedule::digest`]; decode kernels have none.
+    /// [`Schedule::digest`]; `None` for decode kernels.
     pub digest: Option<String>,
 }
 
-/// Predicts every entry that can be predicted; `spec` finds the text of a pipeline.
+/// Predicts every entry that can be predicted; `spec` returns the text of a pipeline.
 ///
 /// # Errors
-/// As [`Rebuilt::of`].
+/// As [`Rebuilt::from_measurements`].
 pub fn compare(
     measurements: &Measurements,
     device: &Profile,
     spec: impl Fn(&str) -> Option<String>,
 ) -> Result<Comparison, Diagnostic> {
-    Ok(Rebuilt::of(measurements, device, spec)?.predict(device))
+    Ok(Rebuilt::from_measurements(measurements, device, spec)?.predict(device))
 }
 
-/// What was measured, planned again: to be predicted with any number of profiles.
+/// Measured plans, rebuilt so that they can be predicted with any number of profiles.
 #[derive(Clone, Debug)]
 pub struct Rebuilt {
     entries: Vec<(Measured, Candidate)>,
-    /// Entries that say nothing of how they were run, such as other people's kernels.
+    /// Entries without a configuration, such as third-party kernels.
     unknown: usize,
-    /// Chain kernels whose schedule was another one than today's.
+    /// Chain kernels with a rebuilt schedule that differs from the measured one.
     other_schedules: usize,
 }
 
 impl Rebuilt {
-    /// Plans every entry that says how it was run, with the profile that it was planned with or, where the record has none,
-    /// with `device`; `spec` finds the text of a pipeline.
+    /// Rebuilds the plan of every entry with a configuration, with the profile it was planned with or, if the record
+    /// has none, with `device`; `spec` returns the text of a pipeline.
     ///
     /// # Errors
-    /// A pipeline without a spec, and what its spec or a choice for it is refused for.
-    pub fn of(
+    /// A pipeline has no spec, or its spec or a choice for it is rejected.
+    pub fn from_measurements(
         measurements: &Measurements,
         device: &Profile,
         spec: impl Fn(&str) -> Option<String>,
@@ -117,7 +118,7 @@ impl Rebuilt {
         Ok(rebuilt)
     }
 
-    /// What a profile predicts of them.
+    /// The predictions of a profile for these plans.
     pub fn predict(&self, device: &Profile) -> Comparison {
         let row = |(entry, candidate): &(Measured, Candidate)| {
             let mut candidate = candidate.clone();
@@ -149,13 +150,13 @@ impl Rebuilt {
 }
 
 impl Measured {
-    /// Whether a plan does less than it is predicted for: its waits or its arithmetic are left out, or its caches are not full.
+    /// Whether a plan does less work than predicted: waits or arithmetic are left out, or caches are not full.
     fn is_probe(&self) -> bool {
         let probes = ["stream limit", "without waits", "decode ragged", "decode even"];
         probes.iter().any(|probe| self.variant.contains(probe))
     }
 
-    /// The plan that was measured; `None` where the entry does not say how it was run.
+    /// The measured plan; `None` if the entry has no configuration.
     fn candidate(&self, resolved: &Resolved, device: &Profile) -> Result<Option<Candidate>, Diagnostic> {
         match &self.config {
             Some(config) if self.variant.ends_with(" graph") => config.candidate(resolved, device).map(Some),

@@ -12,14 +12,14 @@ use crate::obstacle::Obstacle;
 use crate::schedule::{Chosen, Hand, Part, Schedule, Wanted, choose, uncounted};
 use crate::sync::{Policy, Tile, WaitAt};
 
-/// How a chain shall be run.
+/// Overrides for the choice of a chain kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainOverride {
-    /// MMA tile and CTAs of a worker, each (M, N); `None`: what is predicted to be the fastest.
+    /// MMA tile and CTAs per worker, each (M, N); `None`: the fastest by prediction.
     pub kernel: Option<((u32, u32), (u32, u32))>,
     /// How items are handed out.
     pub mode: Hand,
-    /// Whether tiles may be cut along k. Without, results are bit-identical from run to run.
+    /// Whether tiles may be split along k. Without splits, results are bit-identical between runs.
     pub splits: bool,
 }
 
@@ -29,11 +29,11 @@ impl Default for ChainOverride {
     }
 }
 
-/// The chain kernel and the schedule that are predicted to be the fastest of those that the overrides allow. Policies and places
-/// of waits are as stated, else a slot a tile and before each k-block.
+/// The chain kernel and schedule with the shortest predicted time among those the overrides allow. Policies and wait
+/// places are as stated, otherwise one slot per tile and before each k-block.
 ///
 /// # Errors
-/// What keeps every one of them from it: see [`super::obstacle`].
+/// Why none of them can run it: see [`super::obstacle`].
 pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Result<Candidate, Diagnostic> {
     let refused =
         |why: Obstacle| why.to_diagnostic(resolved, Executor::Fused, usual_executor(resolved, device));
@@ -57,9 +57,9 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
     Ok(best)
 }
 
-/// The policy and the place of the wait of each edge, as stated, else a slot a tile.
+/// The policy and wait place of each edge, as stated, otherwise one slot per tile.
 pub(super) fn edge_choices(resolved: &Resolved, c: &Candidate) -> Vec<EdgeChoice> {
-    let of = |dependence| {
+    let choice = |dependence| {
         let stated = resolved.stated_edge(dependence);
         EdgeChoice {
             policy: stated.and_then(|s| s.policy.as_ref()).map_or(Policy::Tile, |p| p.value.clone()),
@@ -68,10 +68,10 @@ pub(super) fn edge_choices(resolved: &Resolved, c: &Candidate) -> Vec<EdgeChoice
                 .map_or_else(|| place_of_wait(&c.graph, dependence), |w| w.value),
         }
     };
-    c.graph.dependences.iter().map(of).collect()
+    c.graph.dependences.iter().map(choice).collect()
 }
 
-/// What keeps every chain kernel from running a pipeline.
+/// Why no chain kernel can run a pipeline.
 pub(super) fn unfit(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
     let mut unfit = Vec::new();
     let kernels = match allowed(resolved, device, ChainOverride::default()) {
@@ -89,7 +89,7 @@ pub(super) fn unfit(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
 
 /// The graph in the tiles of a chain kernel that can run it.
 fn fitted(resolved: &Resolved, device: &Profile, kernel: &ChainKernel) -> Result<Graph, Obstacle> {
-    // One shape among several may be refused, such as by a stated table of slots.
+    // A single shape may be rejected, for example by a stated slot table.
     let graph = resolved.graph(&resolved.tiles_in(kernel.tile, device.sms))?;
     let unfit = |(stage, resolved): (&Stage, &ResolvedStage)| {
         let beside = || stage.op.unfit_beside_others(stage.mma_tile).filter(|_| graph.stages.len() > 1);
@@ -99,7 +99,7 @@ fn fitted(resolved: &Resolved, device: &Profile, kernel: &ChainKernel) -> Result
     graph.stages.iter().zip(&resolved.stages).find_map(unfit).map_or(Ok(graph), Err)
 }
 
-/// Why a stage does not run in a tile: its statement is in the way where another tile would do.
+/// Why a stage does not run in a tile: if another tile would work, its statement is the obstacle.
 pub(super) fn unfit_tile(stage: &ResolvedStage, why: Obstacle) -> Obstacle {
     let why = why.of_stage(&stage.name.value);
     let Some(stated) = stage.stated_tile.as_ref().filter(|_| stage.op.unfit_in_any().is_none()) else {
@@ -113,13 +113,14 @@ pub(super) fn unfit_tile(stage: &ResolvedStage, why: Obstacle) -> Obstacle {
     Obstacle { stage: why.stage, reason: why.reason, numbers: why.numbers, ..statement.into() }
 }
 
-/// Before each k-block, but for several tiles that every k-block reads alike: at the start lanes look at them side by side.
+/// Before each k-block, except when every k-block reads the same several tiles: then at the start, where lanes poll
+/// them in parallel.
 fn place_of_wait(graph: &Graph, dependence: &Dependence) -> WaitAt {
     let k_blocks = graph.stages[dependence.consumer.0].k_blocks;
     let read = |k| producers_of(graph, dependence, Tile { m: 0, n: 0 }, k);
     let (first, last) = (read(0), read(k_blocks.saturating_sub(1)));
     let many = first.m.len() * first.n.len() > 1;
-    // Every k-block of a window waits for the same rows of tiles, and one lane would look at them one after the other.
+    // Every k-block of a window waits for the same rows of tiles, and a single lane would poll them serially.
     let halo = graph.stages[dependence.consumer.0].op.rules().has_halo();
     if many && (halo || (&first.m, &first.n) == (&last.m, &last.n)) {
         WaitAt::Start
@@ -128,7 +129,7 @@ fn place_of_wait(graph: &Graph, dependence: &Dependence) -> WaitAt {
     }
 }
 
-/// The chain kernels that a spec and the overrides leave.
+/// The chain kernels allowed by a spec and the overrides.
 fn allowed(
     resolved: &Resolved,
     device: &Profile,
@@ -181,7 +182,7 @@ fn allowed(
     Ok(kernels)
 }
 
-/// The first stage that no chain kernel runs beside those before it, where each has one.
+/// If each stage has a chain kernel: the first stage that cannot share one with the stages before it.
 fn apart(resolved: &Resolved) -> Option<Obstacle> {
     let mut operations = Vec::new();
     let stage = resolved.stages.iter().find(|stage| {
@@ -189,7 +190,7 @@ fn apart(resolved: &Resolved) -> Option<Obstacle> {
         ChainKernel::running(operations.iter().copied().collect()).next().is_none()
     })?;
     let text = format!("is {}, which no chain kernel runs beside the stages before it", stage.op.name());
-    // Convolutions and pools have chain kernels apart from those of GEMMs and normalisations.
+    // Convolutions and pools use other chain kernels than GEMMs and normalizations.
     let help = "a GEMM is a Conv2d of 1 x 1 taps over images of 1 x 1 pixels, too";
     Some(Obstacle::new(text).help(help).of_stage(&stage.name.value))
 }
@@ -201,7 +202,7 @@ fn kernel_name(kernel: &ChainKernel) -> String {
     format!("{m} x {n} x {k}{cluster}")
 }
 
-/// The kernel and the schedule.
+/// The choices of kernel and schedule.
 fn made(chosen: &Chosen) -> Vec<Choice> {
     let Chosen { kernel, schedule, tried, .. } = chosen;
     let others = tried.iter().filter(|(k, _)| k != kernel);
@@ -232,7 +233,7 @@ fn made(chosen: &Chosen) -> Vec<Choice> {
     vec![kernel, schedule]
 }
 
-/// How tiles read images, and which tiles several workers add up.
+/// How tiles read images, and which tiles are split across workers.
 fn cuts(c: &Candidate) -> Vec<Choice> {
     let Some(schedule) = c.launch.lists() else { return Vec::new() };
     let mut choices = Vec::new();
@@ -243,7 +244,7 @@ fn cuts(c: &Candidate) -> Vec<Choice> {
         if let Op::Conv2d(Conv { window: Some(window), sliding, .. }) = &stage.op {
             let (kept, slots) = (stage.out_tile().0, stage.op.rows_multiplied(stage.mma_tile));
             let loaded = stage.op.rows_loaded(kept) * f64::from(sliding.filter.0 * sliding.filter.1);
-            let of = match window.images {
+            let decision = match window.images {
                 1 => format!("{} of the {} rows of an image", window.rows, sliding.output.0),
                 images => format!("{images} images"),
             };
@@ -252,9 +253,9 @@ fn cuts(c: &Candidate) -> Vec<Choice> {
                 "{kept} of {slots} slots that are multiplied are pixels of the output, {waste:.1} % are waste; {loaded:.0} pixels of 64 channels serve {} taps",
                 sliding.filter.0 * sliding.filter.1
             );
-            add(format!("window of {}", stage.name), of, reason);
+            add(format!("window of {}", stage.name), decision, reason);
         }
-        // By cluster tile, the k-blocks of each part.
+        // For each cluster tile, the k-blocks of each part.
         let mut tiles: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
         let cut = schedule.sequence.iter().filter(|item| item.stage.0 == index && item.part != Part::Whole);
         cut.for_each(|item| tiles.entry((item.m, item.n)).or_default().push(item.k_end - item.k_begin));
@@ -277,7 +278,7 @@ fn span(numbers: impl Iterator<Item = u32> + Clone) -> Option<String> {
     Some(if least == most { most.to_string() } else { format!("{least} to {most}") })
 }
 
-/// The policies.
+/// The choices of policies.
 fn policies(resolved: &Resolved, c: &Candidate) -> Vec<Choice> {
     let mut choices = Vec::new();
     for (edge, dependence) in c.graph.dependences.iter().enumerate() {

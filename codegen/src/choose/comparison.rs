@@ -1,10 +1,10 @@
-//! How far predictions are from measurements: errors, ranks, and what a choice by prediction costs.
+//! Accuracy of predictions: errors, ranks, and the cost of choosing by prediction.
 
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-/// A measured time beside the predicted one, microseconds.
+/// A measured time and its prediction, microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Pipeline.
@@ -15,18 +15,18 @@ pub struct Row {
     pub variant: String,
     /// Executor.
     pub executor: String,
-    /// Executor, or kind of kernel of the fused one.
+    /// Executor, or kind of kernel for the `fused` executor.
     pub kind: String,
     /// Regime.
     pub regime: String,
     /// Median of the measurement.
     pub measured_us: f64,
-    /// The model's.
+    /// Predicted time.
     pub predicted_us: f64,
 }
 
 impl Row {
-    /// Predicted over measured, less 1.
+    /// Predicted time over measured time, minus 1.
     pub fn error(&self) -> f64 {
         self.predicted_us / self.measured_us - 1.0
     }
@@ -36,19 +36,19 @@ impl Row {
     }
 }
 
-/// What came of a comparison.
+/// Result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What was compared, points together.
+    /// Compared entries, grouped by point.
     pub rows: Vec<Row>,
-    /// Entries that say nothing of how they were run, such as other people's kernels.
+    /// Entries without a configuration, such as third-party kernels.
     pub unknown: usize,
-    /// Chain kernels whose schedule was another one than today's.
+    /// Chain kernels with a rebuilt schedule that differs from the measured one.
     pub other_schedules: usize,
 }
 
 impl Comparison {
-    /// Mean of the magnitudes of [`Row::error`]; 0 of no rows.
+    /// Mean magnitude of [`Row::error`]; 0 if there are no rows.
     pub fn mean_error(&self) -> f64 {
         self.rows.iter().map(|row| row.error().abs()).sum::<f64>() / self.rows.len().max(1) as f64
     }
@@ -65,29 +65,30 @@ impl Comparison {
         points
     }
 
-    /// What came of each point.
+    /// Result for each point.
     pub fn by_point(&self) -> Vec<Point> {
-        self.points().into_iter().filter_map(Point::of).collect()
+        self.points().into_iter().filter_map(Point::from_rows).collect()
     }
 
-    /// Mean of [`Point::rank_correlation`]; `None` without a point that has one.
+    /// Mean of [`Point::rank_correlation`]; `None` if no point has one.
     pub fn rank_correlation(&self) -> Option<f64> {
         let points: Vec<f64> = self.by_point().iter().filter_map(|p| p.rank_correlation).collect();
         (!points.is_empty()).then(|| points.iter().sum::<f64>() / points.len() as f64)
     }
 
-    /// Entries, mean of [`Row::error`] and mean of its magnitude, by kind, in alphabetical order.
+    /// Number of entries, mean [`Row::error`] and its mean magnitude, by kind, in alphabetical order.
     pub fn by_kind(&self) -> Vec<(String, usize, f64, f64)> {
         let mut kinds: std::collections::BTreeMap<&str, Vec<f64>> = std::collections::BTreeMap::new();
         for row in &self.rows {
             kinds.entry(&row.kind).or_default().push(row.error());
         }
-        let mean =
-            |list: &[f64], of: fn(f64) -> f64| list.iter().map(|e| of(*e)).sum::<f64>() / list.len() as f64;
+        let mean = |list: &[f64], apply: fn(f64) -> f64| {
+            list.iter().map(|e| apply(*e)).sum::<f64>() / list.len() as f64
+        };
         kinds.into_iter().map(|(k, e)| (k.into(), e.len(), mean(&e, |e| e), mean(&e, f64::abs))).collect()
     }
 
-    /// The goals, with what came of them.
+    /// The goals and their results.
     pub fn goals(&self) -> Vec<Goal> {
         let regrets: Vec<f64> = self.by_point().iter().map(|p| p.regret).collect();
         let mean_regret = regrets.iter().sum::<f64>() / regrets.len().max(1) as f64;
@@ -107,7 +108,7 @@ impl Comparison {
     }
 }
 
-/// The ways of running a pipeline at one size, in one regime.
+/// The compared configurations of a pipeline at one size, in one regime.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Pipeline.
@@ -116,23 +117,23 @@ pub struct Point {
     pub dims: Vec<(String, u64)>,
     /// Regime.
     pub regime: String,
-    /// Ways that were compared.
+    /// Number of configurations compared.
     pub ways: usize,
-    /// Mean of the magnitudes of [`Row::error`].
+    /// Mean magnitude of [`Row::error`].
     pub mean_error: f64,
-    /// Spearman's, of predicted and measured times; ways within 1 % of each other share a rank. `None` with fewer than four
-    /// ways, or where none differ.
+    /// Spearman's correlation of predicted and measured times; times within 1 % of each other share a rank. `None`
+    /// with fewer than four configurations, or if none differ.
     pub rank_correlation: Option<f64>,
-    /// The way that is predicted to be the fastest.
+    /// The configuration with the shortest predicted time.
     pub chosen: String,
-    /// The one that was measured to be.
+    /// The configuration with the shortest measured time.
     pub fastest: String,
-    /// How much slower the chosen one was measured to be.
+    /// Measured slowdown of the chosen configuration over the fastest.
     pub regret: f64,
 }
 
 impl Point {
-    fn of(rows: Vec<&Row>) -> Option<Point> {
+    fn from_rows(rows: Vec<&Row>) -> Option<Point> {
         let best = |key: fn(&Row) -> f64| rows.iter().min_by(|a, b| key(a).total_cmp(&key(b)));
         let (chosen, fastest) = (best(|r| r.predicted_us)?, best(|r| r.measured_us)?);
         let ranks_of = |key: fn(&Row) -> f64| ranks(&rows.iter().map(|r| key(r)).collect::<Vec<_>>(), TIE);
@@ -160,36 +161,36 @@ struct Bounds {
     regret: f64,
 }
 
-/// A test compares them with the figures of the shipped records.
+/// A test compares these bounds with the figures of the shipped records.
 static BOUNDS: LazyLock<Bounds> =
     LazyLock::new(|| ron::from_str(include_str!("goals.ron")).unwrap_or_default());
 
-/// Times this near each other share a rank.
+/// Times within this fraction of each other share a rank.
 const TIE: f64 = 0.01;
-/// Fewer ways than these are not ranked.
+/// Fewer configurations than this are not ranked.
 const FEWEST_WAYS: usize = 4;
 
-/// A goal of prediction, with what came of it; shares, not per cent.
+/// A prediction goal and its result, as fractions, not percent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Goal {
-    /// What is judged.
+    /// The judged quantity.
     pub name: &'static str,
     /// The bound.
     pub bound: f64,
-    /// Whether more than the bound is good.
+    /// Whether larger values are better.
     pub at_least: bool,
-    /// `None`: nothing was there to be judged, which is not met.
+    /// The result; `None`: nothing to judge, which does not meet the goal.
     pub have: Option<f64>,
 }
 
 impl Goal {
-    /// The verdict.
+    /// Whether the goal is met.
     pub fn met(&self) -> bool {
         self.have.is_some_and(|have| if self.at_least { have >= self.bound } else { have <= self.bound })
     }
 }
 
-/// Ranks from 0; values within `tie` of the first of a group share the group's mean rank.
+/// Ranks starting at 0; values within `tie` of the first of a group share the group's mean rank.
 fn ranks(values: &[f64], tie: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
@@ -205,7 +206,7 @@ fn ranks(values: &[f64], tie: f64) -> Vec<f64> {
     ranks
 }
 
-/// Pearson's; `None` where one side does not vary.
+/// Pearson's correlation; `None` if one side does not vary.
 fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
     let (ma, mb) = (mean(a), mean(b));
@@ -245,7 +246,7 @@ mod tests {
         let c = Comparison { rows, ..Comparison::default() };
         assert!((c.mean_error() - (0.1 + 0.0 + 0.1 + 0.0 + 0.0) / 5.0).abs() < 1e-12);
         assert_eq!(c.points().len(), 2);
-        // Of four ways two are the wrong way round: 1 - 6 * 2 / (4 * 15).
+        // Two of the four are swapped: 1 - 6 * 2 / (4 * 15).
         assert!((c.rank_correlation().expect("four ways") - 0.8).abs() < 1e-12);
         let points = c.by_point();
         assert_eq!(points.iter().map(|p| p.ways).collect::<Vec<_>>(), [4, 1]);

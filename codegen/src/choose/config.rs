@@ -1,7 +1,7 @@
-//! A stated configuration: everything that the automatic choice would have decided, as words that people read.
+//! A stated configuration: every automatic choice written out in readable form.
 //!
-//! It is nothing but statements. A plan made of it goes through the same search and the same proof as one of a spec that
-//! states the same, so a wrong one is refused and a stale one may be slow, but nothing unproved can come of it.
+//! It consists only of statements. Its plan goes through the same search and proof as a spec with the same statements,
+//! so a wrong configuration is rejected and a stale one may be slow, but neither produces an unproved plan.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -18,10 +18,10 @@ use crate::sync::{Order, Policy, WaitAt};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// How it is run.
+    /// The executor.
     #[serde(deserialize_with = "of_a_gpu")]
     pub executor: Executor,
-    /// With which kernels.
+    /// The kernels.
     pub kernels: Kernels,
 }
 
@@ -29,32 +29,32 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Kernels {
-    /// One a stage.
+    /// One kernel per stage.
     Stages {
         /// Stages, producers before consumers.
         stages: Vec<StageConfig>,
         /// Dependences.
         edges: Vec<EdgeConfig>,
-        /// Whether dependent stages overlap tile by tile, or are held together by kernel boundaries.
+        /// Whether dependent stages overlap tile by tile; otherwise kernel boundaries separate them.
         overlap: bool,
     },
-    /// One chain kernel for all of them, and the strategy of its schedule.
+    /// One chain kernel for all stages, and its scheduling strategy.
     Chain {
         /// Rows and columns of the MMA tile.
         tile: (u32, u32),
-        /// CTAs of a worker along M and N.
+        /// CTAs per worker along M and N.
         cluster: (u32, u32),
         /// How items are handed out.
         mode: Hand,
-        /// Whether tiles may be cut along k.
+        /// Whether tiles may be split along k.
         splits: bool,
     },
-    /// A chain kernel a stage, one after the other.
+    /// One chain kernel per stage, launched one after another.
     InTurn {
         /// Stages, producers before consumers.
         stages: Vec<ChainConfig>,
     },
-    /// One decode kernel for all of them.
+    /// One decode kernel for all stages.
     Decode,
 }
 
@@ -64,25 +64,25 @@ pub enum Kernels {
 pub struct StageConfig {
     /// Its name.
     pub stage: String,
-    /// Its MMA tile, (M, N, K); `None` for a Custom stage, which brings its own.
+    /// Its MMA tile, (M, N, K); `None` for a Custom stage, which has its own.
     pub tile: Option<(u32, u32, u32)>,
     /// Its tile order.
     pub order: Order,
 }
 
-/// A stage with a chain kernel of its own.
+/// A stage with its own chain kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainConfig {
     /// Its name.
     pub stage: String,
-    /// Rows and columns of the MMA tile; of a stage whose tiles are not the kernel's, rows and columns of those.
+    /// Rows and columns of the MMA tile; for a stage that defines its own tiles, rows and columns of those.
     pub tile: (u32, u32),
-    /// CTAs of a worker along M and N.
+    /// CTAs per worker along M and N.
     pub cluster: (u32, u32),
     /// How items are handed out.
     pub mode: Hand,
-    /// Whether tiles may be cut along k.
+    /// Whether tiles may be split along k.
     pub splits: bool,
 }
 
@@ -103,29 +103,29 @@ pub struct EdgeConfig {
 }
 
 impl Config {
-    /// What a candidate states. Whether tiles may be cut cannot be seen in the schedule of a chain kernel that has no cuts: it
-    /// is taken for allowed.
-    pub fn of(c: &Candidate) -> Config {
+    /// The configuration of a candidate. A schedule without splits does not show whether splits were allowed; they are
+    /// assumed to be.
+    pub fn from_candidate(c: &Candidate) -> Config {
         let edges = c.edges.iter().map(|e| (&e.policy, e.wait_at)).collect();
-        Config { executor: c.launch.executor(), kernels: Kernels::of(&c.graph, &c.launch, edges) }
+        Config { executor: c.launch.executor(), kernels: Kernels::from_launch(&c.graph, &c.launch, edges) }
     }
 
-    /// The same of a plan that an executor runs, which may be another one than it was made for.
+    /// The configuration of a plan run by an executor, which may differ from the one it was made for.
     pub fn of_plan(plan: &Plan, executor: Executor) -> Config {
         let edges = plan.edges().iter().map(|e| (e.policy(), e.wait_at())).collect();
-        Config { executor, kernels: Kernels::of(plan.graph(), plan.launch(), edges) }
+        Config { executor, kernels: Kernels::from_launch(plan.graph(), plan.launch(), edges) }
     }
 
-    /// A way to run a chain.
+    /// A configuration of a chain kernel.
     pub fn chain(kernel: ((u32, u32), (u32, u32)), mode: Hand, splits: bool) -> Config {
         let kernels = Kernels::Chain { tile: kernel.0, cluster: kernel.1, mode, splits };
         Config { executor: Executor::Fused, kernels }
     }
 
-    /// What is to be proved: the spec with this configuration stated.
+    /// The candidate of the spec with this configuration stated.
     ///
     /// # Errors
-    /// The configuration is of another spec, makes no sense, or no kernel has it.
+    /// The configuration belongs to another spec, is inconsistent, or has no kernel.
     pub fn candidate(&self, resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
         let fused = self.executor.how().is_none();
         match &self.kernels {
@@ -152,7 +152,7 @@ impl Config {
                 })
             }
             Kernels::Stages { stages, edges, overlap } if !fused && self.executor != Executor::Cpu => {
-                // Chain kernels are stated as such, also those that run a stage each.
+                // Chain kernels are stated as such, including those that run one stage each.
                 if !resolved.own_kernels(device) {
                     let name = &device.name;
                     return Err(unfit(format!("a stage has no kernel of its own on {name}: {self}")));
@@ -170,8 +170,8 @@ impl Config {
 }
 
 impl Kernels {
-    /// The kernels of a launch; `edges`: the policy and the place of the wait of each dependence.
-    fn of(graph: &Graph, launch: &Launch, edges: Vec<(&Policy, WaitAt)>) -> Kernels {
+    /// The kernels of a launch; `edges` holds the policy and wait place of each dependence.
+    fn from_launch(graph: &Graph, launch: &Launch, edges: Vec<(&Policy, WaitAt)>) -> Kernels {
         match launch {
             Launch::Lists(schedule) => Kernels::Chain {
                 tile: (graph.kernel_tile().0, graph.kernel_tile().1),
@@ -181,14 +181,14 @@ impl Kernels {
             },
             Launch::Shares(_) => Kernels::Decode,
             Launch::Stages { stages, .. } if launch.is_in_turn() => {
-                let of = |kernel: &StageLaunch| {
-                    Some(ChainConfig::of(&graph.stages[kernel.stage.0], kernel.lists.as_ref()?))
+                let chain_config = |kernel: &StageLaunch| {
+                    Some(ChainConfig::new(&graph.stages[kernel.stage.0], kernel.lists.as_ref()?))
                 };
-                Kernels::InTurn { stages: stages.iter().filter_map(of).collect() }
+                Kernels::InTurn { stages: stages.iter().filter_map(chain_config).collect() }
             }
             Launch::Stages { how, .. } => Kernels::Stages {
                 stages: (0..graph.stages.len())
-                    .map(|s| StageConfig::of(&graph.stages[s], launch.order(StageId(s))))
+                    .map(|s| StageConfig::new(&graph.stages[s], launch.order(StageId(s))))
                     .collect(),
                 edges: (graph.dependences.iter().zip(edges))
                     .map(|(d, (policy, wait_at))| EdgeConfig {
@@ -205,7 +205,7 @@ impl Kernels {
     }
 }
 
-/// Whether a configuration is of the stages of the spec.
+/// Checks that a configuration names the stages of the spec.
 fn same_stages<'a>(resolved: &Resolved, have: impl Iterator<Item = &'a str>) -> Result<(), Diagnostic> {
     let have: Vec<&str> = have.collect();
     let want: Vec<&str> = resolved.stages.iter().map(|s| s.name.value.as_str()).collect();
@@ -256,21 +256,21 @@ fn state(resolved: &Resolved, stages: &[StageConfig], edges: &[EdgeConfig]) -> R
             wait_at: Some(Spanned::new(config.wait_at, span)),
         });
     }
-    // The first statement of a dependence counts.
+    // The first statement about a dependence takes precedence.
     first.append(&mut stated.edges);
     stated.edges = first;
     Ok(stated)
 }
 
 impl StageConfig {
-    fn of(stage: &Stage, order: &Order) -> StageConfig {
+    fn new(stage: &Stage, order: &Order) -> StageConfig {
         let tile = (!stage.op.is_custom()).then_some(stage.mma_tile);
         StageConfig { stage: stage.name.clone(), tile, order: order.clone() }
     }
 }
 
 impl ChainConfig {
-    fn of(stage: &Stage, schedule: &Schedule) -> ChainConfig {
+    fn new(stage: &Stage, schedule: &Schedule) -> ChainConfig {
         let ((m, n, _), cluster, mode) = (stage.mma_tile, schedule.cluster, schedule.mode);
         ChainConfig { stage: stage.name.clone(), tile: (m, n), cluster, mode, splits: true }
     }
@@ -283,7 +283,7 @@ fn of_a_gpu<'d, D: Deserializer<'d>>(from: D) -> Result<Executor, D::Error> {
     }
 }
 
-/// Why a configuration is refused.
+/// A rejection of a configuration.
 fn unfit(message: String) -> Diagnostic {
     Diagnostic::new("unfit", message)
 }

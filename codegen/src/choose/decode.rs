@@ -8,15 +8,15 @@ use crate::graph::{Graph, PAGE, Resolved, StageId};
 use crate::obstacle::Obstacle;
 use crate::schedule::decode::{COLUMN_TILE, Decode, decode as share_out, widths};
 
-/// The tile of a GEMM before it is cut into shares; its depth is that of a k-block of the kernel.
+/// The tile of a GEMM before it is cut into shares; its depth is the kernel's k-block.
 const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
 
-/// What keeps decode kernels from running a chain.
+/// Why decode kernels cannot run a chain.
 pub(super) fn unfit(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
     shared_out(resolved, device).err()
 }
 
-/// The graph in even shares, and what its workers do.
+/// The graph cut into even shares, and the work of its workers.
 fn shared_out(resolved: &Resolved, device: &Profile) -> Result<(Graph, Decode), Obstacle> {
     without_lists(device).map_or(Ok(()), Err)?;
     let tile = |s: usize| match resolved.stages[s].op.is_gemm() {
@@ -33,11 +33,11 @@ fn shared_out(resolved: &Resolved, device: &Profile) -> Result<(Graph, Decode), 
     Ok(shares)
 }
 
-/// The decode kernel for a chain of few tokens.
+/// The decode kernel for a chain with few tokens.
 ///
 /// # Errors
-/// The chain has no decode plan: too many rows, more than weights and the output of the stage before it is read, or tiles,
-/// orders or policies are stated, which a decode kernel has none of.
+/// The chain has no decode plan: it has too many rows, a stage reads more than weights and the previous stage's
+/// output, or the spec states tiles, orders or policies, which decode kernels do not support.
 pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
     let (graph, plan) = shared_out(resolved, device).map_err(|why| {
         let most = widths(resolved.operations()).max().or(widths(Operations::default()).max()).unwrap_or(0);

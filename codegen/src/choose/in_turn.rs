@@ -1,5 +1,5 @@
-//! The choice of `serial` and `library` where a stage has no kernel of its own: a chain kernel a stage, each for the operation of its
-//! stage alone, with the tile, the cluster and the lists that are best for that stage.
+//! The choice of `serial` and `library` if a stage has no kernel of its own: one chain kernel per stage, each for that
+//! stage's operation, with the best tile, cluster and lists for that stage.
 
 use super::chain::{chain, edge_choices};
 use super::{ChainOverride, Choice};
@@ -9,11 +9,11 @@ use crate::diagnostic::Diagnostic;
 use crate::graph::{Resolved, StageId};
 use crate::simulate::{runs_alone, simulate, simulate_serial};
 
-/// A chain kernel a stage, launched one after the other, each as [`chain`] chooses it for its stage alone; `how`: whether a product
-/// may be cuBLASLt's in its place. `asked`: of each stage.
+/// One chain kernel per stage, launched one after another, each chosen by [`chain`] for its stage alone. `how` tells
+/// whether cuBLASLt may replace it for a product; `asked` applies to every stage.
 ///
 /// # Errors
-/// Those of [`chain`], of the first stage that has one.
+/// Those of [`chain`], for the first stage that fails.
 pub fn in_turn(
     resolved: &Resolved,
     device: &Profile,
@@ -50,12 +50,12 @@ pub fn in_turn(
     let mut c = Candidate { choices, ..Candidate::launched(resolved.graph(&tiles)?, device.clone(), launch) };
     c.edges = edge_choices(resolved, &c);
     let us = simulate(&c).total_us;
-    // Of the whole, like those of other choices.
+    // Alternatives are times of the whole chain, as for other choices.
     let kernels = c.choices.iter_mut().filter(|choice| choice.subject.starts_with("chain kernel of "));
     for (choice, own_us) in kernels.zip(by_chain) {
         choice.alternatives.iter_mut().for_each(|(_, other_us)| *other_us += us - own_us);
     }
-    // Of all executors the same: what `serial` takes.
+    // Every executor reports the same reference: the time of `serial`.
     c.predicted = Some(Prediction { serial_us: simulate_serial(&c).total_us, synchronised_us: us });
     Ok(c)
 }

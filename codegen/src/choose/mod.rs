@@ -1,7 +1,7 @@
 //! Automatic choice of tiles, tile orders, policies and the place of waits, from the model alone: nothing is run.
 //!
-//! Whatever the spec states is kept. The rest is searched in two steps: tiles by the time of each stage alone (a few of
-//! the best for each), then orders and policies together by the simulated time of the whole chain.
+//! All statements of the spec are kept. The rest is searched in two steps: tiles by the time of each stage alone (a
+//! few of the best for each), then orders and policies together by the simulated time of the whole chain.
 //!
 //! ```
 //! use cusync_gen::check::Executor;
@@ -45,10 +45,10 @@ use crate::obstacle::Obstacle;
 use crate::sync::{Order, Policy, WaitAt};
 use search::{Found, Overlapped};
 
-/// Chooses and proves.
+/// Chooses and proves a plan.
 ///
 /// # Errors
-/// A statement of the spec that no kernel or no proof allows, pointing at it.
+/// A statement of the spec that no kernel or no proof allows, with its location.
 pub fn plan(resolved: &Resolved, device: &Profile, executor: Executor) -> Result<Plan, Diagnostic> {
     prove(resolved, candidate(resolved, device, executor)?)
 }
@@ -62,16 +62,16 @@ pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnost
     check(candidate).map_err(|refutation| refutation.to_diagnostic(resolved, &dependences))
 }
 
-/// Chooses, without proving: what [`plan`] would judge.
+/// Chooses a candidate without proving it: the input that [`plan`] would judge.
 ///
 /// # Errors
-/// What keeps the executor from running it: see [`obstacle`].
+/// Why the executor cannot run it: see [`obstacle`].
 pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> Result<Candidate, Diagnostic> {
     Choices::new(resolved, device).candidate(executor).clone()
 }
 
-/// The choices for a pipeline on a device, one an executor. Each is made once, when it is first asked for, and so is what several have
-/// in common.
+/// The choices for a pipeline on a device, one per executor. Each is made once, on first use, and shared intermediate
+/// results are cached too.
 pub struct Choices {
     resolved: Resolved,
     device: Profile,
@@ -83,7 +83,7 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// None made yet.
+    /// Starts without any choices made.
     pub fn new(resolved: &Resolved, device: &Profile) -> Choices {
         Choices {
             resolved: resolved.clone(),
@@ -100,20 +100,20 @@ impl Choices {
         &self.resolved
     }
 
-    /// Tiles whose runs were simulated for the searches so far.
+    /// Tiles simulated by the searches so far.
     pub fn simulated(&self) -> u64 {
         let searches = [&self.one_by_one, &self.overlapped, &self.on_host];
         let found = searches.into_iter().filter_map(|search| search.get()?.as_ref().ok());
         found.map(|found| found.simulated).sum()
     }
 
-    /// What [`candidate`] answers.
+    /// The cached result of [`candidate`].
     #[allow(clippy::missing_errors_doc)]
     pub fn candidate(&self, executor: Executor) -> &Result<Candidate, Diagnostic> {
         self.made[executor as usize].get_or_init(|| self.make(executor))
     }
 
-    /// The best predicted of all that the device runs, which is proved where any of them is; and the report on it.
+    /// The candidate with the best prediction among those the device runs, preferring proved ones, and its report.
     ///
     /// # Errors
     /// No executor runs it.
@@ -131,7 +131,7 @@ impl Choices {
             fastest.get_or_insert((candidate.clone(), report));
         }
         fastest.ok_or_else(|| {
-            // What not even the host runs is a statement's fault.
+            // If not even the host can run it, a statement is at fault.
             let stated = obstacles::unplanned(&self.resolved, &self.device, Executor::Cpu).is_some();
             let refused = made.into_iter().find_map(|made| made.clone().err()).filter(|_| stated);
             let note = fallback(&self.resolved, &self.device).map(|(_, note)| note);
@@ -156,7 +156,7 @@ impl Choices {
         };
         let found = search::search(resolved, device, how, |how| self.tiled(how)).map_err(refused)?;
         let mut best = found.best;
-        // Where no kernel exists, or one that only its owner knows, nothing has a time on the device.
+        // Without a kernel, or with only a user's kernel, nothing has a predicted time on the device.
         if !resolved.own_kernels(device) || resolved.own_kernel().is_some() {
             best.predicted = None;
             best.choices = explain(resolved, &best, &search::Alternatives::default());
@@ -166,7 +166,7 @@ impl Choices {
         Ok(best)
     }
 
-    /// The best tiles for a way to start kernels.
+    /// The best tiles for a launch method.
     fn tiled(&self, how: How) -> &Result<Found, Obstacle> {
         let made = match how {
             How::Host => &self.on_host,
@@ -176,7 +176,7 @@ impl Choices {
         made.get_or_init(|| search::search_tiles(&self.resolved, &self.device, how))
     }
 
-    /// The decode kernel where there is one and it is predicted to be faster, else a chain kernel.
+    /// The decode kernel if there is one and it is predicted to be faster, otherwise a chain kernel.
     fn fused(&self) -> Result<Candidate, Diagnostic> {
         let (resolved, device) = (&self.resolved, &self.device);
         let us = |c: &Candidate| c.launch.predicted_us();
@@ -195,7 +195,7 @@ impl Choices {
             (Ok(few), Err(_)) => few,
             (Err(_), many) => many?,
         };
-        // A serial chain has its own tiles and kernels; where one is missing, there is none to compare with.
+        // A serial chain has its own tiles and kernels; if one is missing, there is no reference time.
         let serial = self.candidate(Executor::Serial).as_ref().ok().and_then(|serial| serial.predicted);
         best.predicted =
             serial.zip(us(&best)).map(|(p, us)| Prediction { serial_us: p.serial_us, synchronised_us: us });
@@ -203,7 +203,7 @@ impl Choices {
     }
 }
 
-/// One decision a line, with its reason.
+/// One decision per line, with its reason.
 fn explain(resolved: &Resolved, c: &Candidate, alternatives: &search::Alternatives) -> Vec<Choice> {
     let mut choices = Vec::new();
     for (i, stage) in c.graph.stages.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What can run a pipeline on a device, and what keeps the others from it: one answer, which every command gives.
+//! Which executors can run a pipeline on a device, and why the others cannot. Every command uses these answers.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::device::Profile;
 use crate::graph::{Resolved, ResolvedStage, StageId, Tensor};
 use crate::obstacle::Obstacle;
 
-/// The first thing that keeps an executor from running a pipeline on a device; `None` where [`super::candidate`] has a choice
+/// The first reason why an executor cannot run a pipeline on a device; `None` if [`super::candidate`] has a choice
 /// that it can run.
 pub fn obstacle(resolved: &Resolved, device: &Profile, executor: Executor) -> Option<Obstacle> {
     unplanned(resolved, device, executor).or_else(|| match executor {
@@ -29,8 +29,9 @@ pub fn obstacles(resolved: &Resolved, device: &Profile) -> Vec<(Executor, Obstac
     Executor::ALL.into_iter().filter_map(one).collect()
 }
 
-/// What a pipeline is planned for where nobody asks for an executor and the device runs it by none, and why it does not, as a
-/// sentence; `None` where it does. Kernels launched one by one are for those of users among them, `cpu` for the rest.
+/// If no executor of the device runs the pipeline, the executor to plan it for when none is requested, and a sentence
+/// that explains why; otherwise `None`. One-by-one kernels are chosen for pipelines with user kernels, `cpu` for the
+/// rest.
 pub fn fallback(resolved: &Resolved, device: &Profile) -> Option<(Executor, String)> {
     let mut obstacles = Vec::new();
     for executor in executors(device) {
@@ -41,20 +42,20 @@ pub fn fallback(resolved: &Resolved, device: &Profile) -> Option<(Executor, Stri
     Some((other, note(resolved, device, &obstacles)))
 }
 
-/// The executor that a pipeline is run by without a look at times: the device's usual one or, where that cannot, `fused`,
-/// `serial` or `cpu`.
+/// The executor that runs a pipeline, regardless of predicted times: the device's usual one or, if that cannot,
+/// `fused`, `serial` or `cpu`.
 pub fn usual_executor(resolved: &Resolved, device: &Profile) -> Executor {
     let usual = [one_by_one(device), Executor::Fused, Executor::Serial];
     let runs = |executor: &Executor| unplanned(resolved, device, *executor).is_none();
     usual.into_iter().find(runs).unwrap_or(Executor::Cpu)
 }
 
-/// The usual executor of a device that launches kernels one by one.
+/// The usual executor of a device for kernels launched one by one.
 pub fn one_by_one(device: &Profile) -> Executor {
     if device.arch >= 90 { Executor::Programmatic } else { Executor::Streams }
 }
 
-/// `cannot run on h200: fused: stage ...; serial, library: stage ...`: who came furthest first.
+/// `cannot run on h200: fused: stage ...; serial, library: stage ...`, with the executors that got furthest first.
 fn note(resolved: &Resolved, device: &Profile, obstacles: &[(Executor, Obstacle)]) -> String {
     let mut groups: Vec<(&Obstacle, Vec<&str>)> = Vec::new();
     for (executor, obstacle) in obstacles {
@@ -63,11 +64,11 @@ fn note(resolved: &Resolved, device: &Profile, obstacles: &[(Executor, Obstacle)
             None => groups.push((obstacle, vec![executor.name()])),
         }
     }
-    groups.sort_by_key(|(obstacle, _)| std::cmp::Reverse(way(resolved, obstacle)));
+    groups.sort_by_key(|(obstacle, _)| std::cmp::Reverse(stage_index(resolved, obstacle)));
     let mut text = format!("cannot run on {}", device.name);
     for (number, (obstacle, names)) in groups.iter().enumerate() {
         let sign = if number == 0 { ":" } else { ";" };
-        // Text is all that a string can be given.
+        // Writing to a string cannot fail.
         let _ = match groups.len() {
             1 => write!(text, ": {obstacle}"),
             _ => write!(text, "{sign} {}: {obstacle}", names.join(", ")),
@@ -76,19 +77,19 @@ fn note(resolved: &Resolved, device: &Profile, obstacles: &[(Executor, Obstacle)
     text
 }
 
-/// How far along the stages an obstacle lies; of a whole pipeline, behind them.
-fn way(resolved: &Resolved, obstacle: &Obstacle) -> usize {
+/// Index of the stage that an obstacle concerns; one past the last stage if it concerns the whole pipeline.
+fn stage_index(resolved: &Resolved, obstacle: &Obstacle) -> usize {
     let stage = |name: &String| resolved.stages.iter().position(|s| s.name.value == *name);
     obstacle.stage.as_ref().and_then(stage).unwrap_or(resolved.stages.len())
 }
 
-/// The obstacle of whichever of two ways to run a pipeline gets further through its stages; a tie goes to the first.
+/// The obstacle of whichever of two launch methods gets further through the stages; the first one on a tie.
 fn further(resolved: &Resolved, a: Option<Obstacle>, b: Option<Obstacle>) -> Option<Obstacle> {
     let (a, b) = (a?, b?);
-    Some(if way(resolved, &b) > way(resolved, &a) { b } else { a })
+    Some(if stage_index(resolved, &b) > stage_index(resolved, &a) { b } else { a })
 }
 
-/// What keeps an executor from having a plan.
+/// Why an executor has no plan.
 pub(super) fn unplanned(resolved: &Resolved, device: &Profile, executor: Executor) -> Option<Obstacle> {
     match executor {
         Executor::Cpu => search::unfit(resolved, device, How::Host),
@@ -105,7 +106,8 @@ pub(super) fn unplanned(resolved: &Resolved, device: &Profile, executor: Executo
             let few = decode::unfit(resolved, device)?;
             let many = chain::unfit(resolved, device);
             let decodes_only = |s: &ResolvedStage| !s.op.in_chain() && s.op.has_kernel(device.arch, executor);
-            // What a kernel for few tokens lacks is told where no chain kernel has a stage's operation, or one comes less far.
+            // Report the decode kernel's obstacle if no chain kernel has a stage's operation, or if the chain kernel's
+            // obstacle comes earlier.
             match resolved.stages.iter().any(decodes_only) {
                 true => many.and(Some(few)),
                 false => further(resolved, many, Some(few)),
@@ -117,7 +119,7 @@ pub(super) fn unplanned(resolved: &Resolved, device: &Profile, executor: Executo
     }
 }
 
-/// Devices without chain and decode kernels.
+/// The obstacle of devices without chain and decode kernels.
 pub(super) fn without_lists(device: &Profile) -> Option<Obstacle> {
     let text = || {
         format!(
@@ -128,14 +130,15 @@ pub(super) fn without_lists(device: &Profile) -> Option<Obstacle> {
     (device.arch != 90).then(|| Obstacle::new(text()).numbers(device.arch, 90u32))
 }
 
-/// Stages that sessions have no jobs of: theirs are decode kernels for products alone.
+/// The first stage that session jobs cannot run: they are decode kernels for products only.
 fn jobs(resolved: &Resolved) -> Option<Obstacle> {
     let stage = resolved.stages.iter().find(|stage| !stage.op.is_gemm())?;
     let text = format!("is {}, and jobs of a session are products alone", stage.op.name());
     Some(Obstacle::new(text).of_stage(&stage.name.value))
 }
 
-/// The obstacle of `serial` and `library`, which launch each stage's own kernel or, where one is missing, a chain kernel a stage.
+/// The obstacle of `serial` and `library`, which launch each stage's own kernel or, if one is missing, one chain
+/// kernel per stage.
 fn one_after_the_other(resolved: &Resolved, device: &Profile, how: How) -> Option<Obstacle> {
     let own = own_kernels(resolved, device, how);
     if resolved.own_kernels(device) || device.arch != 90 {
@@ -149,13 +152,13 @@ fn one_after_the_other(resolved: &Resolved, device: &Profile, how: How) -> Optio
     })
 }
 
-/// A chain kernel a stage.
+/// The obstacle of one chain kernel per stage.
 pub(super) fn in_turn(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
     let stages = (0..resolved.stages.len()).map(StageId);
     stages.filter_map(|stage| chain::unfit(&resolved.only(stage), device)).next()
 }
 
-/// A kernel of its own for each stage.
+/// The obstacle of a separate kernel for each stage.
 fn own_kernels(resolved: &Resolved, device: &Profile, how: How) -> Option<Obstacle> {
     let without = |stage: &&ResolvedStage| !stage.op.has_kernel(device.arch, how.executor());
     let Some(stage) = resolved.stages.iter().find(without) else {
@@ -165,7 +168,7 @@ fn own_kernels(resolved: &Resolved, device: &Profile, how: How) -> Option<Obstac
     Some(Obstacle::new(text).of_stage(&stage.name.value))
 }
 
-/// Gates of consumers, which may not take every SM (`crowded_by_gates` of `check`).
+/// The obstacle of consumers' gates, which must not occupy every SM (`crowded_by_gates` of `check`).
 fn gates(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
     let mut gated: Vec<usize> = dependences(resolved).map(|d| d.consumer.0).collect();
     gated.dedup();
@@ -177,7 +180,7 @@ fn gates(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
     })
 }
 
-/// What a plan leaves to whoever runs it: no kernel of this library does it.
+/// Stages that the user must run: no kernel of this library does.
 fn owners(resolved: &Resolved) -> Option<Obstacle> {
     let custom = resolved.own_kernel().map(|stage| {
         Obstacle::new("is Custom: your own kernel, of which nothing is known")
@@ -199,7 +202,7 @@ fn owners(resolved: &Resolved) -> Option<Obstacle> {
     })
 }
 
-/// What no chain kernel does, whatever its tiles.
+/// Features that no chain kernel supports with any tile.
 pub(super) fn beyond_chains(resolved: &Resolved) -> Option<Obstacle> {
     let stage = resolved.stages.iter().find(|stage| stage.split_k.value > 1)?;
     let ways = stage.split_k.value;

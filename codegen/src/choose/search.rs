@@ -10,21 +10,21 @@ use crate::obstacle::Obstacle;
 use crate::simulate::{TileCost, Waiting, ctas_per_sm, least_us, predict, simulated_us};
 use crate::sync::{Order, Policy, WaitAt};
 
-/// Tiles kept for each stage after judging it alone.
+/// Tiles kept for each stage after ranking it alone.
 const TILES_KEPT: usize = 2;
-/// Most combinations of kept tiles; a longer chain keeps the best tile of each stage.
+/// Maximum combinations of kept tiles; a longer chain keeps only the best tile of each stage.
 const COMBINATIONS: usize = 8;
-/// A more involved choice must be predicted to gain this much: the model is not better than that.
+/// A more complex choice must be predicted to gain at least this much: the model is no more accurate than that.
 const WORTH: f64 = 0.995;
 
-/// What else was looked at, with predicted microseconds of the whole chain.
+/// Rejected alternatives, with predicted microseconds of the whole chain.
 #[derive(Clone, Default)]
 pub(super) struct Alternatives {
     /// Tiles, by stage; microseconds of that stage alone.
     pub(super) tiles: Vec<Vec<(String, f64)>>,
     /// Orders of the first stage.
     pub(super) orders: Vec<(String, f64)>,
-    /// The best overlapped chain, where kernel boundaries were chosen instead.
+    /// The best overlapped chain, if kernel boundaries were chosen instead.
     pub(super) overlapped: Option<Overlapped>,
     /// Policies.
     pub(super) policies: Vec<(String, f64)>,
@@ -33,9 +33,9 @@ pub(super) struct Alternatives {
 /// The time of an overlapped chain, microseconds.
 #[derive(Clone, Copy)]
 pub(super) enum Overlapped {
-    /// As it was simulated.
+    /// Simulated time.
     Us(f64),
-    /// What none goes below, which is too long already.
+    /// A lower bound that already exceeds the serial time.
     AtLeastUs(f64),
 }
 
@@ -43,19 +43,20 @@ pub(super) enum Overlapped {
 pub(super) struct Found {
     pub(super) best: Candidate,
     pub(super) alternatives: Alternatives,
-    /// Tiles whose runs were simulated on the way.
+    /// Tiles simulated by the search.
     pub(super) simulated: u64,
 }
 
-/// Least predicted gain over the best serial chain at which kernels are overlapped: below it the model's error, some per cent,
-/// is more than the gain.
+/// Minimum predicted gain over the best serial chain for which kernels are overlapped: below it, the model's error of
+/// a few percent exceeds the gain.
 const WORTH_OVERLAP: f64 = 1.04;
-/// The same where every stage is a single wave: no last wave is there to be filled, and streaming weights for two stages at
-/// once slows both, which the model does not know.
+/// The same if every stage is a single wave: there is no last wave to fill, and streaming weights for two stages at
+/// once slows both, which the model does not capture.
 const WORTH_OVERLAP_OF_ONE_WAVE: f64 = 1.10;
 
-/// The best candidate for a way to start kernels; for one that overlaps them on a GPU, the best serial chain where overlap gains
-/// nothing. `tiled` is what [`search_tiles`] finds: of all that start kernels one after the other the same, and of all that overlap them.
+/// The best candidate for a launch method; for one that overlaps kernels on a GPU, the best serial chain if overlap
+/// gains nothing. `tiled` returns the result of [`search_tiles`], which is the same for all methods that start kernels
+/// one after another, and for all that overlap them.
 pub(super) fn search<'f>(
     resolved: &Resolved,
     device: &Profile,
@@ -64,7 +65,7 @@ pub(super) fn search<'f>(
 ) -> Result<Found, Obstacle> {
     let stated = resolved.edges.iter().any(|e| e.policy.is_some() || e.wait_at.is_some());
     if matches!(how, How::Streams(_) | How::Programmatic) && !stated {
-        // Of many waves boundaries cost so little that no run has to be simulated.
+        // With many waves, kernel boundaries cost so little that no run has to be simulated.
         let serial = tiled(How::Serial).clone()?;
         let least_us = least_overlapped_us(resolved, device)?;
         let worth = |p: Prediction| p.serial_us >= least_us * WORTH_OVERLAP;
@@ -75,7 +76,7 @@ pub(super) fn search<'f>(
     }
     let mut found = match how {
         How::Host | How::Serial | How::Programmatic => tiled(how).clone()?,
-        // The model makes no difference between them.
+        // The model does not distinguish them.
         How::Streams(_) => started_as(how, tiled(How::Programmatic).clone()?),
         How::Library => {
             let mut found = started_as(how, tiled(How::Serial).clone()?);
@@ -89,7 +90,7 @@ pub(super) fn search<'f>(
     }
     let best = tiled(How::Serial).clone()?.best;
     let (Some(with), Some(without)) = (found.best.predicted, best.predicted) else { return Ok(found) };
-    // Whatever overlaps is compared with the best serial chain, not with its own stages one after the other.
+    // Overlapped chains are compared with the best serial chain, not with their own stages run serially.
     found.best.predicted = Some(Prediction { serial_us: without.serial_us, ..with });
     if stated {
         return Ok(found);
@@ -105,7 +106,7 @@ pub(super) fn search<'f>(
     Ok(Found { best, alternatives, ..found })
 }
 
-/// What no overlapped chain goes below, microseconds, whatever its tiles, orders and policies.
+/// A lower bound on the time of overlapped chains, microseconds, over all tiles, orders and policies.
 fn least_overlapped_us(resolved: &Resolved, device: &Profile) -> Result<f64, Obstacle> {
     let Tilings { graphs, .. } = Tilings::new(resolved, device, How::Programmatic)?;
     let of_graph = |graph: Graph| {
@@ -118,7 +119,7 @@ fn least_overlapped_us(resolved: &Resolved, device: &Profile) -> Result<f64, Obs
     Ok(graphs.into_iter().flat_map(of_graph).fold(f64::INFINITY, f64::min))
 }
 
-/// A kernel a stage, as many CTAs to an SM as fit.
+/// One kernel per stage, with as many CTAs per SM as fit.
 fn launched(graph: Graph, device: &Profile, how: How) -> Candidate {
     let mut c = Candidate::new(graph, device.clone(), how);
     for kernel in c.launch.kernels_mut() {
@@ -127,13 +128,13 @@ fn launched(graph: Graph, device: &Profile, how: How) -> Candidate {
     c
 }
 
-/// The same kernels, started in another way.
+/// The same kernels with another launch method.
 fn started_as(how: How, mut found: Found) -> Found {
     found.best.launch.how_mut().into_iter().for_each(|own| *own = how);
     found
 }
 
-/// The best tiles, orders and policies for a way to start kernels.
+/// The best tiles, orders and policies for a launch method.
 pub(super) fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Obstacle> {
     let Tilings { tiles, graphs } = Tilings::new(resolved, device, how)?;
     let mut best: Option<(f64, Candidate, Alternatives)> = None;
@@ -147,7 +148,7 @@ pub(super) fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> R
             best = Some((us, c, others));
         }
     }
-    // There is a graph, and a time of it.
+    // At least one graph exists and has a time.
     let (_, mut best, others) = best.ok_or_else(|| Obstacle::new("no tiles have a time"))?;
     best.predicted = Some(predict(&best));
     Ok(Found { best, alternatives: Alternatives { tiles, ..others }, simulated })
@@ -155,9 +156,9 @@ pub(super) fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> R
 
 /// The tiles that are worth simulating.
 struct Tilings {
-    /// For each stage, its candidate tiles by name, with the microseconds that the stage takes alone.
+    /// For each stage, its candidate tiles by name, with the time of the stage alone in microseconds.
     tiles: Vec<Vec<(String, f64)>>,
-    /// In the tiles of each combination; never empty.
+    /// The graph of each combination; never empty.
     graphs: Vec<Graph>,
 }
 
@@ -176,7 +177,8 @@ impl Tilings {
                 tried[i] = shape;
                 match resolved.graph(&tried) {
                     Ok(graph) => timed.push((stage_us(&graph, device, StageId(i)), shape)),
-                    // One shape among several may be refused, such as by a stated table; a single one explains itself.
+                    // One of several shapes may be rejected, for example by a stated table; if there is only one,
+                    // report why.
                     Err(refused) if shapes.len() == 1 => return Err(refused.into()),
                     Err(_) => {}
                 }
@@ -206,7 +208,7 @@ impl Tilings {
     }
 }
 
-/// The tiles of a stage that its kernels can run; host threads run any.
+/// The tiles of a stage that its kernels can run; host threads run any tile.
 fn fitting(resolved: &Resolved, id: StageId, device: &Profile, how: How) -> Result<Vec<TileShape>, Obstacle> {
     let (mut tiles, stage) = (resolved.kernel_candidates(id, device)?, &resolved.stages[id.0]);
     if how == How::Host {
@@ -219,7 +221,7 @@ fn fitting(resolved: &Resolved, id: StageId, device: &Profile, how: How) -> Resu
     Ok(tiles)
 }
 
-/// What keeps kernels of the stages' own, or host threads, from running a pipeline in any of their tiles.
+/// Why separate stage kernels, or host threads, cannot run a pipeline in any of their tiles.
 pub(super) fn unfit(resolved: &Resolved, device: &Profile, how: How) -> Option<Obstacle> {
     let tiles = |stage| fitting(resolved, StageId(stage), device, how).map(|tiles| tiles[0]);
     match (0..resolved.stages.len()).map(tiles).collect::<Result<Vec<TileShape>, Obstacle>>() {
@@ -233,7 +235,7 @@ pub(super) fn unfit(resolved: &Resolved, device: &Profile, how: How) -> Option<O
 /// Tiles worth simulating together: every choice among the best of each stage, and one shape for all stages.
 fn combinations(mut kept: Vec<Vec<TileShape>>, candidates: &[Vec<TileShape>]) -> Vec<Vec<TileShape>> {
     kept.iter_mut().for_each(|shapes| shapes.truncate(TILES_KEPT));
-    // Of many stages there are more than any number holds.
+    // With many stages the count overflows.
     let count = kept.iter().try_fold(1usize, |all, shapes| all.checked_mul(shapes.len()));
     if count.is_none_or(|count| count > COMBINATIONS) {
         kept.iter_mut().for_each(|shapes| shapes.truncate(1));
@@ -250,17 +252,18 @@ fn combinations(mut kept: Vec<Vec<TileShape>>, candidates: &[Vec<TileShape>]) ->
     all
 }
 
-/// A stage's time by itself.
+/// A stage's time on its own.
 fn stage_us(graph: &Graph, device: &Profile, stage: StageId) -> f64 {
     let s = &graph.stages[stage.0];
     let per_sm = ctas_per_sm(device, s);
-    let cost = TileCost::of(graph, s, &Order::GroupedRows(4), device, (per_sm, false));
+    let cost = TileCost::new(graph, s, &Order::GroupedRows(4), device, (per_sm, false));
     let slots = device.sms * per_sm;
     let last_us = if s.tiles().is_multiple_of(slots) { 0.0 } else { cost.last_us + cost.fixed_us };
     f64::from(s.tiles() / slots) * (cost.loop_us + cost.fixed_us) + last_us
 }
 
-/// Picks orders, policies and waits for fixed tiles; returns the predicted time. Where none can take less than `bar`, none is looked at.
+/// Picks orders, policies and waits for fixed tiles; returns the predicted time. Stops early if nothing can be faster
+/// than `bar`.
 fn settle(
     resolved: &Resolved,
     c: &mut Candidate,
@@ -274,7 +277,7 @@ fn settle(
     }
     let overlaps = c.launch.has_semaphores();
     let mut best: Option<(f64, Candidate)> = None;
-    // By policy: orders do not change what is waited for.
+    // By policy: orders do not affect waits.
     let mut waiting: Vec<Waiting> = Vec::new();
     let ordered = GROUPS.map(|rows| {
         let mut with_order = c.clone();
@@ -289,7 +292,7 @@ fn settle(
             let mut trial = with_order.clone();
             set_policies(resolved, &mut trial, &policy);
             if waiting.len() == number && overlaps {
-                waiting.push(Waiting::of(&trial));
+                waiting.push(Waiting::new(&trial));
             }
             let shown = rows == 1 || policy == Policy::Row;
             if !shown && best.as_ref().is_some_and(|(best_us, _)| least_us >= best_us * WORTH) {
@@ -321,8 +324,8 @@ fn settle(
     }
 }
 
-/// Stated orders, else groups of `rows`; by columns where a consumer reads the output as its operand B and waits for
-/// whole columns.
+/// Stated orders, otherwise groups of `rows`; column groups if a consumer reads the output as its operand B and waits
+/// for whole columns.
 fn set_orders(resolved: &Resolved, c: &mut Candidate, rows: u32) {
     for kernel in c.launch.kernels_mut() {
         let i = kernel.stage.0;
@@ -344,7 +347,7 @@ fn set_orders(resolved: &Resolved, c: &mut Candidate, rows: u32) {
     }
 }
 
-/// What is worth trying on all edges together.
+/// Policies worth trying on all edges together.
 fn policies(graph: &Graph) -> Vec<Policy> {
     let mut list = POLICIES[..SEARCHED].to_vec();
     for dependence in &graph.dependences {
@@ -353,7 +356,7 @@ fn policies(graph: &Graph) -> Vec<Policy> {
     list
 }
 
-/// Where a policy means nothing, a slot a row of tiles.
+/// One slot per row of tiles where a policy does not apply.
 fn suited(c: &Candidate, edge: usize, policy: &Policy) -> Policy {
     let means = match policy {
         Policy::ConvHalo | Policy::Strided(_) => {

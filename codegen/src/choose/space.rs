@@ -1,5 +1,5 @@
-//! The space of configurations: what the search, tuning, "what if?" and samples of benchmarks choose from. It is listed here
-//! and nowhere else.
+//! The space of configurations that the search, tuning, "what if?" and benchmark samples choose from. It is defined
+//! only here.
 
 use super::ChainOverride;
 use crate::check::Executor;
@@ -12,10 +12,10 @@ use crate::sync::{Order, Policy};
 /// An MMA tile, (M, N, K).
 pub type TileShape = (u32, u32, u32);
 
-/// Rows of tiles that orders take at a time, or columns where a consumer waits for whole columns.
+/// Rows of tiles per order group, or columns if a consumer waits for whole columns.
 pub const GROUPS: [u32; 4] = [1, 2, 4, 8];
 
-/// Tile orders of any stage.
+/// Tile orders available to every stage.
 pub const ORDERS: [Order; 6] = [
     Order::RowMajor,
     Order::ColumnMajor,
@@ -25,7 +25,7 @@ pub const ORDERS: [Order; 6] = [
     Order::GroupedColumns(4),
 ];
 
-/// Policies of any edge. The search and tuning try the first [`SEARCHED`] of them, on all edges together.
+/// Policies available to every edge. The search and tuning try the first [`SEARCHED`] of them, on all edges together.
 pub const POLICIES: [Policy; 7] = [
     Policy::Row,
     Policy::Tile,
@@ -39,21 +39,21 @@ pub const POLICIES: [Policy; 7] = [
 /// See [`POLICIES`].
 pub const SEARCHED: usize = 3;
 
-/// Policies of all edges that benchmarks set beside each other; `None` is what is chosen.
+/// Policies that benchmarks compare, applied to all edges; `None` is the automatic choice.
 pub const COMPARED: [Option<Policy>; 3] = [None, Some(Policy::Tile), Some(Policy::Row)];
 
-/// How the items of a chain kernel are handed out, and whether tiles may be cut along k. Tuning leaves out the last, which
-/// gains nothing over the one before.
+/// How the items of a chain kernel are handed out, and whether tiles may be split along k. Tuning leaves out the last
+/// strategy, which gains nothing over the one before it.
 pub const STRATEGIES: [(Hand, bool); 4] =
     [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true), (Hand::Drawn, false)];
 
 /// The executors of a device.
 pub fn executors(device: &Profile) -> Vec<Executor> {
     let offered = |executor: &Executor| match executor {
-        // What runs jobs is not compared with what runs a plan once.
+        // Running jobs is not comparable with running a plan once.
         Executor::Cpu | Executor::Copilot => false,
         Executor::Serial | Executor::Streams => true,
-        // Without its times nothing can be said of it before it is measured.
+        // Without library timings there is no prediction before a measurement.
         Executor::Library => device.library.is_some(),
         // Programmatic launch and the kernels of the fused executor need Hopper.
         Executor::Programmatic | Executor::Fused => device.arch >= 90,
@@ -61,15 +61,15 @@ pub fn executors(device: &Profile) -> Vec<Executor> {
     Executor::GPU.into_iter().filter(offered).collect()
 }
 
-/// The policy that the consumer's operation has for what an edge brings it, beyond those of [`POLICIES`].
+/// The policy, beyond those of [`POLICIES`], that the consumer's operation defines for an edge.
 pub fn special_policy(graph: &Graph, dependence: &Dependence) -> Option<Policy> {
     let consumer = &graph.stages[dependence.consumer.0];
     let columns = graph.stages[dependence.producer.0].out_tile().1;
     consumer.op.rules().policy(&consumer.operands[dependence.operand], columns)
 }
 
-/// One shape for all stages, which can lose in each stage alone and win together, because tiles of unlike shape leave less to
-/// overlap; a stage whose shape is fixed keeps it. `shapes` are those of each stage.
+/// One shape for all stages, except those with a fixed shape. Such a shape can lose in each stage alone and still win
+/// overall, because tiles of different shapes leave less to overlap. `shapes` lists the shapes of each stage.
 pub fn uniform_tiles(shapes: &[Vec<TileShape>]) -> Vec<Vec<TileShape>> {
     let every = shapes.iter().max_by_key(|of_stage| of_stage.len()).into_iter().flatten();
     let uniform = |shape: &TileShape| {
@@ -81,8 +81,8 @@ pub fn uniform_tiles(shapes: &[Vec<TileShape>]) -> Vec<Vec<TileShape>> {
     every.filter_map(uniform).collect()
 }
 
-/// The chain kernels for these operations that overrides leave. The CTAs of a cluster cannot draw items: each would draw for
-/// itself.
+/// The chain kernels for these operations that the overrides allow. The CTAs of a cluster cannot draw items: each
+/// would draw separately.
 pub fn chain_kernels(
     operations: Operations,
     asked: ChainOverride,
@@ -92,8 +92,8 @@ pub fn chain_kernels(
         .filter(move |k| asked.mode == Hand::Fixed || k.cluster == (1, 1))
 }
 
-/// The ways to run these operations in a chain kernel that tuning tries: which one, how items are handed out, whether tiles may
-/// be cut.
+/// The chain kernel configurations for these operations that tuning tries: kernel, item distribution, and whether
+/// tiles may be split.
 pub fn chains(operations: Operations) -> impl Iterator<Item = ChainOverride> {
     ChainKernel::running(operations).flat_map(move |kernel| {
         let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
@@ -103,7 +103,7 @@ pub fn chains(operations: Operations) -> impl Iterator<Item = ChainOverride> {
     })
 }
 
-/// The dependences of a spec: every read of what a stage writes.
+/// The dependences of a spec: every read of a stage's output.
 pub fn dependences(resolved: &Resolved) -> impl Iterator<Item = Dependence> + '_ {
     resolved.stages.iter().enumerate().flat_map(move |(consumer, stage)| {
         stage.reads.iter().enumerate().filter_map(move |(operand, read)| {
@@ -113,7 +113,7 @@ pub fn dependences(resolved: &Resolved) -> impl Iterator<Item = Dependence> + '_
     })
 }
 
-/// States a policy for every dependence of which nothing is stated.
+/// States a policy for every dependence that has none.
 pub fn state_policy(resolved: &mut Resolved, policy: &Policy) {
     let missing = dependences(resolved).filter(|dependence| resolved.stated_edge(dependence).is_none());
     let stated = missing.map(|Dependence { producer, consumer, operand }| {

@@ -1,22 +1,22 @@
-//! The kernels that are built, as `csrc/abi/instances.txt` lists them: the table that the build compiles from.
+//! The kernels that are built, as listed in `csrc/abi/instances.txt`, which the build compiles from.
 
 use std::sync::LazyLock;
 
 /// The table itself.
 const INSTANCES: &str = include_str!("../../instances.txt");
 
-/// What a kernel of a stage computes; the numbers are those of `enum cusync_operation`.
+/// Computation of a stage's kernel; the numbers match `enum cusync_operation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A matrix product.
     Gemm = 0,
-    /// Two matrix products whose tiles share an epilogue.
+    /// Two matrix products with a common epilogue for their tiles.
     GatedGemm = 1,
     /// A convolution.
     Conv2d = 2,
-    /// Attention of whole sequences.
+    /// Whole-sequence attention.
     Attention = 3,
-    /// A row normalisation.
+    /// A row normalization.
     Norm = 4,
     /// Attention of the next token of each sequence.
     Attend = 5,
@@ -26,7 +26,7 @@ pub enum Operation {
     RotatedGemm = 7,
 }
 
-/// Element-wise function applied to a GEMM's sum.
+/// Element-wise function applied to the sums of a GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// None.
@@ -38,7 +38,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The activation as a part of a comment.
+    /// The activation as a comment suffix.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Activation::Identity => "",
@@ -48,12 +48,13 @@ impl Activation {
     }
 }
 
-/// What becomes of the sums of a product.
+/// Operations on the sums of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epilogue {
     /// Applied to each sum and its bias.
     pub activation: Activation,
-    /// Whether the residual is added before the activation: `act(sum + bias + residual)`, else `act(sum + bias) + residual`.
+    /// Whether the residual is added before the activation: `act(sum + bias + residual)` instead of `act(sum + bias) +
+    /// residual`.
     pub residual_first: bool,
 }
 
@@ -64,10 +65,10 @@ impl From<Activation> for Epilogue {
 }
 
 impl Epilogue {
-    /// The epilogue as a part of a comment.
+    /// The epilogue as a comment suffix.
     pub(crate) fn suffix(self) -> String {
-        let of = if self.residual_first { " of the sum with the residual" } else { "" };
-        format!("{}{of}", self.activation.suffix())
+        let order = if self.residual_first { " of the sum with the residual" } else { "" };
+        format!("{}{order}", self.activation.suffix())
     }
 }
 
@@ -76,22 +77,22 @@ impl Epilogue {
 pub struct Operations(u32);
 
 impl Operations {
-    /// Products of matrices.
+    /// Matrix products.
     pub fn products() -> Operations {
         [Operation::Gemm, Operation::GatedGemm].into_iter().collect()
     }
 
-    /// Whether the operation is among them.
+    /// Whether the set contains the operation.
     pub fn contains(self, operation: Operation) -> bool {
         self.0 >> operation as u32 & 1 == 1
     }
 
-    /// Whether all of `others` are among them.
+    /// Whether the set contains all of `others`.
     pub fn contains_all(self, others: Operations) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// The set as the C ABI has it: bit `1 << o` for operation `o`.
+    /// The set as in the C ABI: bit `1 << o` for operation `o`.
     pub fn bits(self) -> u32 {
         self.0
     }
@@ -103,7 +104,7 @@ impl FromIterator<Operation> for Operations {
     }
 }
 
-/// A kernel that the library builds for stages of their own: what a spec's `tiles` may name.
+/// A kernel that the library builds for individual stages: the tiles that a spec's `tiles` may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KernelShape {
     /// Kernel family: 80 or 90.
@@ -112,7 +113,7 @@ pub struct KernelShape {
     pub tile: (u32, u32, u32),
     /// Depth of the shared-memory ring.
     pub stages: u32,
-    /// What it runs.
+    /// Operations that it runs.
     pub operations: Operations,
 }
 
@@ -128,27 +129,27 @@ impl KernelShape {
 pub struct ChainKernel {
     /// MMA tile of one CTA.
     pub tile: (u32, u32, u32),
-    /// CTAs of a cluster along M and N: one worker.
+    /// CTAs per cluster along M and N; a cluster is one worker.
     pub cluster: (u32, u32),
     /// Depth of the shared-memory ring.
     pub stages: u32,
-    /// What it runs.
+    /// Operations that it runs.
     pub operations: Operations,
 }
 
-/// Warpgroups of a kernel for convolutions that multiplies with pixels on WGMMA's N side, up to 128 of them in a product; 0 for other tiles
-/// (`kTurned` of `csrc/kernels/chain/sm90/config.cuh`).
+/// Warpgroups of a convolution kernel that puts pixels on WGMMA's N side, up to 128 of them in a product; 0 for other
+/// tiles (`kTurned` of `csrc/kernels/chain/sm90/config.cuh`).
 pub fn turned_groups(tile: (u32, u32, u32)) -> u32 {
     if (tile.0, tile.1) == (256, 64) { 2 } else { 0 }
 }
 
 impl ChainKernel {
-    /// Room for windows of a kernel for convolutions, in pixels of 64 channels: 64 beside each filter block of its ring.
+    /// Room for windows of a convolution kernel, in pixels of 64 channels: 64 for each filter block of its ring.
     pub fn window_pixels(&self) -> u32 {
         self.stages * 64
     }
 
-    /// The chain kernels that run all of `operations`: of each shape the one that runs the fewest others.
+    /// The chain kernels that run all of `operations`: for each shape, the one that runs the fewest others.
     pub fn running(operations: Operations) -> impl Iterator<Item = &'static ChainKernel> {
         let runs = move |k: &&ChainKernel| k.operations.contains_all(operations);
         let shape = |k: &ChainKernel| (k.tile, k.cluster);
@@ -162,14 +163,14 @@ impl ChainKernel {
     }
 }
 
-/// Kernels of one stage a launch, built for both element types.
+/// Single-stage kernels, built for both element types.
 pub static KERNELS: LazyLock<Vec<KernelShape>> = LazyLock::new(|| {
     let shape =
         |i: Instance| KernelShape { arch: i.arch, tile: i.tile, stages: i.ring, operations: i.operations };
     family("gemm").map(shape).collect()
 });
 
-/// Chain kernels, all of sm_90a.
+/// Chain kernels, all for sm_90a.
 pub static CHAIN_KERNELS: LazyLock<Vec<ChainKernel>> = LazyLock::new(|| {
     let shape = |i: Instance| ChainKernel {
         tile: i.tile,
@@ -180,16 +181,16 @@ pub static CHAIN_KERNELS: LazyLock<Vec<ChainKernel>> = LazyLock::new(|| {
     family("chain").map(shape).collect()
 });
 
-/// A decode kernel: it takes few tokens, and shares of any number of columns.
+/// A decode kernel: it handles few tokens, and shares of any number of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DecodeKernel {
-    /// Tokens that it takes at most.
+    /// Maximum number of tokens.
     pub width: u32,
-    /// What it runs.
+    /// Operations that it runs.
     pub operations: Operations,
 }
 
-/// Decode kernels, all of sm_90a, by width.
+/// Decode kernels, all for sm_90a, by width.
 pub static DECODE_KERNELS: LazyLock<Vec<DecodeKernel>> = LazyLock::new(|| {
     family("decode").map(|i| DecodeKernel { width: i.tile.1, operations: i.operations }).collect()
 });
@@ -203,7 +204,7 @@ struct Instance {
     operations: Operations,
 }
 
-/// The lines of a family. A line that cannot be read is left out; a test reads them all.
+/// The lines of a family. Unreadable lines are skipped; a test reads them all.
 fn family(name: &'static str) -> impl Iterator<Item = Instance> {
     lines().filter(move |line| line.split_whitespace().next() == Some(name)).filter_map(instance)
 }
@@ -259,7 +260,8 @@ mod tests {
         assert!(!KERNELS.is_empty() && !CHAIN_KERNELS.is_empty() && !DECODE_KERNELS.is_empty());
     }
 
-    /// The kernels are looked for in the order of the table, so one that runs more would serve products in place of the lean one.
+    /// Kernels are searched in table order, so a more general one listed first would run products instead of the lean
+    /// one.
     #[test]
     fn kernels_that_run_fewer_operations_stand_first() {
         for name in ["gemm", "chain", "decode"] {

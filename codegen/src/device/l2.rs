@@ -1,24 +1,24 @@
-//! What the L2 cache does to main loops.
+//! Effect of the L2 cache on main loops.
 
 use serde::{Deserialize, Serialize};
 
-/// How fast tiles are fed from the L2 cache. The default knows nothing of it and costs nothing.
+/// How fast tiles are fed from the L2 cache. The default models no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct L2Cost {
-    /// Rate at which all SMs together are fed, TB/s; 0: not known.
+    /// Combined feed rate of all SMs, TB/s; 0: unknown.
     pub tbs: f64,
-    /// SMs whose reads of the same lines at the same time are one: those of a GPC.
+    /// SMs for which simultaneous reads of the same lines count once: those of a GPC.
     pub together: u32,
-    /// Activations of a group of rows of tiles up to this size are read from memory once, MB.
+    /// Activations of a group of rows of tiles up to this size are read from memory only once, MB.
     pub keeps_mb: f64,
-    /// What tiles that are drawn from a counter add to all reads, as a share: they leave the lockstep in which neighbours
-    /// read the same at the same time.
+    /// Relative increase of all reads for tiles drawn from a counter: they lose the lockstep in which neighbors read
+    /// the same data at the same time.
     #[serde(default)]
     pub drawn: f64,
-    /// What a row of a tile that lies past the end of its tensor adds to a k-block for each CTA that reads the same
-    /// activations, beyond `uncrowded` of them, where there is next to nothing of the tile; picoseconds. With `lines` rows of
-    /// the tile it adds nothing. Kernels whose copies leave such rows out have none of it.
+    /// Extra k-block time per tile row that lies past the end of its tensor and per CTA that reads the same
+    /// activations beyond `uncrowded` of them, if almost nothing of the tile is left; picoseconds. With `lines` rows
+    /// of the tile left, it is zero. It does not apply to kernels with copies that skip such rows.
     #[serde(default)]
     pub ragged_ps: f64,
     /// See `ragged_ps`.
@@ -29,19 +29,19 @@ pub struct L2Cost {
     pub lines: u32,
 }
 
-/// The blocks that a k-block brings to the tiles in flight.
+/// The blocks that a k-block loads for the tiles in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Fetch {
-    /// Bytes of the block that a row of tiles shares, and of the one that a column of tiles shares.
+    /// Bytes of the block shared by a row of tiles, and of the one shared by a column of tiles.
     pub bytes: (f64, f64),
-    /// Rows of tiles that are taken at a time, column by column.
+    /// Rows of tiles taken at a time, column by column.
     pub group: f64,
-    /// Workers at work, and the SMs of each.
+    /// Number of active workers, and SMs per worker.
     pub workers: (f64, f64),
 }
 
 impl L2Cost {
-    /// Time of a k-block by the L2 cache alone, microseconds.
+    /// Time of a k-block limited by the L2 cache alone, microseconds.
     pub fn fetch_us(&self, fetch: &Fetch) -> f64 {
         if self.tbs <= 0.0 {
             return 0.0;
@@ -54,8 +54,8 @@ impl L2Cost {
         busy / together * bytes / (self.tbs * 1e6)
     }
 
-    /// What a k-block of the last row of tiles takes longer, shared out over all of them, microseconds. A matrix of `m` rows is
-    /// cut into `rows` tiles of `height` rows; `readers` CTAs read each at once.
+    /// Extra time of a k-block in the last row of tiles, averaged over all rows, microseconds. A matrix of `m` rows is
+    /// cut into `rows` tiles of `height` rows; `readers` CTAs read each at the same time.
     pub fn ragged_us(&self, m: u32, rows: u32, height: u32, readers: u32) -> f64 {
         let missing = (rows * height).saturating_sub(m);
         let there = height.saturating_sub(missing);
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_gpc_fetches_what_its_tiles_share_once() {
         let fetch = |group| Fetch { bytes: (8192.0, 32768.0), group, workers: (128.0, 1.0) };
-        // Eight GPCs: of one row with 16 columns, of four rows with four, of 16 rows with one.
+        // Eight GPCs, each with one row of 16 columns, four rows of four, or 16 rows of one.
         let us = |rows: f64, columns: f64| 8.0 * (rows * 8192.0 + columns * 32768.0) / 8e6;
         for (group, expected) in [(1.0, us(1.0, 16.0)), (4.0, us(4.0, 4.0)), (64.0, us(16.0, 1.0))] {
             assert!((L2.fetch_us(&fetch(group)) - expected).abs() < 1e-12, "{group}");

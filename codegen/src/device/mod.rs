@@ -1,4 +1,4 @@
-//! What a plan has to know of a GPU: its profile, and the kernels that are built for it.
+//! GPU data needed by plans: profiles, and the kernels that are built.
 //!
 //! ```
 //! use cusync_gen::device::{DEVICES, Profile};

@@ -1,4 +1,4 @@
-//! Device profiles: RON files of numbers that choices, `progress` and predictions rest on.
+//! Device profiles: RON files with the numbers behind choices, `progress` and predictions.
 
 use std::sync::LazyLock;
 
@@ -7,81 +7,80 @@ use serde::{Deserialize, Serialize};
 use super::{CostModel, L2Cost, Operations, ProgramCost, TileRate};
 use crate::diagnostic::{Diagnostic, Span};
 
-/// A device profile: the numbers that choices, `progress` and predictions rest on. Shipped ones are the files of
-/// `codegen/profiles`; others are read with [`Profile::from_ron`] and written with [`Profile::to_ron`].
+/// A device profile: the numbers behind choices, `progress` and predictions. The files in `codegen/profiles` ship with
+/// the crate; others are read with [`Profile::from_ron`] and written with [`Profile::to_ron`].
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Short name, as `--device` takes it.
+    /// Short name, as used by `--device`.
     pub name: String,
-    /// Where the numbers come from.
+    /// Origin of the numbers.
     pub source: String,
-    /// Whether they were measured on such a device; else they are scaled from public data.
+    /// Whether they were measured on such a device; otherwise they are scaled from public data.
     pub measured: bool,
     /// Kernel family: 80 or 90 (meaning sm_90a).
     pub arch: u32,
     /// Streaming multiprocessors.
     pub sms: u32,
-    /// Shared memory that the CTAs of an SM can use together, bytes.
+    /// Shared memory available to all CTAs of an SM, bytes.
     pub shared_per_sm: u32,
-    /// Threads that the CTAs of an SM can have together.
+    /// Maximum threads of all CTAs of an SM.
     #[serde(default = "sm_threads")]
     pub threads_per_sm: u32,
-    /// CTAs that an SM holds at most.
+    /// Maximum CTAs per SM.
     #[serde(default = "sm_ctas")]
     pub ctas_per_sm: u32,
-    /// Dense fp16 rate with float32 accumulation in TFLOP/s: what a tile's main loop reaches, not the datasheet.
+    /// Dense fp16 rate with float32 accumulation in TFLOP/s: achieved by a tile's main loop, not the datasheet value.
     pub tflops: f64,
-    /// What one SM reaches alone, TFLOP/s: more than its share, because few busy SMs do not meet the power limit.
+    /// Rate of a single busy SM, TFLOP/s: more than its share, because a few busy SMs do not reach the power limit.
     pub sm_tflops: f64,
     /// Streaming read bandwidth, TB/s.
     pub read_tbs: f64,
     /// Boundary between dependent kernels of one stream, microseconds.
     pub boundary_us: f64,
-    /// One semaphore hand-off, post to seen by the waiter, microseconds.
+    /// One semaphore hand-off, from the post until the waiter sees it, microseconds.
     pub handoff_us: f64,
-    /// From the end of a tile of a kernel that is launched by itself until it is stored and posted, microseconds.
+    /// From the end of a tile in a separately launched kernel until it is stored and posted, microseconds.
     #[serde(default)]
     pub post_us: f64,
     /// From the launch of a CTA to its first main-loop step, microseconds.
     pub launch_us: f64,
-    /// Fill and drain of a tile's ring, microseconds.
+    /// Time to fill and drain a tile's ring, microseconds.
     pub tile_us: f64,
-    /// What a tile shape reaches of the matrix rate where kernels are launched one by one, and its epilogue; for a shape that
-    /// is not listed, the rate of the largest listed one and the epilogue of its area.
+    /// Relative rate and epilogue time of each tile shape if kernels are launched one by one. Unlisted shapes use the
+    /// rate of the largest listed one and the epilogue time for their area.
     pub rates: Vec<TileRate>,
-    /// Share of the shorter of arithmetic and traffic that the longer one does not hide.
+    /// Fraction of the shorter of arithmetic and traffic that the longer one does not hide.
     pub unhidden: f64,
-    /// Share of the rested clock that is left to arithmetic under sustained load where nothing but arithmetic is done: the
-    /// power limit.
+    /// Fraction of the rested clock available under sustained pure arithmetic: the power limit.
     pub sustained: f64,
     /// From the issue of a bulk or asynchronous copy to its arrival under load, microseconds.
     pub load_latency_us: f64,
-    /// What a wait that is already satisfied costs a tile: next to nothing where a warp of its own waits ahead of the
-    /// loads, a pause of the ring where the main loop itself waits. Microseconds.
+    /// Cost of an already satisfied wait to a tile, microseconds: negligible if a dedicated warp waits ahead of the
+    /// loads, a ring stall if the main loop itself waits.
     pub wait_us: f64,
-    /// What each further slot of one wait costs, microseconds: they are looked at one after the other.
+    /// Cost of each further slot of a wait, microseconds: slots are polled one after another.
     #[serde(default)]
     pub look_us: f64,
-    /// Rates of kernels that are launched one by one.
+    /// L2 rates for kernels launched one by one.
     #[serde(default)]
     pub l2: L2Cost,
     /// Costs of the chain kernels of the `fused` executor.
     pub fused: CostModel,
     /// Costs of its decode kernels.
     pub decode: DecodeCost,
-    /// What cuBLASLt takes; `None` where it was not measured, and then it is not chosen without being asked for.
+    /// Costs of cuBLASLt; `None` if it was not measured, and then it is used only on request.
     #[serde(default)]
     pub library: Option<LibraryCost>,
     /// Costs of kernel-level scheduling.
     pub programs: ProgramCost,
 }
 
-/// What decode kernels are reckoned with.
+/// Costs of decode kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecodeCost {
-    /// Streaming read bandwidth of the weights, TB/s: bulk copies alone reach more than [`Profile::read_tbs`].
+    /// Streaming read bandwidth of the weights, TB/s: bulk copies alone exceed [`Profile::read_tbs`].
     pub read_tbs: f64,
     /// Rate at which all SMs together read activations, TB/s.
     pub l2_tbs: f64,
@@ -89,27 +88,27 @@ pub struct DecodeCost {
     pub launch_us: f64,
     /// End of a stage: sums, epilogue, post and hand-off, microseconds.
     pub stage_us: f64,
-    /// Extra time at the end of an attention for combining the parts of its heads, microseconds.
+    /// Extra time at the end of an attention to combine the parts of its heads, microseconds.
     #[serde(default)]
     pub attend_us: f64,
 }
 
-/// What products of matrices by cuBLASLt are reckoned with.
+/// Costs of matrix products by cuBLASLt.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LibraryCost {
-    /// From the launch to the first arithmetic and from the last to the end, microseconds.
+    /// From the launch to the first arithmetic plus from the last arithmetic to the end, microseconds.
     pub launch_us: f64,
     /// Rate of an SM, TFLOP/s.
     pub sm_tflops: f64,
     /// Streaming read bandwidth, TB/s.
     pub read_tbs: f64,
-    /// The most that one SM reads, GB/s: it counts where few tiles leave SMs without one. `None`: no limit.
+    /// Maximum read rate of one SM, GB/s; relevant if there are fewer tiles than SMs. `None`: no limit.
     #[serde(default)]
     pub sm_read_gbs: Option<f64>,
 }
 
-/// The profiles that ship, the first of which rendered files are planned for.
+/// The shipped profiles; rendered files are planned for the first.
 pub static DEVICES: LazyLock<Vec<Profile>> = LazyLock::new(|| {
     let files = [
         include_str!("../../profiles/h200.ron"),
@@ -122,23 +121,23 @@ pub static DEVICES: LazyLock<Vec<Profile>> = LazyLock::new(|| {
     files.into_iter().filter_map(|text| Profile::from_ron(text).ok()).collect()
 });
 
-/// Threads of an SM of sm_80 and sm_90; parts in between state theirs.
+/// Threads per SM on sm_80 and sm_90; other parts state theirs.
 fn sm_threads() -> u32 {
     2048
 }
 
-/// CTAs of an SM of sm_80 and sm_90.
+/// CTAs per SM on sm_80 and sm_90.
 fn sm_ctas() -> u32 {
     32
 }
 
 impl Profile {
-    /// Registers of an SM: the same on every part that kernels are built for.
+    /// Registers per SM: the same on every part that kernels are built for.
     pub const REGISTERS_PER_SM: u32 = 65536;
 
-    /// Clusters of `ctas` CTAs, each of which fills an SM, that are resident at once while nothing else runs. A cluster
-    /// lies inside one of the at most 8 GPCs of a Hopper GPU, whose sizes differ from part to part and are even: pairs
-    /// always come out, of larger clusters this is the least.
+    /// Number of resident clusters of `ctas` CTAs, each of which fills an SM, while nothing else runs. A cluster lies
+    /// inside one of the at most 8 GPCs of a Hopper GPU. Their sizes vary between parts and are even, so the count is
+    /// exact for pairs and a lower bound for larger clusters.
     pub fn resident_clusters(&self, ctas: u32) -> u32 {
         const GPCS: u32 = 8;
         match ctas {
@@ -152,13 +151,12 @@ impl Profile {
         }
     }
 
-    /// The shipped profile of that name.
+    /// The shipped profile with this name.
     pub fn named(name: &str) -> Option<&'static Profile> {
         DEVICES.iter().find(|d| d.name.eq_ignore_ascii_case(name))
     }
 
-    /// What is reckoned with for a tile shape where kernels are launched one by one: its epilogue is that of sums which are
-    /// only converted and stored.
+    /// Costs of a tile shape if kernels are launched one by one: its epilogue only converts and stores sums.
     pub fn tile_rate(&self, tile: (u32, u32)) -> TileRate {
         let area = |t: (u32, u32)| f64::from(t.0) * f64::from(t.1);
         let like = self.rates.iter().find(|r| r.tile == tile);
@@ -180,16 +178,17 @@ impl Profile {
         }
     }
 
-    /// What the list scheduler of the `fused` executor reckons with on this device, for a kernel that runs these operations.
+    /// Costs used by the list scheduler of the `fused` executor on this device, for a kernel that runs these
+    /// operations.
     pub fn cost_model(&self, operations: Operations) -> CostModel {
         let read_tbs = if self.fused.read_tbs > 0.0 { self.fused.read_tbs } else { self.read_tbs };
-        CostModel { read_tbs, ..self.fused.clone().of(operations) }
+        CostModel { read_tbs, ..self.fused.clone().for_operations(operations) }
     }
 
     /// Reads a profile.
     ///
     /// # Errors
-    /// The place of the first fault: not RON, a field that is missing or unknown, or a number that no device has.
+    /// The location of the first fault: invalid RON, a missing or unknown field, or an impossible number.
     pub fn from_ron(text: &str) -> Result<Profile, Diagnostic> {
         let device: Profile = ron::from_str(text).map_err(|error| {
             let at = |p: ron::error::Position| offset(text, p.line, p.col);
@@ -210,14 +209,14 @@ impl Profile {
         }
     }
 
-    /// The profile as [`Profile::from_ron`] reads it.
+    /// The profile in the format of [`Profile::from_ron`].
     pub fn to_ron(&self) -> String {
-        // Serialising plain numbers, texts and lists into a string cannot fail.
+        // Serializing plain numbers, strings and lists into a string cannot fail.
         ron::ser::to_string_pretty(self, ron::ser::PrettyConfig::new().struct_names(false))
             .unwrap_or_default()
     }
 
-    /// The first field that no device has so, and what is wrong with it.
+    /// The first field with an impossible value, and the fault.
     fn fault(&self) -> Option<(String, String)> {
         if self.arch != 80 && self.arch != 90 {
             return Some(("arch".into(), format!("is {}; kernels are built for 80 and 90", self.arch)));
@@ -226,7 +225,7 @@ impl Profile {
             return Some(("sms".into(), format!("is {}; it has to be between 1 and 4096", self.sms)));
         }
         let c = &self.fused;
-        // Items count the parts of a tile in a byte.
+        // Items count the parts of a tile in one byte.
         if c.max_parts > 255 {
             return Some(("max_parts".into(), format!("is {}; it has to be at most 255", c.max_parts)));
         }
@@ -263,16 +262,16 @@ impl Profile {
     }
 }
 
-/// The smallest rate.
+/// The smallest allowed rate.
 const SLOWEST: f64 = 1e-3;
 
-/// The smallest number that is not 0.
+/// The smallest allowed nonzero number.
 const SMALLEST: f64 = 1e-9;
 
-/// The largest number of a profile: all products and sums of times and rates stay far from infinity.
+/// The largest allowed number: all products and sums of times and rates stay far from infinity.
 const LARGEST: f64 = 1e6;
 
-/// The first number that is negative, no number, or too small or large, and its field.
+/// The first number that is negative, NaN, too small or too large, and its field.
 fn out_of_range(field: &str, value: &ron::Value) -> Option<(String, String)> {
     use ron::Value;
     match value {
@@ -296,7 +295,7 @@ fn out_of_range(field: &str, value: &ron::Value) -> Option<(String, String)> {
     }
 }
 
-/// The byte offset of a line and column, both from 1.
+/// The byte offset of a line and column, both starting at 1.
 fn offset(text: &str, line: usize, column: usize) -> usize {
     let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let rest = text.get(before..).unwrap_or("");

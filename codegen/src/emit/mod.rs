@@ -1,7 +1,7 @@
 //! Rendered code: the C++ header and the typed Rust handle of a plan.
 //!
-//! Only a [`Plan`] can be rendered, so nothing unproved is, and rendering cannot fail. Both files hold types and
-//! numbers; the logic they instantiate is the hand-written library under `csrc/include/cusync`.
+//! Only a [`Plan`] can be rendered, so all rendered code is proved, and rendering cannot fail. Both files contain
+//! types and numbers; the logic they instantiate is the hand-written library under `csrc/include/cusync`.
 //!
 //! ```
 //! use cusync_gen::check::Executor;
@@ -29,12 +29,13 @@ pub use view::StageView;
 
 use crate::check::Plan;
 
-/// The C++ header of a plan: host and device, includes `cusync/cusync.hpp`. It names `command`, which makes it anew.
+/// The C++ header of a plan, for host and device; includes `cusync/cusync.hpp`. It names `command`, which regenerates
+/// it.
 pub fn header(plan: &Plan, command: &str) -> String {
     render("header", plan, command)
 }
 
-/// The typed Rust handle of a plan: a module that depends on nothing. It names `command`, which makes it anew.
+/// The typed Rust handle of a plan: a module without dependencies. It names `command`, which regenerates it.
 pub fn handle(plan: &Plan, command: &str) -> String {
     render("handle", plan, command)
 }
@@ -45,7 +46,7 @@ fn render(template: &'static str, plan: &Plan, command: &str) -> String {
         Ok(value) => value,
         Err(error) => unreachable!("a view is strings and numbers: {error}"),
     };
-    // In a comment of one line.
+    // The command goes into a one-line comment.
     let printable = |c: char| if c.is_control() { ' ' } else { c };
     template::render(
         template,
@@ -58,7 +59,7 @@ fn render(template: &'static str, plan: &Plan, command: &str) -> String {
     )
 }
 
-/// FNV-1a, 64 bits: names the inputs of a rendered file, no protection against intent.
+/// FNV-1a, 64 bits: identifies the inputs of a rendered file; not collision-resistant against attackers.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

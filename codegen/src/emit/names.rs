@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use crate::check::Plan;
 
-/// One identifier an edge: `up_to_down`; `up_to_down_residual` where several edges join the two stages; with the
-/// edge's number at its end where that is taken too (stages may be called `a`, `a_to_b`, ...).
+/// One identifier per edge: `up_to_down`, or `up_to_down_residual` if several edges join the two stages. The edge
+/// number is appended if that name is taken too (stages may be called `a`, `a_to_b`, ...).
 pub fn edge_names(plan: &Plan) -> Vec<String> {
     let graph = plan.graph();
     let ends = |i: usize| {

@@ -1,4 +1,4 @@
-//! The plan that files of `policies/rendered` are made of.
+//! The plans of the files in `policies/rendered`.
 
 use crate::check::{Executor, Plan};
 use crate::choose;
@@ -6,11 +6,11 @@ use crate::device::DEVICES;
 use crate::diagnostic::Diagnostic;
 use crate::spec;
 
-/// The plan that is rendered for a spec: its default dims, the first device profile, one stream a stage or, where a stage has
-/// no kernel on that device, the `cpu` executor. What the spec leaves open is chosen automatically.
+/// The plan rendered for a spec: its default dims, the first device profile, and one stream per stage or, if a stage
+/// has no kernel on that device, the `cpu` executor. Everything the spec leaves open is chosen automatically.
 ///
 /// # Errors
-/// Faults of the spec, and obligations that do not hold.
+/// Faults of the spec, and failed obligations.
 pub fn rendered_plan(name: &str, source: &str) -> Result<Plan, Diagnostic> {
     let resolved = spec::parse(source, &format!("policies/{name}.ron"))?.resolve(&[])?;
     let device = &DEVICES[0];

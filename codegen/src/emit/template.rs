@@ -1,5 +1,6 @@
-//! The embedded templates. Tera's own delimiters are pairs of braces, which C++ and Rust are full of, so the files under
-//! `templates/` write `<$ value $>`, `<% statement %>` and `<# comment #>`: tera 2 lets them be chosen, two bytes each.
+//! The embedded templates. Tera's default delimiters are pairs of braces, which are common in C++ and Rust, so the
+//! files under `templates/` use `<$ value $>`, `<% statement %>` and `<# comment #>`; tera 2 accepts any two-byte
+//! delimiters.
 
 use std::sync::LazyLock;
 
@@ -24,12 +25,12 @@ fn parsed() -> TeraResult<Tera> {
     Ok(templates)
 }
 
-/// Renders an embedded template. A value that the context lacks is an error, which the tests of this module meet.
+/// Renders an embedded template. A value missing from the context is an error, which the tests of this module detect.
 pub(super) fn render(name: &'static str, context: &Context) -> String {
     static PARSED: LazyLock<TeraResult<Tera>> = LazyLock::new(parsed);
     let rendered = PARSED.as_ref().map_err(ToString::to_string);
     let rendered = rendered.and_then(|tera| tera.render(name, context).map_err(|error| error.to_string()));
-    // The text is part of the program: a fault in it fails every test of this module.
+    // The template is part of the program: a fault in it fails every test of this module.
     rendered.unwrap_or_else(|error| unreachable!("template {name}: {error}"))
 }
 

@@ -42,7 +42,7 @@ fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)]
     }
 }
 
-/// up: Y = X W1; down: Z = Y W2 + Y (a residual, so two edges join the stages); the policies are the caller's.
+/// up: Y = X W1; down: Z = Y W2 + Y (with a residual, so two edges join the stages); the caller provides the policies.
 fn plan(policies: [Policy; 2], orders: [Order; 2]) -> Plan {
     let graph = Graph {
         name: "fixture".into(),
@@ -94,16 +94,16 @@ fn plans() -> Vec<Plan> {
     ]
 }
 
-/// A folder of its own for a test's compiler output.
+/// A separate folder for a test's compiler output.
 fn scratch(test: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("cusync-emit-{}-{test}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("temporary folder");
     dir
 }
 
-fn check_compiles(mut command: Command, what: &str) {
+fn check_compiles(mut command: Command, label: &str) {
     let output = command.output().expect("the compiler runs");
-    assert!(output.status.success(), "{what}:\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{label}:\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn the_stamp_follows_the_inputs() {
 #[test]
 fn edges_carry_the_plan_s_numbers() {
     let plan = plan([Policy::Row, Policy::Tile], [Order::GroupedRows(2), Order::RowMajor]);
-    let edge = EdgeNumbers::of(&plan, 1);
+    let edge = EdgeNumbers::from_plan(&plan, 1);
     assert_eq!((edge.policy.grid, edge.policy.slot_base, edge.policy.slot_count), ((3, 4), 3, 12));
     assert_eq!((edge.operand, edge.tile, edge.tensor), (OperandKind::Residual, (128, 256), (300, 1000)));
 }

@@ -1,4 +1,4 @@
-//! What templates, and people who ask for JSON, see of a plan: strings and numbers, ready to print.
+//! The view of a plan for templates and JSON output: strings and numbers, ready to print.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::device::Profile;
 use crate::graph::{Axis, Element, Graph, OperandKind, Stage, StageId, Tensor, TensorId};
 use crate::sync::{Order, SlotMap, WaitAt};
 
-/// Largest slot or k-block count whose loop a `static_assert` unrolls; compilers bound constant evaluation.
+/// Largest slot or k-block count for which a `static_assert` unrolls a loop; compilers limit constant evaluation.
 const MAX_ASSERTED: u32 = 4096;
 
 #[derive(Serialize)]
@@ -55,17 +55,17 @@ pub struct StageView {
     pub out_tile: (u32, u32),
     /// Tiles along M and N.
     pub grid: (u32, u32),
-    /// Tiles in all.
+    /// Total number of tiles.
     pub tiles: u32,
     /// k-blocks of one tile.
     pub k_blocks: u32,
-    /// CTAs that share one tile along k; 1: none.
+    /// CTAs that share one tile along k; 1: no split.
     pub split_k: u32,
-    /// Tiles for each SM.
+    /// Tiles per SM.
     pub waves: f64,
-    /// The order of its tiles; `by schedule` where one kernel runs all stages.
+    /// The order of its tiles; `by schedule` if one kernel runs all stages.
     pub order: String,
-    /// When its first tile begins, microseconds, where that was predicted.
+    /// When its first tile begins, microseconds, if predicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begin_us: Option<f64>,
     /// When its last tile ends.
@@ -94,11 +94,11 @@ struct EdgeView {
     slot_base: u32,
     slot_count: u32,
     table: Option<SlotTables>,
-    /// The braced initialiser of `cusync_edge`.
+    /// The braced initializer of `cusync_edge`.
     value: String,
-    /// Whether the posts' sum is asserted.
+    /// Whether the sum of the posts is asserted.
     assert_posts: bool,
-    /// Consumer tiles whose waits are asserted.
+    /// Consumer tiles with asserted waits.
     assert_waits: Vec<(u32, u32)>,
 }
 
@@ -115,7 +115,7 @@ struct SlotTables {
 }
 
 impl View {
-    /// Even shares are a decode kernel's alone: what a user's kernels run are tiles.
+    /// Only decode kernels use even shares; user kernels run tiles.
     pub(super) fn new(proved: &Plan) -> Self {
         let plan = &proved.on_tiles();
         let graph = plan.graph();
@@ -141,11 +141,11 @@ impl View {
             } else {
                 "none"
             },
-            // Of the policies below: a decode kernel has slots of its own beside them.
+            // Slots of the policies below; a decode kernel also has its own slots.
             slot_count: plan.edges().iter().map(|e| e.slots().slot_count).sum(),
             dims: graph.dims.clone(),
             tensors: graph.tensors.iter().map(tensor).collect(),
-            stages: StageView::of(graph, plan.launch(), plan.device()),
+            stages: StageView::from_graph(graph, plan.launch(), plan.device()),
             orders: (graph.stages.iter().enumerate())
                 .map(|(i, stage)| order_view(plan.launch().order(StageId(i)), stage.grid))
                 .collect(),
@@ -155,8 +155,8 @@ impl View {
 }
 
 impl StageView {
-    /// The stages of a graph, launched in this way on a device.
-    pub fn of(graph: &Graph, launch: &Launch, device: &Profile) -> Vec<StageView> {
+    /// The stages of a graph with this launch on a device.
+    pub fn from_graph(graph: &Graph, launch: &Launch, device: &Profile) -> Vec<StageView> {
         let tensor_name = |id: TensorId| graph.tensors[id.0].name.clone();
         let view = |(index, stage): (usize, &Stage)| StageView {
             name: stage.name.clone(),
@@ -202,7 +202,7 @@ fn edge_view(plan: &Plan, index: usize, name: String) -> EdgeView {
     let dependence = planned.dependence();
     let consumer = &graph.stages[dependence.consumer.0];
     let operand = &consumer.operands[dependence.operand];
-    let numbers = EdgeNumbers::of(plan, index);
+    let numbers = EdgeNumbers::from_plan(plan, index);
     let reads = |m: u32, n: u32| {
         (0..consumer.k_blocks).any(|k| {
             !numbers.rows.range(numbers.tensor.0, m, n, k).is_empty()
@@ -231,7 +231,7 @@ fn edge_view(plan: &Plan, index: usize, name: String) -> EdgeView {
     }
 }
 
-/// Numbers separated by commas, lines of at most 110 characters.
+/// Numbers separated by commas, in lines of at most 110 characters.
 fn table(numbers: &[u32]) -> Table {
     let mut values = String::new();
     let mut width = 0;
@@ -265,7 +265,7 @@ fn edge_value(e: &EdgeNumbers) -> String {
         OperandKind::B | OperandKind::Up => "CUSYNC_OPERAND_B",
         OperandKind::Bias => "CUSYNC_OPERAND_BIAS",
         OperandKind::Residual => "CUSYNC_OPERAND_RESIDUAL",
-        // Attention kernels know their reads as custom ones know theirs: by the edge's name in the header.
+        // Attention kernels, like custom ones, identify their reads by the edge name in the header.
         OperandKind::Query
         | OperandKind::Key
         | OperandKind::Value

@@ -1,4 +1,4 @@
-//! A pipeline as text that depends on nothing but what it computes and what is stated of it.
+//! Canonical text of a pipeline, which depends only on its computation and its statements.
 
 use std::fmt::Write;
 
@@ -6,14 +6,14 @@ use super::Tensor;
 use super::resolved::{Read, Resolved, ResolvedStage, StatedEdge};
 
 impl Resolved {
-    /// Shapes, operations, reads and statements, one a line: equal for two specs exactly where every choice left open is the
-    /// same question for both. Formatting, comments, dims that were replaced by their values, the names of the pipeline and
-    /// of its tensors and the element type are not in it; names of stages are, because answers name them.
+    /// Shapes, operations, reads and statements, one per line. Two specs have equal text exactly if all open choices
+    /// are the same for both. It omits formatting, comments, dims replaced by values, the names of the pipeline and
+    /// its tensors, and the element type. It includes stage names, because results refer to them.
     pub fn canonical(&self) -> String {
-        // Taken apart without `..`, here and below: a new field is either in the text or left out on purpose.
+        // Destructured without `..`, here and below, so that a new field is either included or left out on purpose.
         let Resolved { name: _, element: _, dims: _, tensors, stages, edges, explicit } = self;
         let mut text = String::new();
-        // What elements are, and what changes in place, follow from the operands.
+        // Element types and in-place changes follow from the operands.
         for Tensor { name: _, rows, cols, producer, alias, data: _, state: _ } in tensors {
             line(&mut text, format_args!("tensor {rows} x {cols} {producer:?} {alias:?}"));
         }
@@ -28,7 +28,7 @@ impl Resolved {
                 line(&mut text, format_args!("  read {kind:?} {tensor:?} {footprint:?} {tiles:?}"));
             }
         }
-        // The order in which edges are stated says nothing.
+        // The order in which edges are stated is irrelevant.
         let mut stated: Vec<String> = edges
             .iter()
             .map(|StatedEdge { span: _, producer, consumer, operand, policy, wait_at }| {

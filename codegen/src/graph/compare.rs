@@ -1,4 +1,4 @@
-//! Explicit against derived dependences, tile by tile.
+//! Compares explicit with derived dependences, tile by tile.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,10 +9,10 @@ use super::{Graph, Stage};
 use crate::diagnostic::Diagnostic;
 use crate::sync::Tile;
 
-/// Most producer tiles that a comparison lists, on each of the two sides.
+/// Maximum producer tiles listed by a comparison, on each side.
 const MAX_LISTED: u64 = 1 << 24;
 
-/// Compares every pair of stages that the explicit form speaks of.
+/// Compares every pair of stages that has explicit dependences.
 pub(super) fn compare(resolved: &Resolved, graph: &Graph) -> Result<(), Diagnostic> {
     let mut done = BTreeSet::new();
     for dep in &resolved.explicit {
@@ -88,7 +88,7 @@ fn stated_tiles(
                     .help("keep the coordinates inside the producer's grid"));
             };
             tiles.insert(Tile { m: tm, n: tn });
-            // The next combination, the last variable fastest.
+            // The next combination, with the last variable fastest.
             let Some(i) = (0..chosen.len()).rev().find(|&i| chosen[i] + 1 < dep.forall[i].1) else { break };
             chosen[i] += 1;
             chosen[i + 1..].iter_mut().zip(&dep.forall[i + 1..]).for_each(|(value, range)| *value = range.0);
@@ -97,7 +97,7 @@ fn stated_tiles(
     Ok(tiles)
 }
 
-/// The producer tiles that the footprints of all operands between the two stages meet.
+/// The producer tiles in the footprints of all operands between the two stages.
 fn derived_tiles(graph: &Graph, pair: &ExplicitDep, m: u32, n: u32, ks: Range<u32>) -> BTreeSet<Tile> {
     let (consumer, producer) = (&graph.stages[pair.consumer.0], &graph.stages[pair.producer.0]);
     let mut tiles = BTreeSet::new();
@@ -115,7 +115,7 @@ fn derived_tiles(graph: &Graph, pair: &ExplicitDep, m: u32, n: u32, ks: Range<u3
     tiles
 }
 
-/// A set of tiles for a message.
+/// Formats a set of tiles for a message.
 fn list(name: &str, tiles: &BTreeSet<Tile>) -> String {
     const SHOWN: usize = 12;
     if tiles.is_empty() {

@@ -1,13 +1,13 @@
-//! Dims and tensors: numbers for names, checked before anything is sized by them.
+//! Dims and tensors: resolves names to numbers, and checks them before any size depends on them.
 
 use super::{DataType, OperandKind, StageId, Tensor, TensorId};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::spec::{Affine, Expr, Meaning, Spec, TensorUse, suggest};
 
-/// Largest tensor, bytes.
+/// Maximum size of a tensor, bytes.
 const MAX_BYTES: u64 = 1 << 40;
 
-/// The dims of a pipeline, overrides applied.
+/// The dims of a pipeline with overrides applied.
 pub(super) struct Dims {
     pub(super) list: Vec<(String, u32)>,
 }
@@ -29,14 +29,14 @@ impl Dims {
             let stated = overrides.iter().rev().find(|(dim, _)| *dim == name.value).map(|(_, value)| *value);
             let value = stated.map_or(i128::from(default.value), i128::from);
             let Some(number) = u32::try_from(value).ok().filter(|&v| v > 0 && v <= i32::MAX as u32) else {
-                let (code, what) = match value {
+                let (code, fault) = match value {
                     0 => ("zero-dim", "is zero"),
                     v if v < 0 => ("negative-dim", "is negative"),
                     _ => ("dim-range", "is too large"),
                 };
                 let place =
                     if stated.is_some() { format!("overridden with {value}") } else { "stated here".into() };
-                return Err(Diagnostic::new(code, format!("dim `{}` {what}", name.value))
+                return Err(Diagnostic::new(code, format!("dim `{}` {fault}", name.value))
                     .at(default.span, place)
                     .help("a dim is at least 1 and below 2^31"));
             };
@@ -65,10 +65,10 @@ impl Dims {
     }
 
     /// A size: at least 1 and below 2^31.
-    pub(super) fn size(&self, expr: &Expr, what: &str) -> Result<u32, Diagnostic> {
+    pub(super) fn size(&self, expr: &Expr, noun: &str) -> Result<u32, Diagnostic> {
         let value = self.constant(expr)?;
         u32::try_from(value).ok().filter(|&v| v > 0 && v <= i32::MAX as u32).ok_or_else(|| {
-            Diagnostic::new("size-range", format!("{what} is {value}"))
+            Diagnostic::new("size-range", format!("{noun} is {value}"))
                 .at(expr.span, format!("evaluates to {value}"))
                 .help("a size is at least 1 and below 2^31")
         })
@@ -80,14 +80,14 @@ impl Dims {
 pub(super) struct Tensors {
     pub(super) list: Vec<Tensor>,
     first_use: Vec<Span>,
-    /// Images, their rows and their columns, where a use states all axes.
+    /// Images, rows and columns of the images, if a use states all axes.
     images: Vec<Option<[u32; 3]>>,
     written: Vec<Option<Span>>,
 }
 
 impl Tensors {
-    /// The tensor that an operand uses, all of whose uses agree in shape and in what the elements are. What is changed in
-    /// place is nobody else's.
+    /// The tensor of an operand, checking that all of its uses agree in shape and element type. A tensor that is
+    /// changed in place is used by one stage only.
     pub(super) fn read(
         &mut self,
         dims: &Dims,
@@ -122,11 +122,11 @@ impl Tensors {
             [rows, cols] => {
                 (dims.size(rows, "the number of rows")?, dims.size(cols, "the number of columns")?, None)
             }
-            // Images are matrices with a row a pixel, filters with a row a tap and input channel, caches with a row a sequence
-            // or page, head and token.
+            // Images are matrices with one row per pixel, filters with one row per tap and input channel, caches with
+            // one row per sequence or page, head and token.
             [a, b, c, cols] => {
-                let what = "the number of elements along an axis";
-                let axes = [dims.size(a, what)?, dims.size(b, what)?, dims.size(c, what)?];
+                let noun = "the number of elements along an axis";
+                let axes = [dims.size(a, noun)?, dims.size(b, noun)?, dims.size(c, noun)?];
                 let rows = axes.iter().map(|x| u128::from(*x)).product::<u128>();
                 let rows = u32::try_from(rows).ok().filter(|r| *r <= i32::MAX as u32).ok_or_else(|| {
                     Diagnostic::new(
@@ -187,7 +187,7 @@ impl Tensors {
         self.list.iter().position(|tensor| tensor.name == name).map(TensorId)
     }
 
-    /// Notes the stage that writes a tensor: one at most.
+    /// Records the stage that writes a tensor; there is at most one.
     pub(super) fn set_producer(
         &mut self,
         id: TensorId,

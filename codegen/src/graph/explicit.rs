@@ -1,7 +1,7 @@
-//! Dependences in the explicit form: `tile: "down(x, y)", on: "up(x, j)", forall: {"j": "0..I/128"}`.
+//! Dependences in explicit form: `tile: "down(x, y)", on: "up(x, j)", forall: {"j": "0..I/128"}`.
 //!
-//! Beside derived dependences they are a second statement of the same fact, and `compare` holds them together. For a custom
-//! stage without footprints they are the only one, and footprints are made from them.
+//! In addition to derived dependences they state the same fact a second time, and `compare` checks that both agree.
+//! For a custom stage without footprints they are the only statement, and footprints are derived from them.
 
 use super::dims::Dims;
 use super::resolved::{Read, Resolved, ResolvedStage};
@@ -10,7 +10,7 @@ use super::{Axis, Footprint, OperandKind, StageId};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::spec::{Affine, DepSpec, Expr, ExprKind, Spec, StageKind};
 
-/// A dependence in the explicit form, dims fixed.
+/// A dependence in explicit form, with dims resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct ExplicitDep {
     pub(super) span: Span,
@@ -25,7 +25,7 @@ pub(crate) struct ExplicitDep {
 }
 
 impl ExplicitDep {
-    /// Everything but where the spec says it.
+    /// Everything except its source location.
     pub(super) fn canonical(&self) -> String {
         let ExplicitDep { span: _, on_span: _, consumer, producer, per_k, forall, on } = self;
         format!("depends {consumer:?} {producer:?} {per_k} {forall:?} {on:?}")
@@ -55,7 +55,7 @@ impl Coordinate {
     }
 }
 
-/// All explicit dependences; stages are numbered in the spec's order.
+/// All explicit dependences; stages are numbered in spec order.
 pub(super) fn resolve(spec: &Spec, dims: &Dims) -> Result<Vec<ExplicitDep>, Diagnostic> {
     spec.depends.iter().map(|dep| resolve_one(spec, dims, dep)).collect()
 }
@@ -103,11 +103,11 @@ fn resolve_one(spec: &Spec, dims: &Dims, dep: &DepSpec) -> Result<ExplicitDep, D
     };
     let coordinate = |expr: &Expr| -> Result<Coordinate, Diagnostic> {
         let value: Affine = dims.affine(expr, &known)?;
-        let of = |name: Option<&&str>| name.map_or(0, |name| value.coefficient(name));
+        let coefficient = |name: Option<&&str>| name.map_or(0, |name| value.coefficient(name));
         Ok(Coordinate {
-            m: of(variables.first()),
-            n: of(variables.get(1)),
-            k: of(variables.get(2)),
+            m: coefficient(variables.first()),
+            n: coefficient(variables.get(1)),
+            k: coefficient(variables.get(2)),
             offset: value.constant,
             forall: dep.forall.iter().map(|(name, _)| value.coefficient(&name.value)).collect(),
         })
@@ -180,8 +180,8 @@ pub(super) fn add_reads(
     Ok(())
 }
 
-/// The box of producer tiles of a dependence, counted in tiles: possible when each coordinate has at most one
-/// `forall` variable, with coefficient 1 or -1, and no two coordinates share one.
+/// The box of producer tiles of a dependence, in tiles. It exists if each coordinate has at most one `forall`
+/// variable, with coefficient 1 or -1, and no two coordinates share one.
 fn box_of(dep: &ExplicitDep) -> Result<Footprint, Diagnostic> {
     let not_a_box = || {
         Diagnostic::new("not-a-box", "the producer tiles of this dependence are not a box")
@@ -222,7 +222,7 @@ fn box_of(dep: &ExplicitDep) -> Result<Footprint, Diagnostic> {
     }
 }
 
-/// A footprint in tiles, in elements of the producer's output; `None` if that leaves 32 bits.
+/// Converts a footprint in tiles to elements of the producer's output; `None` on 32-bit overflow.
 pub(super) fn in_elements(tiles: &Footprint, tile: (u32, u32)) -> Option<Footprint> {
     let scale = |axis: &Axis, by: u32| {
         let by = i32::try_from(by).ok()?;
@@ -237,7 +237,8 @@ pub(super) fn in_elements(tiles: &Footprint, tile: (u32, u32)) -> Option<Footpri
     Some(Footprint { rows: scale(&tiles.rows, tile.0)?, cols: scale(&tiles.cols, tile.1)? })
 }
 
-/// Explicit dependences are between stages that share a tensor, and those of one pair agree on the k-block.
+/// Checks that explicit dependences connect stages that share a tensor, and that those of one pair agree on the
+/// k-block.
 pub(super) fn check_pairs(resolved: &Resolved) -> Result<(), Diagnostic> {
     for dep in &resolved.explicit {
         let (consumer, producer) = (&resolved.stages[dep.consumer.0], &resolved.stages[dep.producer.0]);

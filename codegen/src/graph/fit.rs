@@ -1,21 +1,21 @@
-//! The tightest affine range around ranges that are not affine.
+//! The tightest affine range around non-affine ranges.
 
 use std::ops::Range;
 
-/// Candidates of two coefficients each, and around what they have seen.
+/// Candidate pairs of coefficients, each with the bounds needed so far.
 pub(super) struct Fit {
-    /// Coefficients of the tile and of the k-block; least begin and greatest end of what is left without them.
+    /// Coefficients of tile and k-block; minimum begin and maximum end after subtracting them.
     candidates: Vec<(i64, i64, i64, i64)>,
 }
 
 impl Fit {
-    /// Coefficients (tile, k-block) to choose from; of equally tight ones the first.
+    /// Candidate coefficients (tile, k-block); among equally tight ones the first wins.
     pub(super) fn new(coefficients: &[(i64, i64)]) -> Self {
         let open = |&(tile, k): &(i64, i64)| (tile, k, i64::MAX, i64::MIN);
         Fit { candidates: coefficients.iter().map(open).collect() }
     }
 
-    /// Takes in a range that tile number `tile` reads at a k-block.
+    /// Adds a range that tile number `tile` reads at a k-block.
     pub(super) fn add(&mut self, tile: u32, k_block: u32, range: &Range<u32>) {
         if range.is_empty() {
             return;
@@ -27,8 +27,8 @@ impl Fit {
         }
     }
 
-    /// Coefficients of tile and k-block, offset and extent of the tightest; an extent of 0 when nothing is read. `None`
-    /// past 32 bits.
+    /// Coefficients of tile and k-block, offset and extent of the tightest range; the extent is 0 if nothing is read.
+    /// `None` on 32-bit overflow.
     pub(super) fn best(&self) -> Option<(i32, i32, i32, i32)> {
         let extent = |c: &&(i64, i64, i64, i64)| c.3.saturating_sub(c.2);
         let &(tile, k, begin, end) = self.candidates.iter().min_by_key(extent)?;

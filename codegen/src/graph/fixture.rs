@@ -1,11 +1,11 @@
-//! Small graphs for tests and examples, without a spec's text.
+//! Small graphs for tests and examples, built without a spec.
 
 use super::resolved::{Read, Resolved, ResolvedStage};
 use super::{Activation, Element, Op, OperandKind, StageId, Tensor, TensorId};
 use crate::diagnostic::{Span, Spanned};
 
 /// A chain of plain GEMMs named `g0`, `g1`, ...: `X0 (m x widths[0])` times `W0 (widths[0] x widths[1])` is `X1`, and
-/// so on. Spans are empty. Needs at least two widths; dims are taken as they are.
+/// so on. Spans are empty. Needs at least two widths; dims are not validated.
 pub fn gemm_chain(name: &str, m: u32, widths: &[u32]) -> Resolved {
     let nowhere = Span::default();
     let mut tensors = vec![Tensor::new("X0", m, widths[0], None)];

@@ -1,4 +1,4 @@
-//! From a spec to a resolved pipeline: dims become numbers, tensors get shapes, stages an order.
+//! From a spec to a resolved pipeline: dims become numbers, tensors get shapes, and stages are ordered.
 
 use super::Graph;
 use super::dims::{Dims, Tensors};
@@ -10,14 +10,15 @@ use crate::spec::{Spec, StageSpec, parse};
 
 /// `CUSYNC_MAX_WAITS` and `CUSYNC_MAX_POSTS`.
 const MAX_EDGES: usize = 4;
-/// Most stages of a pipeline.
+/// Maximum stages of a pipeline.
 const MAX_STAGES: usize = 64;
 
 impl Spec {
-    /// Fixes the dims, defaults replaced by `overrides`, and proves that stages, tensors and shapes fit together.
+    /// Resolves the dims, with defaults replaced by `overrides`, and proves that stages, tensors and shapes are
+    /// consistent.
     ///
     /// # Errors
-    /// The first fault found, with its place.
+    /// The first fault found, with its location.
     pub fn resolve(&self, overrides: &[(String, u64)]) -> Result<Resolved, Diagnostic> {
         let dims = Dims::new(self, overrides)?;
         check_names(self)?;
@@ -60,11 +61,11 @@ impl Spec {
     }
 }
 
-/// Parses, resolves with default dims and builds the graph with the given tile for every GEMM: a short cut for tests
+/// Parses, resolves with default dims and builds the graph with the given tile for every GEMM: a shortcut for tests
 /// and examples.
 ///
 /// # Errors
-/// As [`parse`], [`Spec::resolve`] and [`Resolved::graph`].
+/// As for [`parse`], [`Spec::resolve`] and [`Resolved::graph`].
 pub fn graph_with_tile(source: &str, tile: (u32, u32, u32)) -> Result<Graph, Diagnostic> {
     let resolved = parse(source, "spec")?.resolve(&[])?;
     resolved.graph(&vec![tile; resolved.stages.len()])
@@ -115,7 +116,7 @@ fn resolve_stage(stage: &StageSpec, dims: &Dims, tensors: &mut Tensors) -> Resul
     })
 }
 
-/// Producers before consumers, otherwise in the spec's order.
+/// Producers before consumers, otherwise in spec order.
 fn topological_order(stages: &[ResolvedStage], tensors: &[Tensor]) -> Result<Vec<usize>, Diagnostic> {
     let producer = |read: &Read| tensors[read.tensor.0].producer.map(|stage| stage.0);
     let mut placed = vec![false; stages.len()];
@@ -135,7 +136,7 @@ fn topological_order(stages: &[ResolvedStage], tensors: &[Tensor]) -> Result<Vec
     Ok(order)
 }
 
-/// Follows reads among the stages that cannot be placed until one comes round again.
+/// Follows reads among the stages that cannot be placed until a stage repeats.
 fn cycle(stages: &[ResolvedStage], tensors: &[Tensor], placed: &[bool]) -> Diagnostic {
     let blocked_read = |stage: usize| {
         stages[stage].reads.iter().find_map(|read| {
@@ -166,7 +167,7 @@ fn cycle(stages: &[ResolvedStage], tensors: &[Tensor], placed: &[bool]) -> Diagn
     diagnostic.help("break the cycle: one of the stages must read an input instead")
 }
 
-/// Kernels take a bounded number of edges, and some operands are inputs.
+/// Checks that no stage exceeds the kernels' edge limit, and that operands which must be inputs are.
 fn check_edges(resolved: &Resolved) -> Result<(), Diagnostic> {
     let producer = |read: &Read| resolved.tensors[read.tensor.0].producer;
     for (i, stage) in resolved.stages.iter().enumerate() {
@@ -177,9 +178,9 @@ fn check_edges(resolved: &Resolved) -> Result<(), Diagnostic> {
             .flat_map(|consumer| &consumer.reads)
             .filter(|read| producer(read) == Some(StageId(i)))
             .count();
-        for (count, what) in [(incoming, "incoming"), (outgoing, "outgoing")] {
+        for (count, direction) in [(incoming, "incoming"), (outgoing, "outgoing")] {
             if count > MAX_EDGES {
-                let message = format!("`{}` has {count} {what} dependences", stage.name.value);
+                let message = format!("`{}` has {count} {direction} dependences", stage.name.value);
                 return Err(Diagnostic::new("too-many-edges", message)
                     .at(stage.name.span, format!("a kernel takes {MAX_EDGES} at most"))
                     .help("insert a stage that gathers or passes on some of them"));

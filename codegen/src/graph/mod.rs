@@ -1,7 +1,7 @@
 //! The lowered form of a pipeline: stages with grids, tensors, and the affine footprint of every operand.
 //!
-//! Everything here has been validated by [`crate::spec::Spec::resolve`] and [`Resolved::graph`]: dims are positive
-//! and bounded, shapes meet, names are identifiers, the stage graph is acyclic and stored in topological order.
+//! Everything here has been validated by [`crate::spec::Spec::resolve`] and [`Resolved::graph`]: dims are positive and
+//! bounded, shapes match, names are identifiers, and the stage graph is acyclic and stored in topological order.
 //!
 //! ```
 //! use cusync_gen::graph::gemm_chain;
@@ -9,7 +9,7 @@
 //!
 //! let graph = gemm_chain("chain", 200, &[64, 256, 128]).graph(&[(128, 128, 64); 2])?;
 //! assert_eq!(graph.stages.iter().map(|stage| stage.tiles()).collect::<Vec<_>>(), [4, 2]);
-//! // The last tile writes the rows that are left.
+//! // The last tile writes the remaining rows.
 //! assert_eq!(graph.stages[1].writes(Tile { m: 1, n: 0 }), (128..200, 0..128));
 //! assert_eq!(graph.dependences.len(), 1);
 //! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
@@ -69,17 +69,17 @@ pub struct Tensor {
     pub cols: u32,
     /// The stage that writes it; `None` for an input or a weight.
     pub producer: Option<StageId>,
-    /// The tensor whose memory this one shares, stated in the spec's `alias`; `None` for its own memory.
+    /// The tensor that owns this one's memory, stated in the spec's `alias`; `None` if it has its own memory.
     pub alias: Option<TensorId>,
-    /// What its elements are.
+    /// Its element type.
     pub data: DataType,
-    /// Whether stages change some of its elements in place, as attention appends to a cache: an input and a result, which
-    /// lives on from run to run.
+    /// Whether stages change some elements in place, as attention appends to a cache: the tensor is both input and
+    /// result, and persists across runs.
     pub state: bool,
 }
 
 impl Tensor {
-    /// A tensor of elements with memory of its own, which no stage changes in place.
+    /// A tensor of elements with its own memory, which no stage changes in place.
     pub fn new(name: impl Into<String>, rows: u32, cols: u32, producer: Option<StageId>) -> Tensor {
         let name = name.into();
         Tensor { name, rows, cols, producer, alias: None, data: DataType::Element, state: false }
@@ -96,8 +96,8 @@ impl Tensor {
     }
 }
 
-/// Affine start of a footprint along one tensor axis, in elements:
-/// `m * tile_m + n * tile_n + k * k_block + offset`, `extent` elements long, clipped to the tensor.
+/// A footprint along one tensor axis, in elements. It begins at the affine position `m * tile_m + n * tile_n + k *
+/// k_block + offset`, is `extent` elements long, and is clipped to the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Axis {
     /// Elements per consumer tile row index.
@@ -113,7 +113,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Elements read by tile `(m, n)` at k-block `k` of an axis `length` long; empty when wholly outside.
+    /// Elements read by tile `(m, n)` at k-block `k` on an axis of size `length`; empty if entirely outside.
     pub fn range(&self, length: u32, m: u32, n: u32, k: u32) -> Range<u32> {
         let first = i64::from(self.m) * i64::from(m)
             + i64::from(self.n) * i64::from(n)
@@ -125,7 +125,7 @@ impl Axis {
     }
 }
 
-/// Region of a tensor that a tile touches.
+/// Region of a tensor that a tile accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Footprint {
     /// Along the rows.
@@ -145,15 +145,15 @@ impl Footprint {
 /// A read of a stage.
 #[derive(Clone, Debug)]
 pub struct Operand {
-    /// Its part.
+    /// Its role.
     pub kind: OperandKind,
-    /// What is read.
+    /// The tensor read.
     pub tensor: TensorId,
-    /// Where, per tile and k-block. For [`OperandKind::Bias`] and [`OperandKind::Residual`] the k coefficient is 0:
-    /// they are read once, after the last k-block. Where what is read is no affine box, one around it;
-    /// [`Stage::reads`] has it exactly.
+    /// The region read, per tile and k-block. For [`OperandKind::Bias`] and [`OperandKind::Residual`] the k
+    /// coefficient is 0: they are read once, after the last k-block. If the region is not an affine box, this is a
+    /// bounding box; [`Stage::reads`] is exact.
     pub footprint: Footprint,
-    /// A footprint of a convolution's images whose rows follow the filter from k-block to k-block, for
+    /// A footprint of a convolution's images with rows that follow the filter from k-block to k-block, for
     /// [`crate::sync::Policy::ConvHalo`].
     pub sliding: Option<Footprint>,
 }
@@ -178,7 +178,7 @@ pub struct Stage {
     pub n: u32,
     /// Length of the reduction; 1 for a custom stage without one.
     pub k: u32,
-    /// Tile of the multiply-accumulate, as the kernel registry names it: (M, N, K). A gated GEMM's N counts packed
+    /// Tile of the multiply-accumulate, as named by the kernel registry: (M, N, K). A gated GEMM's N counts packed
     /// columns, twice those of its output tile.
     pub mma_tile: (u32, u32, u32),
     /// How the output is divided into the tiles of the grid.
@@ -187,8 +187,8 @@ pub struct Stage {
     pub grid: (u32, u32),
     /// k-blocks of one tile, over the whole reduction; see [`Stage::k_blocks_of`].
     pub k_blocks: u32,
-    /// CTAs that share one tile along k; 1: none. Slice z covers k-blocks
-    /// `z * ceil(k_blocks / split_k) ..` of its tile.
+    /// CTAs that share one tile along k; 1: no split. Slice z covers k-blocks `z * ceil(k_blocks / split_k) ..` of its
+    /// tile.
     pub split_k: u32,
     /// Reads.
     pub operands: Vec<Operand>,
@@ -202,7 +202,7 @@ impl Stage {
         self.grid.0 * self.grid.1
     }
 
-    /// The operand of a kind; `None` where the stage has none.
+    /// The operand of a kind; `None` if the stage has none.
     pub fn operand(&self, kind: OperandKind) -> Option<&Operand> {
         self.operands.iter().find(|operand| operand.kind == kind)
     }
@@ -222,14 +222,14 @@ impl Stage {
         self.partition.area((self.m, self.n), tile)
     }
 
-    /// The tiles that write into an area of the output.
+    /// The tiles that write into a region of the output.
     pub fn writers(&self, rows: &Range<u32>, cols: &Range<u32>) -> impl Iterator<Item = Tile> + use<> {
         let (partition, size, empty) = (self.partition, (self.m, self.n), rows.is_empty() || cols.is_empty());
         let met = if empty { TileBox { m: 0..0, n: 0..0 } } else { partition.meeting(size, rows, cols) };
         met.tiles().filter(move |tile| !partition.area(size, *tile).1.is_empty())
     }
 
-    /// An area of the output, widened to all that the tiles in it write.
+    /// A region of the output, extended to whole tiles.
     pub(crate) fn around(&self, (rows, cols): &(Range<u32>, Range<u32>)) -> (Range<u32>, Range<u32>) {
         if rows.is_empty() || cols.is_empty() {
             return (0..0, 0..0);
@@ -241,24 +241,25 @@ impl Stage {
         (first.0.start..last.0.end, first.1.start..last.1.end)
     }
 
-    /// The elements of the reduction that a k-block adds up.
+    /// The elements of the reduction that a k-block sums.
     pub fn elements(&self, k_block: u32) -> Range<u32> {
         self.op.rules().elements(self, k_block)
     }
 
-    /// k-blocks of the tiles of row `m`: fewer than [`Stage::k_blocks`] where a causal mask hides the rest.
+    /// k-blocks of the tiles of row `m`: fewer than [`Stage::k_blocks`] if a causal mask hides the rest.
     pub fn k_blocks_of(&self, m: u32) -> u32 {
         self.op.rules().k_blocks_of(self, m)
     }
 
-    /// Whether what a tile reads of an operand at a k-block depends on its row, and on its column; see [`Stage::reads`].
+    /// Whether the region that a tile reads of an operand at a k-block depends on the tile's row, and on its column;
+    /// see [`Stage::reads`].
     pub fn reads_by(&self, operand: usize) -> (bool, bool) {
         self.op.rules().reads_by(&self.operands[operand])
     }
 
-    /// Calls `f` with the boxes (rows, columns) of operand number `operand` that tile `tile` loads at k-block `k`: what
-    /// proofs rest on. They follow from the operation; only a custom stage is known by its footprints. A tile has the
-    /// k-blocks that [`Stage::k_blocks_of`] says. `tensor` is the operand's.
+    /// Calls `f` with the boxes (rows, columns) of operand number `operand` that tile `tile` loads at k-block `k`.
+    /// Proofs rely on these boxes. They follow from the operation; only a custom stage uses its stated footprints. A
+    /// tile has [`Stage::k_blocks_of`] k-blocks. `tensor` is the operand's.
     pub fn reads(
         &self,
         operand: usize,
@@ -271,7 +272,7 @@ impl Stage {
         self.op.rules().reads(&at, f);
     }
 
-    /// The k-blocks, `k` among them, at which a tile reads of an operand what it reads at `k`.
+    /// The k-blocks, including `k`, at which a tile reads the same region of an operand as at `k`.
     pub(crate) fn reads_again(&self, operand: usize, k: u32) -> Range<u32> {
         self.op.rules().reads_again(&self.operands[operand], k)
     }
@@ -280,9 +281,9 @@ impl Stage {
 /// A dependence: `consumer` reads, through operand number `operand`, a tensor that `producer` writes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dependence {
-    /// Writer.
+    /// Producer.
     pub producer: StageId,
-    /// Reader.
+    /// Consumer.
     pub consumer: StageId,
     /// Index into the consumer's [`Stage::operands`].
     pub operand: usize,
@@ -306,31 +307,31 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Multiplications and additions of all stages.
+    /// Floating-point operations of all stages.
     pub fn flop(&self) -> f64 {
-        let of = |s: &Stage| 2.0 * f64::from(s.m) * f64::from(s.n) * f64::from(s.k) * s.op.products();
-        self.stages.iter().map(of).sum()
+        let stage_flop = |s: &Stage| 2.0 * f64::from(s.m) * f64::from(s.n) * f64::from(s.k) * s.op.products();
+        self.stages.iter().map(stage_flop).sum()
     }
 
-    /// Bytes of inputs and weights, and of results, each once: what is neither may stay in the L2 cache.
+    /// Bytes of inputs, weights and results, each counted once; intermediate tensors may stay in the L2 cache.
     pub fn compulsory_bytes(&self) -> f64 {
         let read = |i: usize| self.stages.iter().any(|s| s.operands.iter().any(|o| o.tensor.0 == i));
         let outside = self.tensors.iter().enumerate().filter(|(i, t)| t.producer.is_none() || !read(*i));
         outside.map(|(_, t)| t.bytes() as f64).sum()
     }
 
-    /// The MMA tile of one kernel for all stages: that of the first stage without tiles of its own, or, where there is none, of
+    /// The MMA tile of one kernel for all stages: that of the first stage without tiles of its own, otherwise that of
     /// any chain kernel that runs them.
     pub fn kernel_tile(&self) -> MmaTile {
         let tiled = self.stages.iter().find(|s| s.op.has_kernel_tiles()).map(|s| s.mma_tile);
         tiled.or_else(|| ChainKernel::running(self.operations()).next().map(|k| k.tile)).unwrap_or_default()
     }
 
-    /// One of its stages as a graph of its own: what others write is an input.
+    /// One stage as a separate graph: outputs of other stages become inputs.
     pub fn only(&self, stage: StageId) -> Graph {
         let mut one = self.stages[stage.0].clone();
         let reads = one.operands.iter().map(|operand| operand.tensor);
-        let used = Used::of(&self.tensors, reads.chain([one.out]));
+        let used = Used::new(&self.tensors, reads.chain([one.out]));
         one.operands.iter_mut().for_each(|operand| operand.tensor = used.number(operand.tensor));
         one.out = used.number(one.out);
         Graph {
@@ -343,18 +344,18 @@ impl Graph {
         }
     }
 
-    /// What a kernel for all stages must run.
+    /// The operations that a kernel for all stages must support.
     pub fn operations(&self) -> Operations {
         self.stages.iter().filter_map(|stage| stage.op.operation()).collect()
     }
 
-    /// Producer tiles that the footprint of a dependence meets, summed over all tiles and k-blocks of the consumer and
-    /// rounded up: what an enumeration costs.
+    /// Producer tiles in the footprints of a dependence, summed over all tiles and k-blocks of the consumer and
+    /// rounded up: the cost of an enumeration.
     pub fn footprint_tiles(&self, dependence: &Dependence) -> u128 {
         let (producer, consumer) = (&self.stages[dependence.producer.0], &self.stages[dependence.consumer.0]);
         let footprint = &consumer.operands[dependence.operand].footprint;
         let along = |axis: &Axis, tile: u32, grid: u32| {
-            // A range meets one tile more than it fills when it starts inside one.
+            // A range that does not start at a tile boundary overlaps one more tile.
             let aligned =
                 [axis.m, axis.n, axis.k, axis.offset].iter().all(|c| c.unsigned_abs().is_multiple_of(tile));
             u128::from((axis.extent.unsigned_abs().div_ceil(tile) + u32::from(!aligned)).min(grid))
@@ -365,12 +366,12 @@ impl Graph {
     }
 }
 
-/// The tensors of a stage that stands alone: those that it uses, and those whose memory they share.
+/// The tensors of a one-stage graph: those the stage uses, and the owners of their memory.
 struct Used(Vec<TensorId>);
 
 impl Used {
-    fn of(tensors: &[Tensor], uses: impl Iterator<Item = TensorId>) -> Used {
-        // Each once: whether aliases go round in a circle is not for here to say.
+    fn new(tensors: &[Tensor], uses: impl Iterator<Item = TensorId>) -> Used {
+        // Each owner once; alias cycles are rejected elsewhere.
         let owner = |id: &TensorId| tensors[id.0].alias;
         let owners = |first| std::iter::successors(Some(first), owner).take(tensors.len());
         let mut used: Vec<TensorId> = uses.flat_map(owners).collect();
@@ -379,12 +380,12 @@ impl Used {
         Used(used)
     }
 
-    /// The new number of one of them.
+    /// The index of a tensor in the one-stage graph.
     fn number(&self, tensor: TensorId) -> TensorId {
         TensorId(self.0.partition_point(|used| *used < tensor))
     }
 
-    /// They, where stage 0 is what `only` was, and nobody else writes.
+    /// The tensors of the one-stage graph; only stage 0 produces any.
     fn tensors(&self, all: &[Tensor], only: StageId) -> Vec<Tensor> {
         let tensor = |id: &TensorId| Tensor {
             producer: all[id.0].producer.filter(|stage| *stage == only).map(|_| StageId(0)),

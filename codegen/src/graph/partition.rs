@@ -1,4 +1,4 @@
-//! How the output of a stage is divided into parts, each of which one CTA computes.
+//! How the output of a stage is divided into parts, each computed by one CTA.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::TileBox;
 use super::{Axis, Graph, Operand, OperandKind, Stage};
 use crate::sync::Tile;
 
-/// The parts of a stage's output. A part is named by its row and its column among the parts, as a [`Tile`].
+/// The parts of a stage's output. A part is identified by its row and column, as a [`Tile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Partition {
     /// Tiles of equal size; the last row and the last column of tiles are clipped.
@@ -16,7 +16,7 @@ pub enum Partition {
         /// Columns of a tile.
         cols: u32,
     },
-    /// All rows, and an even share of the columns: shares differ by one column at most. With fewer columns than parts
+    /// All rows, and an even share of the columns: shares differ by at most one column. With fewer columns than parts,
     /// some shares are empty.
     Even {
         /// Number of shares.
@@ -33,14 +33,14 @@ impl std::fmt::Display for Partition {
     }
 }
 
-/// Where share `part` of `parts` begins in `length` columns. The arithmetic mirrors `first_feature` in
+/// First column of share `part` of `parts` in `length` columns. The arithmetic mirrors `first_feature` in
 /// `csrc/kernels/decode/layout.h`.
 pub fn share_begin(length: u32, parts: u32, part: u32) -> u32 {
     // At most `length`, so it fits.
     (u64::from(part) * u64::from(length) / u64::from(parts.max(1))) as u32
 }
 
-/// The share that a column is in: the last one that begins at or before it.
+/// The share that contains a column: the last one that begins at or before it.
 pub(crate) fn share_of(column: u32, length: u32, parts: u32) -> u32 {
     (((u64::from(column) + 1) * u64::from(parts.max(1)) - 1) / u64::from(length.max(1))) as u32
 }
@@ -78,7 +78,7 @@ impl Partition {
         }
     }
 
-    /// The parts that an area, which is not empty, meets. Empty shares may be among them.
+    /// The parts that overlap a nonempty region. The box may include empty shares.
     pub fn meeting(self, size: (u32, u32), rows: &Range<u32>, cols: &Range<u32>) -> TileBox {
         match self {
             Partition::Tiles { rows: tile_rows, cols: tile_cols } => TileBox {
@@ -94,8 +94,8 @@ impl Partition {
 }
 
 impl Graph {
-    /// The same pipeline with the output of every GEMM in as many even shares as `parts` says. Such shares are not affine, so footprints become
-    /// boxes around them: all rows, all columns.
+    /// The same pipeline with the output of every GEMM in `parts` even shares. Such shares are not affine, so
+    /// footprints become bounding boxes: all rows, all columns.
     pub fn in_even_shares(mut self, parts: impl Fn(&Stage) -> u32) -> Graph {
         let all = |length: u32| Axis { extent: length as i32, ..Axis::default() };
         for stage in self.stages.iter_mut().filter(|stage| stage.op.is_gemm()) {
@@ -113,7 +113,7 @@ impl Graph {
         self
     }
 
-    /// The same pipeline in the tiles that follow from the MMA tiles of its stages.
+    /// The same pipeline in the tiles given by the MMA tiles of its stages.
     pub fn in_tiles(mut self) -> Graph {
         for stage in &mut self.stages {
             let rules = stage.op.rules();

@@ -1,4 +1,4 @@
-//! A pipeline with its dims fixed and its shapes proved to meet, waiting for a tile of each stage.
+//! A pipeline with resolved dims and validated shapes, before tiles are chosen.
 
 use super::compare;
 use super::explicit::{self, ExplicitDep};
@@ -12,30 +12,30 @@ use crate::executor::Executor;
 use crate::spec::StatedTile;
 use crate::sync::{Order, Policy, WaitAt};
 
-/// Most tiles of a stage: `check` enumerates them.
+/// Maximum tiles of a stage: `check` enumerates them.
 pub const MAX_TILES: u64 = 1 << 20;
-/// Most (tile, k-block) pairs of a stage.
+/// Maximum (tile, k-block) pairs of a stage.
 pub const MAX_K_BLOCKS: u64 = 1 << 24;
-/// Most producer tiles that the footprints of one dependence meet, over all tiles and k-blocks of the consumer.
+/// Maximum producer tiles in the footprints of one dependence, over all tiles and k-blocks of the consumer.
 pub const MAX_FOOTPRINT_TILES: u128 = 1 << 26;
 
-/// A pipeline whose dims are numbers. Stages are in topological order; tiles are still open, so that the automatic
-/// choice can build [`Graph`]s from it again and again.
+/// A pipeline with resolved dims. Stages are in topological order. Tiles are still open, so the automatic choice can
+/// build many [`Graph`]s from it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// Identifier.
     pub name: String,
     /// Element type of every tensor.
     pub element: Element,
-    /// Dims with overrides applied, in the spec's order.
+    /// Dims with overrides applied, in spec order.
     pub dims: Vec<(String, u32)>,
     /// Tensors.
     pub tensors: Vec<Tensor>,
     /// Stages, producers before consumers.
     pub stages: Vec<ResolvedStage>,
-    /// What the spec's `sync` states; at most one entry matches a dependence.
+    /// The spec's `sync` entries; at most one matches a dependence.
     pub edges: Vec<StatedEdge>,
-    /// Dependences in the explicit form, compared with the derived ones for every graph.
+    /// Dependences in explicit form, which every graph is compared against.
     pub(super) explicit: Vec<ExplicitDep>,
 }
 
@@ -54,30 +54,30 @@ pub struct ResolvedStage {
     pub k: u32,
     /// Reads, in the order of [`Stage::operands`].
     pub reads: Vec<Read>,
-    /// The tensor written, and where the spec says so.
+    /// The tensor written, and where the spec states it.
     pub out: Spanned<TensorId>,
-    /// Grid, k-blocks and output tile of a custom stage; `None` for GEMMs.
+    /// Grid, k-blocks and output tile of a custom stage; `None` for other stages.
     pub custom: Option<CustomShape>,
-    /// CTAs that share one tile along k, and where that is stated; 1: none.
+    /// CTAs that share one tile along k, and where that is stated; 1: no split.
     pub split_k: Spanned<u32>,
-    /// MMA tile that the spec states.
+    /// MMA tile stated in the spec.
     pub stated_tile: Option<Spanned<StatedTile>>,
-    /// Tile order that the spec states.
+    /// Tile order stated in the spec.
     pub stated_order: Option<Spanned<Order>>,
 }
 
 /// A read of a stage.
 #[derive(Clone, Debug)]
 pub struct Read {
-    /// Its part.
+    /// Its role.
     pub kind: OperandKind,
-    /// What is read.
+    /// The tensor read.
     pub tensor: TensorId,
-    /// Where the spec says so.
+    /// Where the spec states it.
     pub span: Span,
-    /// The footprint of a custom stage's read; GEMM footprints follow from the tile.
+    /// The footprint of a custom stage's read; other footprints follow from the tile.
     pub footprint: Option<Footprint>,
-    /// The footprint counted in the producer's tiles, where the explicit form of a dependence states it.
+    /// The footprint in the producer's tiles, if the explicit form of a dependence states it.
     pub(super) tiles: Option<Footprint>,
 }
 
@@ -92,7 +92,7 @@ pub struct CustomShape {
     pub tile: (u32, u32),
 }
 
-/// What the spec states of the dependences between two stages.
+/// Statements of the spec about the dependences between two stages.
 #[derive(Clone, Debug)]
 pub struct StatedEdge {
     /// The whole entry.
@@ -101,19 +101,19 @@ pub struct StatedEdge {
     pub producer: StageId,
     /// Consumer.
     pub consumer: StageId,
-    /// Only this operand; `None`: every operand of the consumer that the producer writes.
+    /// Only this operand; `None`: all operands of the consumer that the producer writes.
     pub operand: Option<OperandKind>,
     /// Policy; `None`: automatic.
     pub policy: Option<Spanned<Policy>>,
-    /// Place of the wait; `None`: automatic.
+    /// Where the consumer waits; `None`: automatic.
     pub wait_at: Option<Spanned<WaitAt>>,
 }
 
-/// A tile for every stage, as [`Stage::mma_tile`]; the index is the stage's.
+/// A tile for every stage, as [`Stage::mma_tile`]; indexed by stage.
 pub type TileAssignment = [(u32, u32, u32)];
 
 impl Resolved {
-    /// What the spec states of a dependence, if anything.
+    /// The spec's statement about a dependence, if any.
     pub fn stated_edge(&self, dependence: &Dependence) -> Option<&StatedEdge> {
         let kind = self.stages[dependence.consumer.0].reads.get(dependence.operand)?.kind;
         self.edges.iter().find(|edge| {
@@ -123,10 +123,10 @@ impl Resolved {
         })
     }
 
-    /// One of its stages as a pipeline of its own: what others write is an input.
+    /// One stage as a separate pipeline: outputs of other stages become inputs.
     pub fn only(&self, stage: StageId) -> Resolved {
         let mut one = self.stages[stage.0].clone();
-        let used = Used::of(&self.tensors, one.reads.iter().map(|read| read.tensor).chain([one.out.value]));
+        let used = Used::new(&self.tensors, one.reads.iter().map(|read| read.tensor).chain([one.out.value]));
         one.reads.iter_mut().for_each(|read| read.tensor = used.number(read.tensor));
         one.out.value = used.number(one.out.value);
         Resolved {
@@ -140,13 +140,13 @@ impl Resolved {
         }
     }
 
-    /// What a kernel for all stages must run.
+    /// The operations that a kernel for all stages must support.
     pub fn operations(&self) -> Operations {
         self.stages.iter().filter_map(|stage| stage.op.operation()).collect()
     }
 
-    /// Tiles of all stages in one kernel with this MMA tile and so many workers. A stage whose tiles are not the kernel's has
-    /// the smallest of its own that a kernel takes, or what is stated, with which every worker has at most one.
+    /// Tiles of all stages in one kernel with this MMA tile and this many workers. A stage with its own tiles gets the
+    /// stated one, or the smallest kernel-compatible one for which every worker has at most one tile.
     pub fn tiles_in(&self, tile: MmaTile, workers: u32) -> Vec<MmaTile> {
         let tile_of = |stage: &ResolvedStage| match stage.op.rules().tiles(stage.n) {
             Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. } | Tiles::Stated => tile,
@@ -164,19 +164,19 @@ impl Resolved {
         self.stages.iter().map(tile_of).collect()
     }
 
-    /// The first stage whose kernel is its owner's: no model knows what it costs.
+    /// The first stage with a user kernel, for which no model predicts the cost.
     pub fn own_kernel(&self) -> Option<StageId> {
         self.stages.iter().position(|stage| stage.custom.is_some()).map(StageId)
     }
 
-    /// Whether every stage has a kernel of its own on a device; else chain kernels or decode kernels run some.
+    /// Whether every stage has its own kernel on a device; otherwise chain or decode kernels run some stages.
     pub fn own_kernels(&self, device: &Profile) -> bool {
         self.stages.iter().all(|stage| stage.op.has_kernel(device.arch, Executor::Streams))
     }
 
-    /// The tiles that a stage can have on a device, never empty: the stated one, or those of every kernel of its own that is built for
-    /// the device's architecture. A stage without one has the tiles of chain kernels and those that the `cpu` executor cuts it into, and
-    /// a custom stage has exactly one.
+    /// The tiles that a stage can have on a device; never empty. They are the stated tile, or those of every separate
+    /// kernel built for the device's architecture. A stage without such a kernel has the tiles of chain kernels and
+    /// those of the `cpu` executor; a custom stage has exactly one.
     ///
     /// # Errors
     /// The stated tile is not one of them.
@@ -191,11 +191,15 @@ impl Resolved {
                 let tile = stage.custom.map_or((0, 0), |custom| custom.tile);
                 return Ok(vec![(tile.0, tile.1, 1)]);
             }
-            Tiles::Kernels(of) => (KernelShape::built(device.arch, of).map(|k| k.tile).collect(), None),
+            Tiles::Kernels(operation) => {
+                (KernelShape::built(device.arch, operation).map(|k| k.tile).collect(), None)
+            }
             Tiles::Own { mut list, meaning, .. } => {
                 let of_device = |t: &MmaTile| {
                     let operation = stage.op.operation().into_iter();
-                    operation.flat_map(|of| KernelShape::built(device.arch, of)).any(|k| k.tile == *t)
+                    operation
+                        .flat_map(|operation| KernelShape::built(device.arch, operation))
+                        .any(|k| k.tile == *t)
                 };
                 if list.iter().any(of_device) {
                     list.retain(of_device);
@@ -241,11 +245,11 @@ impl Resolved {
             .help("state one of them, or leave the tile out and it is chosen"))
     }
 
-    /// The graph with these tiles, one a stage.
+    /// The graph with these tiles, one per stage.
     ///
     /// # Errors
     /// A grid is too large to check, a stated policy table does not fit the grid, an explicit dependence differs from
-    /// the derived one, or `tiles` has a wrong length.
+    /// the derived one, or `tiles` has the wrong length.
     pub fn graph(&self, tiles: &TileAssignment) -> Result<Graph, Diagnostic> {
         if tiles.len() != self.stages.len() {
             let message = format!("{} tiles for {} stages", tiles.len(), self.stages.len());
@@ -253,7 +257,7 @@ impl Resolved {
         }
         let mut stages: Vec<Stage> = Vec::new();
         for (stage, &tile) in self.stages.iter().zip(tiles) {
-            // Producers come first, so their tiles are known here.
+            // Producers come first, so their tiles are already known.
             let stage = stage.with_tile(tile, |tensor| {
                 let producer = self.tensors[tensor.0].producer?;
                 stages.get(producer.0).map(Stage::out_tile)
@@ -274,7 +278,7 @@ impl Resolved {
         Ok(graph)
     }
 
-    /// Dependences are enumerated by `check`: their footprints must not make that take for ever.
+    /// Limits footprints so that `check` can enumerate dependences in reasonable time.
     fn check_footprints(&self, graph: &Graph) -> Result<(), Diagnostic> {
         for dependence in &graph.dependences {
             let tiles = graph.footprint_tiles(dependence);
@@ -291,7 +295,8 @@ impl Resolved {
         Ok(())
     }
 
-    /// A stated policy table has an entry for each tile of the producer's grid; a stated order stays inside its grid.
+    /// Checks that a stated policy table has an entry for each tile of the producer's grid and a stated order stays
+    /// inside its grid.
     fn check_stated_tables(&self, graph: &Graph) -> Result<(), Diagnostic> {
         for (stated, stage) in self.stages.iter().zip(&graph.stages) {
             let Some(Spanned { value: Order::Table(table), span }) = &stated.stated_order else {
@@ -405,7 +410,7 @@ impl ResolvedStage {
     }
 }
 
-/// A read of a tensor that a stage writes is a dependence.
+/// Every read of a stage's output is a dependence.
 fn derive_dependences(tensors: &[Tensor], stages: &[Stage]) -> Vec<Dependence> {
     let mut dependences = Vec::new();
     for (consumer, stage) in stages.iter().enumerate() {

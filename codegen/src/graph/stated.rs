@@ -1,4 +1,4 @@
-//! What a spec states beside its stages: tiles, orders, split-K, aliases and edges.
+//! Statements of a spec in addition to its stages: tiles, orders, split-K, aliases and edges.
 
 use super::resolved::{Resolved, StatedEdge};
 use super::{OperandKind, StageId, TensorId};
@@ -6,7 +6,7 @@ use crate::diagnostic::{Diagnostic, Spanned};
 use crate::spec::{EdgeSpec, Spec, Text, suggest};
 use crate::sync::Policy;
 
-/// Attaches everything stated to the stages, tensors and edges it is about.
+/// Attaches all statements to their stages, tensors and edges.
 pub(super) fn apply(spec: &Spec, resolved: &mut Resolved) -> Result<(), Diagnostic> {
     for (name, tile) in &spec.tiles {
         let stage = find_stage(resolved, name)?;
@@ -42,7 +42,7 @@ pub(super) fn apply(spec: &Spec, resolved: &mut Resolved) -> Result<(), Diagnost
     Ok(())
 }
 
-/// The stage of that name.
+/// The stage with this name.
 pub(super) fn find_stage(resolved: &Resolved, name: &Text) -> Result<StageId, Diagnostic> {
     let found = resolved.stages.iter().position(|stage| stage.name.value == name.value);
     found.map(StageId).ok_or_else(|| {
@@ -51,7 +51,7 @@ pub(super) fn find_stage(resolved: &Resolved, name: &Text) -> Result<StageId, Di
     })
 }
 
-/// The error for a name that no stage has.
+/// The error for an unknown stage name.
 pub(super) fn unknown_stage(name: &str, span: crate::diagnostic::Span, names: &[&str]) -> Diagnostic {
     let message = format!("unknown stage `{}`", name.escape_debug());
     suggest(Diagnostic::new("unknown-stage", message).at(span, "no stage has this name"), name, names)
@@ -162,7 +162,7 @@ fn resolve_edge(resolved: &Resolved, edge: &EdgeSpec) -> Result<StatedEdge, Diag
     })
 }
 
-/// The operands through which `consumer` reads what `producer` writes.
+/// The operands through which `consumer` reads outputs of `producer`.
 pub(super) fn operands_between(
     resolved: &Resolved,
     producer: StageId,

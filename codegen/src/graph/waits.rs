@@ -1,5 +1,5 @@
-//! Which producer tiles a consumer's k-block must wait for: the Rust side of `wait_box` in `policy.hpp`. Programs for `check`,
-//! predictions, schedules and timelines all derive it here.
+//! The producer tiles that a consumer's k-block must wait for: the Rust counterpart of `wait_box` in `policy.hpp`.
+//! Programs for `check`, predictions, schedules and timelines all derive waits here.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub struct TileBox {
 impl TileBox {
     const EMPTY: TileBox = TileBox { m: 0..0, n: 0..0 };
 
-    /// Whether no tile is in it.
+    /// Whether it contains no tile.
     pub fn is_empty(&self) -> bool {
         self.m.is_empty() || self.n.is_empty()
     }
@@ -30,16 +30,16 @@ impl TileBox {
     }
 }
 
-/// The producer tiles whose output consumer tile `tile` reads at k-block `k`, or a box around them.
+/// The producer tiles that consumer tile `tile` reads from at k-block `k`, or a bounding box.
 pub fn producers_of(graph: &Graph, dependence: &Dependence, tile: Tile, k: u32) -> TileBox {
     let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
-    Boxes::of(graph, dependence, &operand.footprint, tile).over(&(k..k + 1))
+    Boxes::new(graph, dependence, &operand.footprint, tile).over(&(k..k + 1))
 }
 
-/// The elements along one axis that a consumer tile reads, by k-blocks.
+/// The elements along one axis that a consumer tile reads, as a function of the k-block.
 #[derive(Clone, Debug)]
 struct Reach {
-    /// First element at k-block 0, elements a k-block, elements at a k-block.
+    /// First element at k-block 0, elements per k-block step, elements read per k-block.
     begin: i64,
     k: i64,
     extent: i64,
@@ -48,14 +48,14 @@ struct Reach {
 }
 
 impl Reach {
-    fn of(axis: &Axis, length: u32, at: Tile) -> Reach {
+    fn new(axis: &Axis, length: u32, at: Tile) -> Reach {
         let begin = i64::from(axis.m) * i64::from(at.m)
             + i64::from(axis.n) * i64::from(at.n)
             + i64::from(axis.offset);
         Reach { begin, k: axis.k.into(), extent: axis.extent.into(), length: length.into() }
     }
 
-    /// The elements read at the k-blocks `ks`, which are not empty, or the smallest interval that holds them.
+    /// The smallest interval that contains the elements read at a nonempty range of k-blocks.
     fn over(&self, ks: &Range<u32>) -> Range<u32> {
         let last = ks.end - 1;
         let first = if self.k < 0 { last } else { ks.start };
@@ -67,23 +67,23 @@ impl Reach {
     }
 }
 
-/// Boxes around the producer tiles that a consumer tile reads, by k-blocks.
+/// Bounding boxes of the producer tiles that a consumer tile reads, as a function of the k-block.
 #[derive(Clone, Debug)]
 struct Boxes {
     rows: Reach,
     cols: Reach,
-    /// How the producer's output is divided, and its size.
+    /// The partition of the producer's output, and its size.
     partition: Partition,
     size: (u32, u32),
 }
 
 impl Boxes {
-    fn of(graph: &Graph, dependence: &Dependence, footprint: &Footprint, tile: Tile) -> Boxes {
+    fn new(graph: &Graph, dependence: &Dependence, footprint: &Footprint, tile: Tile) -> Boxes {
         let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
         let tensor = &graph.tensors[operand.tensor.0];
         Boxes {
-            rows: Reach::of(&footprint.rows, tensor.rows, tile),
-            cols: Reach::of(&footprint.cols, tensor.cols, tile),
+            rows: Reach::new(&footprint.rows, tensor.rows, tile),
+            cols: Reach::new(&footprint.cols, tensor.cols, tile),
             partition: graph.stages[dependence.producer.0].partition,
             size: (tensor.rows, tensor.cols),
         }
@@ -98,14 +98,14 @@ impl Boxes {
     }
 }
 
-/// What a work item waits for on one edge, k-block after k-block.
+/// The waits of a work item on one edge, k-block by k-block.
 #[derive(Clone, Debug)]
 pub struct WaitWalk<'a> {
     slots: &'a SlotMap,
     at: WaitAt,
     ks: Range<u32>,
     boxes: Boxes,
-    /// What the k-block before reads.
+    /// The tiles read at the previous k-block.
     before: TileBox,
 }
 
@@ -120,26 +120,26 @@ impl<'a> WaitWalk<'a> {
         ks: Range<u32>,
     ) -> Self {
         let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
-        let boxes = Boxes::of(graph, dependence, operand.window(slots), tile);
+        let boxes = Boxes::new(graph, dependence, operand.window(slots), tile);
         WaitWalk { slots, at, ks, boxes, before: TileBox::EMPTY }
     }
 
-    /// Goes on at k-block `k`, as after the one before it.
+    /// Continues at k-block `k` as if the previous one had just been visited.
     pub fn skip_to(&mut self, k: u32) {
         if k > self.ks.start {
             self.before = self.boxes.over(&(k - 1..k));
         }
     }
 
-    /// Whether the k-blocks behind the one that was asked for last wait for no other slots.
+    /// Whether the k-blocks after the last requested one need no other slots.
     pub(crate) fn settled(&self) -> bool {
         let one_column = self.slots.table.is_none() && self.slots.slots_n == 1;
         let fixed = self.boxes.rows.k == 0 && (self.boxes.cols.k == 0 || one_column);
         self.at == WaitAt::Start || fixed && !self.before.is_empty()
     }
 
-    /// The producer tiles to wait for just before the dependent load of k-block `k`; empty when nothing new is needed. The
-    /// k-blocks are asked for one after the other.
+    /// The producer tiles to wait for just before the dependent load of k-block `k`; empty if nothing new is needed.
+    /// K-blocks must be requested in order.
     pub fn at(&mut self, k: u32) -> TileBox {
         let first = k == self.ks.start;
         if self.at == WaitAt::Start {
@@ -150,22 +150,22 @@ impl<'a> WaitWalk<'a> {
         if first || now.is_empty() {
             return now;
         }
-        // The device does not read a table only to find that it can skip a wait.
+        // The device does not read a table just to skip a wait.
         let again = now == before
             || self.slots.table.is_none() && self.slots.cover(&now) == self.slots.cover(&before);
         if again { TileBox::EMPTY } else { now }
     }
 }
 
-/// Whether what the tiles of a stage wait for differs between its rows, and between its columns.
+/// Whether the waits of a stage's tiles differ between its rows, and between its columns.
 pub fn waits_differ(graph: &Graph, stage: StageId) -> (bool, bool) {
     let own = graph.dependences.iter().filter(|d| d.consumer == stage);
     let varies = own.map(|d| graph.stages[stage.0].operands[d.operand].footprint.varies());
-    varies.fold((false, false), |by, of| (by.0 || of.0, by.1 || of.1))
+    varies.fold((false, false), |by, one| (by.0 || one.0, by.1 || one.1))
 }
 
-/// Calls `f` with every wait on one edge of the work item of `tile` that covers k-blocks `ks`: the k-block and the producer's
-/// tiles. What is read once, before the main loop or after it, is waited for at the first k-block.
+/// Calls `f` with every wait on one edge of the work item of `tile` that covers k-blocks `ks`: the k-block and the
+/// producer's tiles. Operands that are read once, before or after the main loop, are waited for at the first k-block.
 pub fn each_wait(
     (graph, dependence): (&Graph, &Dependence),
     slots: &SlotMap,
@@ -185,36 +185,36 @@ pub fn each_wait(
     }
 }
 
-/// The slots of a box of tiles, where they follow from ranges: rows and columns of slots. Columns go around: they begin at
-/// `first`, and after the last of `of` comes 0.
+/// The slots of a box of tiles, if they follow from ranges: rows and columns of slots. Columns wrap around: they begin
+/// at `first`, and the last of `columns` is followed by 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cover {
     rows: Range<u32>,
     first: u32,
     count: u32,
-    of: u32,
+    columns: u32,
 }
 
 impl SlotMap {
-    /// The slots of a box, of a policy that is no table.
+    /// The slots of a box, for a policy without a table.
     fn cover(&self, tiles: &TileBox) -> Cover {
         if tiles.is_empty() {
-            return Cover { rows: 0..0, first: 0, count: 0, of: 0 };
+            return Cover { rows: 0..0, first: 0, count: 0, columns: 0 };
         }
         let rows = tiles.m.start / self.block.0..tiles.m.end.div_ceil(self.block.0);
         if self.stride_n > 0 {
-            let of = self.stride_n;
-            let count = (tiles.n.end - tiles.n.start).min(of);
-            // A box as wide as the stride has every slot of its rows, wherever it begins.
-            let first = if count == of { 0 } else { tiles.n.start % of };
-            return Cover { rows, first, count, of };
+            let columns = self.stride_n;
+            let count = (tiles.n.end - tiles.n.start).min(columns);
+            // A box at least as wide as the stride covers every slot of its rows, wherever it begins.
+            let first = if count == columns { 0 } else { tiles.n.start % columns };
+            return Cover { rows, first, count, columns };
         }
         let first = tiles.n.start / self.block.1;
         let count = tiles.n.end.div_ceil(self.block.1) - first;
-        Cover { rows, first, count, of: self.slots_n }
+        Cover { rows, first, count, columns: self.slots_n }
     }
 
-    /// Calls `f` with the slots that hold the tiles of a box, each once, ascending.
+    /// Calls `f` with each slot that contains tiles of a box, once, ascending.
     pub fn each_covering(&self, tiles: &TileBox, f: &mut dyn FnMut(u32)) {
         if let Some((table, _)) = &self.table {
             let at = |tile: Tile| table[(tile.m * self.grid.1 + tile.n) as usize];
@@ -223,15 +223,15 @@ impl SlotMap {
             slots.dedup();
             return slots.into_iter().for_each(f);
         }
-        let Cover { rows, first, count, of } = self.cover(tiles);
-        let around = (first + count).saturating_sub(of);
+        let Cover { rows, first, count, columns } = self.cover(tiles);
+        let around = (first + count).saturating_sub(columns);
         for row in rows {
             let base = row * self.slots_n;
             (0..around).chain(first..first + count - around).for_each(|column| f(base + column));
         }
     }
 
-    /// The slots that hold the tiles of a box, each once, ascending.
+    /// Each slot that contains tiles of a box, once, ascending.
     pub fn covering(&self, tiles: &TileBox) -> Vec<u32> {
         let mut slots = Vec::new();
         self.each_covering(tiles, &mut |slot| slots.push(slot));
@@ -268,7 +268,7 @@ mod tests {
                 expected.sort_unstable();
                 expected.dedup();
                 assert_eq!(map.covering(&tiles), expected, "{policy:?} {tiles:?}");
-                // What decides whether a wait is left out.
+                // This comparison decides whether a wait is skipped.
                 if let Some((other, slots)) = before.filter(|_| map.table.is_none()) {
                     let same = map.cover(&tiles) == map.cover(&other);
                     assert_eq!(same, slots == expected, "{policy:?} {tiles:?} {other:?}");
@@ -299,7 +299,7 @@ mod tests {
                     let tile = Tile { m: 1, n: 2 };
                     let mut walk = WaitWalk::new(&graph, &dependence, &map, at, tile, ks.clone());
                     for k in ks.clone() {
-                        // A walk that knows of no k-block but the one before.
+                        // A walk that knows only the previous k-block.
                         let mut short = WaitWalk::new(&graph, &dependence, &map, at, tile, ks.clone());
                         if k > ks.start {
                             short.before = short.boxes.over(&(k - 1..k));
@@ -307,8 +307,8 @@ mod tests {
                         let alone = short.at(k);
                         assert_eq!(walk.at(k), alone, "{rows:?} {cols:?} {policy:?} {at:?} {k} of {ks:?}");
                     }
-                    // And over several k-blocks a box holds that of each.
-                    let over = Boxes::of(&graph, &dependence, &Footprint { rows, cols }, tile).over(&ks);
+                    // Over several k-blocks, the box contains that of each one.
+                    let over = Boxes::new(&graph, &dependence, &Footprint { rows, cols }, tile).over(&ks);
                     for k in ks.clone() {
                         let one = producers_of(&graph, &dependence, tile, k);
                         assert!(one.tiles().all(|t| over.m.contains(&t.m) && over.n.contains(&t.n)));

@@ -1,14 +1,14 @@
-//! Where the predicted time of a schedule goes.
+//! Breakdown of a schedule's predicted time.
 
 use super::Schedule;
 
-/// The predicted times of an item, microseconds. They follow each other without gaps, though waits and arithmetic may
+/// The predicted times of an item, microseconds. The phases are listed back to back, although waits and arithmetic may
 /// alternate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ItemTime {
     /// From the start of the launch until the worker takes the item.
     pub begin_us: f64,
-    /// Waiting for producers' tiles, with the filling of the ring after it, or for slabs.
+    /// Waiting for producers' tiles, including refilling the ring afterward, or for slabs.
     pub wait_us: f64,
     /// Main loop.
     pub math_us: f64,
@@ -19,46 +19,46 @@ pub struct ItemTime {
 }
 
 impl ItemTime {
-    /// When the worker goes on.
+    /// When the worker is free again.
     pub fn end_us(&self) -> f64 {
         self.begin_us + self.wait_us + self.math_us + self.fixed_us + self.split_us
     }
 }
 
-/// What a worker does with its time, microseconds; the sum is the length of the schedule.
+/// How a worker spends its time, microseconds; the sum is the length of the schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Main loops.
     pub math_us: f64,
     /// Epilogues.
     pub fixed_us: f64,
-    /// Waiting for producers' tiles, with the filling of the ring after it, or for slabs.
+    /// Waiting for producers' tiles, including refilling the ring afterward, or for slabs.
     pub wait_us: f64,
     /// Writing or adding slabs.
     pub split_us: f64,
-    /// Launch, and nothing left to do.
+    /// Launch latency and idle time.
     pub idle_us: f64,
 }
 
-/// A schedule's predicted time, explained.
+/// Breakdown of a schedule's predicted time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Breakdown {
     /// Length, as [`Schedule::predicted_us`].
     pub total_us: f64,
     /// See [`super::floor_us`].
     pub floor_us: f64,
-    /// The strategy that was chosen, in words.
+    /// The chosen strategy, in words.
     pub strategy: String,
-    /// When each item of the sequence is worked on.
+    /// Times of each item of the sequence.
     pub items: Vec<ItemTime>,
-    /// What each worker's time is spent on.
+    /// Time spent by each worker.
     pub workers: Vec<Totals>,
     /// Begin of the first and end of the last item, by stage.
     pub stages: Vec<(f64, f64)>,
 }
 
 impl Breakdown {
-    pub(super) fn of(
+    pub(super) fn new(
         schedule: &Schedule,
         items: Vec<ItemTime>,
         floor_us: f64,
@@ -86,7 +86,7 @@ impl Breakdown {
         Breakdown { total_us, floor_us, strategy, items, workers, stages }
     }
 
-    /// The mean of the workers.
+    /// The mean over all workers.
     pub fn mean(&self) -> Totals {
         let share = 1.0 / self.workers.len().max(1) as f64;
         self.workers.iter().fold(Totals::default(), |sum, w| Totals {

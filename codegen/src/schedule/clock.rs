@@ -1,11 +1,11 @@
-//! When tiles are done and items end, under a cost model.
+//! Completion times of tiles and items under a cost model.
 
 use std::ops::Range;
 
 use super::needs::Need;
 use super::problem::{ItemCost, Problem};
 
-/// A need with the time at which the last of its tiles can be used.
+/// A need, and the time at which the last of its tiles is available.
 #[derive(Clone, Copy, Debug)]
 struct ReadyNeed {
     begin: u32,
@@ -27,11 +27,11 @@ struct Class {
     /// Earliest end of the arithmetic of all k-blocks, and the largest key.
     whole_us: f64,
     whole_key: f64,
-    /// When the last need of a k-block is there.
+    /// When the last need of a k-block is available.
     latest_us: f64,
-    /// Before this no k-block can be multiplied: when the first need is there, if every k-block has one.
+    /// No k-block can be multiplied before this: the time of the first need, if every k-block has one.
     first_us: f64,
-    /// When the epilogue's reads are there.
+    /// When the epilogue's reads are available.
     late_us: f64,
 }
 
@@ -48,17 +48,17 @@ impl Clock {
         Clock { done: zeros.clone(), keys: zeros }
     }
 
-    /// Notes when a tile is stored and posted.
+    /// Records when a tile is stored and posted.
     pub(super) fn complete(&mut self, stage: usize, tile: usize, done: f64) {
         self.done[stage][tile] = done;
     }
 
-    /// Notes a tile's place in the sequence: a time not before that of any tile that it needs.
+    /// Records a tile's key in the sequence: a time no earlier than that of any tile it needs.
     pub(super) fn set_key(&mut self, stage: usize, tile: usize, key: f64) {
         self.keys[stage][tile] = key;
     }
 
-    /// What tiles of these needs wait for; the tiles that they name must be complete.
+    /// The readiness of tiles with these needs; the tiles that they name must be complete.
     pub(super) fn ready<'n>(
         &self,
         problem: &Problem,
@@ -118,12 +118,12 @@ impl Readiness {
         })
     }
 
-    /// When the epilogue's reads are there.
+    /// When the epilogue's reads are available.
     pub(super) fn late_us(&self, class: usize) -> f64 {
         self.classes[class].late_us
     }
 
-    /// Largest key among what k-blocks `k0..k1` need, and the epilogue where `finishes`.
+    /// Largest key among the needs of k-blocks `k0..k1`, and of the epilogue if `finishes`.
     pub(super) fn key(&self, class: usize, k0: u32, k1: u32, finishes: bool) -> f64 {
         let class = &self.classes[class];
         if k0 == 0 && k1 == self.k_blocks && finishes {
@@ -134,12 +134,13 @@ impl Readiness {
         used.fold(0.0, |key, need| key.max(need.key))
     }
 
-    /// No fewer than the k-blocks of a part whose arithmetic ends by `deadline`, whichever they are.
+    /// Upper bound on the k-blocks of a part with arithmetic that ends by `deadline`, for any choice of k-blocks.
     pub(super) fn room_by(&self, class: usize, free: f64, deadline: f64, cost: &ItemCost) -> u32 {
         blocks_in(deadline - free.max(self.classes[class].first_us), cost).min(self.k_blocks)
     }
 
-    /// Most k-blocks just before `k1` whose arithmetic ends by `deadline` on a worker that is free at `free`.
+    /// Maximum number of k-blocks just before `k1` with arithmetic that ends by `deadline`, on a worker that is free
+    /// at `free`.
     pub(super) fn blocks_by(&self, class: usize, k1: u32, free: f64, deadline: f64, cost: &ItemCost) -> u32 {
         let blocks = |us: f64| blocks_in(us, cost);
         let most = blocks(deadline - free).min(k1);
@@ -155,7 +156,7 @@ impl Readiness {
     }
 }
 
-/// The k-blocks that fit into a time. The cast rounds down and turns what is negative into 0.
+/// The k-blocks that fit into a time. The cast rounds down and maps negative values to 0.
 fn blocks_in(us: f64, cost: &ItemCost) -> u32 {
     (us / cost.k_us + 1e-9) as u32
 }

@@ -1,25 +1,25 @@
-//! The plan of a decode kernel: few tokens, so the weights are everything, and each worker streams an even share of every
-//! stage's weights.
+//! The plan of a decode kernel. With few tokens, the time is dominated by weights, and each worker streams an even
+//! share of every stage's weights.
 //!
-//! A share is a range of output columns over all of k, and a worker is a CTA. The columns of a stage's output are announced
-//! in column tiles of [`COLUMN_TILE`]: every worker adds one to the slot of each column tile that its share meets, and
-//! workers of a later stage load the activations by k-tiles of the same width, each when its slot has had the posts of all
-//! its owners.
+//! A share is a range of output columns over all of k, and a worker is a CTA. A stage's output is announced in column
+//! tiles of [`COLUMN_TILE`]: every worker adds one to the slot of each column tile that its share overlaps. Workers of
+//! a later stage load activations in k-tiles of the same width, each once its slot has the posts of all its owners.
 //!
-//! A share of more rows of weights than a worker has registers for is done in rounds ([`rounds_of`]): the output is then in more parts
-//! than there are workers, and each worker makes parts that follow each other, one a round.
+//! A share with more rows of weights than a worker has registers for is processed in rounds ([`rounds_of`]): the
+//! output then has more parts than there are workers, and each worker computes consecutive parts, one per round.
 //!
-//! Attention is in tiles instead: a sequence and the heads that share keys and values. Which worker ends which is decided on the
-//! device, from the lengths of the sequences, so that ragged batches are balanced (`csrc/kernels/decode/attend.h`); a plan
-//! lists them as they would be for equal lengths. Each tile is ended and posted once, whatever the lengths: a column of tiles is
-//! a slot, which has a post of each sequence.
+//! Attention uses tiles instead: a sequence and the heads that share keys and values. Which worker finishes which tile
+//! is decided on the device, from the sequence lengths, to balance ragged batches (`csrc/kernels/decode/attend.h`); a
+//! plan lists them as for equal lengths. Each tile is finished and posted once, regardless of lengths: a column of
+//! tiles is a slot, with one post per sequence.
 //!
-//! A normalisation is in tiles too, of a row each: its worker waits for the whole row. All rows share a slot.
+//! A normalization also uses tiles, one row each: its worker waits for the whole row. All rows share a slot.
 //!
-//! Neighbouring workers do a stage of few rows and many tokens in pairs ([`in_pairs`]): each has half of the k-tiles of both shares,
-//! and they exchange sums before either stores. So a share is still stored and posted by its own worker, when all of its k-tiles are there.
+//! Neighboring workers process a stage of few rows and many tokens in pairs ([`in_pairs`]): each takes half of the
+//! k-tiles of both shares, and they exchange sums before either stores. So a share is still stored and posted by its
+//! own worker, once all of its k-tiles are summed.
 //!
-//! The arithmetic mirrors `csrc/kernels/decode/layout.h` and `share.h`, which kernels run.
+//! The arithmetic mirrors `csrc/kernels/decode/layout.h` and `share.h`, which the kernels use.
 
 use std::ops::Range;
 
@@ -29,33 +29,33 @@ use crate::graph::{Attend, Graph, Op, OperandKind, PAGE, Partition, Stage, Stage
 use crate::obstacle::Obstacle;
 use crate::sync::Tile;
 
-/// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
+/// Width of the column tiles that slots represent, and of the k-tiles that consumers wait for.
 pub const COLUMN_TILE: u32 = 64;
-/// Warps of a CTA that bring activations, a k-tile each in turn.
+/// Warps of a CTA that load activations; they take k-tiles in turn.
 pub(crate) const LOAD_WARPS: u32 = 4;
 
-/// Elements of a row that the threads of a worker have registers for, where they normalise it.
+/// Maximum elements of a row that fit a worker's registers during normalization.
 pub const MAX_NORMED: u32 = 16384;
 
-/// Attentions that a kernel has parameters for (`kMaxAttends`).
+/// Maximum attention stages in a kernel's parameters (`kMaxAttends`).
 const MAX_ATTENDS: usize = 16;
 
-/// Rows of weights that a worker has registers for the sums of: four tiles of 64.
+/// Maximum rows of weights with sums that fit a worker's registers: four tiles of 64.
 const MAX_ROWS: u32 = 256;
 
-/// Parts of an output: kernels multiply three such numbers in 32 bits.
+/// Maximum parts of an output: kernels multiply three such numbers in 32 bits.
 pub const MAX_PARTS: u32 = 1625;
 
-/// The plan of a decode kernel for a graph in even shares. Its slots, and what is posted to them, follow from the shares.
+/// The plan of a decode kernel for a graph in even shares. Its slots and posts follow from the shares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decode {
-    /// Tokens of the kernel, the least that holds all.
+    /// Token capacity of the kernel: the smallest that holds all tokens.
     pub width: u32,
-    /// A worker a CTA, one an SM: its share of every stage, in the order of the stages.
+    /// One worker per CTA, one CTA per SM: its share of every stage, in stage order.
     pub work: Schedule,
 }
 
-/// The column tiles that a range of columns meets.
+/// The column tiles that overlap a range of columns.
 pub fn column_tiles(columns: &Range<u32>) -> Range<u32> {
     if columns.is_empty() {
         return 0..0;
@@ -71,7 +71,7 @@ pub fn slots_of(stage: &Stage) -> u32 {
     }
 }
 
-/// The slot, from the first of its stage, that says that a column tile of its output is there.
+/// The slot of a column tile of a stage's output, relative to the stage's first slot.
 pub fn slot_of(stage: &Stage, tile: u32) -> u32 {
     match stage.partition {
         Partition::Even { .. } => tile,
@@ -79,7 +79,7 @@ pub fn slot_of(stage: &Stage, tile: u32) -> u32 {
     }
 }
 
-/// The slots, from the first of its stage, to which a share or tile adds one.
+/// The slots to which a share or tile adds one, relative to the stage's first slot.
 pub fn posted_by(stage: &Stage, tile: Tile) -> Range<u32> {
     match stage.partition {
         Partition::Even { .. } => column_tiles(&stage.writes(tile).1),
@@ -87,7 +87,7 @@ pub fn posted_by(stage: &Stage, tile: Tile) -> Range<u32> {
     }
 }
 
-/// The column tiles that a stage's share or tile reads of an operand before k-block `k` of it.
+/// The column tiles of an operand that a stage's share or tile waits for before k-block `k`.
 pub fn awaited(stage: &Stage, tile: Tile, kind: OperandKind, k: u32) -> Range<u32> {
     match &stage.op {
         Op::Attend(shape) => column_tiles(&shape.heads.columns_of(kind, tile.n)),
@@ -102,33 +102,33 @@ pub fn awaited(stage: &Stage, tile: Tile, kind: OperandKind, k: u32) -> Range<u3
     }
 }
 
-/// First slot of a stage in the array of all of them.
+/// First slot of a stage in the array of all slots.
 pub fn slot_base(graph: &Graph, stage: StageId) -> u32 {
     graph.stages[..stage.0].iter().map(slots_of).sum()
 }
 
-/// Workers that begin at the same k-tile, where rows are few.
+/// Workers that begin at the same k-tile if rows are few.
 const NEIGHBOURS: u32 = 16;
-/// Where a stage has more rows than these, all workers begin with the first k-tile (`kFewTokens`).
+/// If a stage has more rows than this, all workers begin with the first k-tile (`kFewTokens`).
 const FEW_ROWS: u32 = 32;
 
-/// Rows of a pair's weights that a warp has registers for the sums of (`kPairRows`).
+/// Maximum rows of a pair's weights with sums that fit a warp's registers (`kPairRows`).
 const PAIR_ROWS: u32 = 48;
-/// k-tiles of a stage from which on half of them are worth an exchange of sums (`kPairBlocks`).
+/// Minimum k-tiles of a stage for which halving them is worth an exchange of sums (`kPairBlocks`).
 const PAIR_TILES: u32 = 64;
-/// Tokens of the kernel whose stages may be in pairs (`kPairWidth`).
+/// Token capacity of the kernel with stages that may run in pairs (`kPairWidth`).
 const PAIR_WIDTH: u32 = 32;
-/// The k-tiles of an even worker are a multiple of these (`kPhases`).
+/// The k-tiles of an even worker are a multiple of this (`kPhases`).
 const PAIR_STEP: u32 = 8;
 
-/// Whether neighbouring workers of the kernel of so many tokens do a product of `k` by `n` together, as kernels reckon it. Only kernels
-/// that attend do that.
+/// Whether neighboring workers of a kernel with this token capacity compute a `k` by `n` product in pairs, with the
+/// kernels' arithmetic. Only kernels with attention do that.
 pub fn in_pairs((k, n): (u32, u32), gated: bool, workers: u32, width: u32) -> bool {
     let (even, fits) = (workers.is_multiple_of(2), |n: u32| n.div_ceil(workers / 2) <= PAIR_ROWS);
     width == PAIR_WIDTH && !gated && even && n >= workers && fits(n) && k.div_ceil(COLUMN_TILE) >= PAIR_TILES
 }
 
-/// Whether a stage of a graph is done in pairs.
+/// Whether a stage of a graph runs in pairs.
 pub fn is_in_pairs(graph: &Graph, stage: &Stage, workers: u32) -> bool {
     let operations = graph.operations();
     let attends = operations.contains(Operation::Attend) || operations.contains(Operation::Norm);
@@ -136,7 +136,7 @@ pub fn is_in_pairs(graph: &Graph, stage: &Stage, workers: u32) -> bool {
     attends && stage.op.is_gemm() && in_pairs((stage.k, stage.n), stage.op.is_gated(), workers, width)
 }
 
-/// The k-tiles of a stage that a worker has: of a pair, one half each.
+/// The k-tiles of a stage that a worker processes; each worker of a pair takes one half.
 fn k_tiles_of(graph: &Graph, stage: &Stage, workers: u32, worker: u32) -> Range<u32> {
     let (all, half) = (stage.k_blocks, stage.k_blocks.div_ceil(2).next_multiple_of(PAIR_STEP));
     match (is_in_pairs(graph, stage, workers), worker.is_multiple_of(2)) {
@@ -146,28 +146,31 @@ fn k_tiles_of(graph: &Graph, stage: &Stage, workers: u32, worker: u32) -> Range<
     }
 }
 
-/// The k-tiles of a stage that each of the warps of a worker brings, in order. Groups of neighbours begin at different ones and go around.
+/// The k-tiles of a stage that each warp of a worker loads, in order. Groups of neighbors begin at different k-tiles
+/// and wrap around.
 pub(crate) fn k_tiles(graph: &Graph, stage: &Stage, workers: u32, worker: u32) -> Vec<Vec<u32>> {
-    let (of, group) = (k_tiles_of(graph, stage, workers, worker), worker / NEIGHBOURS * NEIGHBOURS);
-    let tiles = of.end - of.start;
+    let (range, group) = (k_tiles_of(graph, stage, workers, worker), worker / NEIGHBOURS * NEIGHBOURS);
+    let tiles = range.end - range.start;
     let start = if stage.m > FEW_ROWS { 0 } else { share_begin(tiles, workers, group) };
-    let of_warp =
-        |warp| (warp..tiles).step_by(LOAD_WARPS as usize).map(|number| of.start + (start + number) % tiles);
+    let of_warp = |warp| {
+        (warp..tiles).step_by(LOAD_WARPS as usize).map(|number| range.start + (start + number) % tiles)
+    };
     (0..LOAD_WARPS).map(|warp| of_warp(warp).collect()).collect()
 }
 
-/// Workers that own some of the columns of a column tile, from the ends of the tile alone, as kernels count them.
+/// Number of workers that own columns of a column tile, computed from the tile's ends only, as the kernels do.
 pub fn owners_of_tile(tile: u32, columns: u32, workers: u32) -> u32 {
     let owner = |column| share_of(column, columns, workers);
     let (begin, end) = (tile * COLUMN_TILE, ((tile + 1) * COLUMN_TILE).min(columns));
     if begin >= end {
         return 0;
     }
-    // With fewer columns than workers, some between own nothing.
+    // With fewer columns than workers, some workers in between own nothing.
     (owner(end - 1) - owner(begin) + 1).min(end - begin)
 }
 
-/// What the slot of a column tile gets in a run, and what is waited for: a post of each owner, or of each tile of the column.
+/// Posts to the slot of a column tile in a run, which is also the wait value: one per owner, or one per tile of the
+/// column.
 pub fn owners_of(stage: &Stage, tile: u32) -> u32 {
     match stage.partition {
         Partition::Even { parts } => owners_of_tile(tile, stage.n, parts),
@@ -175,18 +178,18 @@ pub fn owners_of(stage: &Stage, tile: u32) -> u32 {
     }
 }
 
-/// The stage that writes a stage's activations; `None` for an input of the pipeline.
+/// The stage that writes a stage's activations; `None` for a pipeline input.
 pub fn producer_of(graph: &Graph, stage: &Stage) -> Option<StageId> {
     let read = stage.operands.iter().find(|o| o.kind.is_activation())?;
     graph.tensors[read.tensor.0].producer
 }
 
-/// Whether some stage reads the output of `stage` as its activations: only then it is announced.
+/// Whether some stage reads the output of `stage` as its activations; only then is it announced.
 pub fn is_read(graph: &Graph, stage: StageId) -> bool {
     graph.stages.iter().any(|s| producer_of(graph, s) == Some(stage))
 }
 
-/// Whether decode kernels have an operation.
+/// Whether decode kernels support an operation.
 fn decodes(op: &Op) -> bool {
     match op {
         Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) | Op::Norm(_) => true,
@@ -194,7 +197,7 @@ fn decodes(op: &Op) -> bool {
     }
 }
 
-/// Why a decode kernel cannot run an attention; `None` when it can, and for other stages.
+/// Why a decode kernel cannot run an attention; `None` if it can, and for other stages.
 fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<Obstacle> {
     // Units are computed from the lengths once on the device, for all attentions of a kernel.
     let lengths = |stage: &Stage| {
@@ -202,39 +205,39 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<Obstac
         let lengths = stage.operand(OperandKind::Lengths)?;
         Some((lengths.tensor, shape.cache.capacity, shape.heads.kv))
     };
-    let of = &graph.stages[stage.0];
-    let Attend { heads, cache, .. } = of.op.attend()?;
-    let producer = producer_of(graph, of).map(|p| &graph.stages[p.0]);
+    let this_stage = &graph.stages[stage.0];
+    let Attend { heads, cache, .. } = this_stage.op.attend()?;
+    let producer = producer_of(graph, this_stage).map(|p| &graph.stages[p.0]);
     if let Some(producer) = producer.filter(|p| !p.op.is_gemm()) {
         let text = format!("attends to what `{}` makes, which is no product", producer.name);
         return Some(Obstacle::new(text));
     }
     let first = graph.stages.iter().find(|s| lengths(s).is_some())?;
-    if lengths(first) != lengths(of) {
+    if lengths(first) != lengths(this_stage) {
         return Some(Obstacle::new(format!(
             "has other lengths, or another capacity or number of heads of keys and values, than `{}`",
             first.name
         )));
     }
-    let units = u64::from(of.m) * u64::from(heads.kv) * u64::from(cache.capacity / PAGE + 1);
+    let units = u64::from(this_stage.m) * u64::from(heads.kv) * u64::from(cache.capacity / PAGE + 1);
     let most = u64::from(u32::MAX / workers.max(1)) - 1;
     let text = || format!("has {units} pages' worth of tokens, too many for 32 bits of arithmetic");
     (units > most).then(|| Obstacle::new(text()).numbers(units, most))
 }
 
-/// Rounds in which workers do a stage: as few as let each part's rows of weights fit in registers.
+/// Rounds in which workers process a stage: the fewest for which each part's rows of weights fit in registers.
 pub fn rounds_of(stage: &Stage, workers: u32) -> u32 {
     let most = if stage.op.is_gated() { MAX_ROWS / 2 } else { MAX_ROWS };
     let features = if stage.op.is_gemm() { stage.n.div_ceil(workers.max(1)) } else { 0 };
     features.div_ceil(most).max(1)
 }
 
-/// Parts into which the output of a product is cut for so many workers.
+/// Parts into which the output of a product is cut for this many workers.
 pub fn parts_of(stage: &Stage, workers: u32) -> u32 {
     workers.saturating_mul(rounds_of(stage, workers))
 }
 
-/// Rounds of a stage of a graph that is cut for so many workers.
+/// Rounds of a stage in a graph that is cut for this many workers.
 pub fn rounds_in(stage: &Stage, workers: u32) -> u32 {
     match stage.partition {
         Partition::Even { parts } => parts / workers.max(1),
@@ -242,18 +245,18 @@ pub fn rounds_in(stage: &Stage, workers: u32) -> u32 {
     }
 }
 
-/// Tokens of the decode kernels that run these operations.
+/// Token capacities of the decode kernels that run these operations.
 pub fn widths(operations: Operations) -> impl Iterator<Item = u32> {
     let runs = move |kernel: &&DecodeKernel| kernel.operations.contains_all(operations);
     DECODE_KERNELS.iter().filter(runs).map(|kernel| kernel.width)
 }
 
-/// The tokens of the kernel that runs a graph with so many rows; `None` for more than any of its kernels takes.
+/// The token capacity of the kernel that runs a graph with this many rows; `None` if no kernel holds that many.
 pub fn width_of(graph: &Graph, rows: u32) -> Option<u32> {
     widths(graph.operations()).filter(|width| rows <= *width).min()
 }
 
-/// Why `workers` workers of a decode kernel cannot run a graph; `None` when they can.
+/// Why `workers` workers of a decode kernel cannot run a graph; `None` if they can.
 pub fn unfit(graph: &Graph, workers: u32) -> Option<Obstacle> {
     let few = |have: usize, most: usize, noun: &str| {
         let text = format!("there are {have} {noun}; a decode kernel takes {most}");
@@ -283,12 +286,13 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<Obstacle> {
 /// Why a decode kernel cannot run a stage.
 fn unfit_stage(graph: &Graph, id: StageId, workers: u32) -> Option<Obstacle> {
     let stage = &graph.stages[id.0];
-    // Where no kernel has all operations, the stage that is none of theirs is named.
+    // If no kernel has all operations, name the stage that has none.
     if let Some(most) = widths(graph.operations()).max().filter(|most| stage.m > *most) {
         let text = format!("has {} rows; a decode kernel takes {most}", stage.m);
         return Some(Obstacle::new(text).numbers(stage.m, most));
     }
-    // Of activations, a worker adds only what it has written itself, what nobody writes, and what it has waited for anyway.
+    // A worker adds only activations that it has written itself, that are pipeline inputs, or that it has waited for
+    // anyway.
     let activation = |kind: OperandKind| kind.is_activation() || kind == OperandKind::Residual;
     let constant =
         |o: &crate::graph::Operand| activation(o.kind) || graph.tensors[o.tensor.0].producer.is_none();
@@ -333,7 +337,7 @@ fn unfit_stage(graph: &Graph, id: StageId, workers: u32) -> Option<Obstacle> {
     })
 }
 
-/// Even shares for one worker an SM: the graph cut into them, and the plan.
+/// Cuts the graph into even shares with one worker per SM; returns it and the plan.
 ///
 /// # Errors
 /// Why there is none: see [`unfit`].
@@ -352,8 +356,8 @@ pub fn decode(graph: &Graph, device: &Profile) -> Result<(Graph, Decode), Obstac
     Ok((graph, Decode { width, work }))
 }
 
-/// What the CTAs of a decode kernel do, of a graph that is cut for them: each its share of one stage after the other, or an
-/// equal number of its tiles.
+/// The work of a decode kernel's CTAs for a graph that is cut for them: each has its share of one stage after another,
+/// or an equal number of its tiles.
 pub fn work(graph: &Graph, workers: u32) -> Schedule {
     let (mut sequence, mut lists) = (Vec::new(), vec![Vec::new(); workers as usize]);
     for (s, stage) in graph.stages.iter().enumerate() {
@@ -382,8 +386,9 @@ pub(crate) fn spans(graph: &Graph, device: &Profile) -> Vec<(f64, f64)> {
     graph.stages.iter().map(span).collect()
 }
 
-/// The time of a stage, microseconds: all SMs together read its constants, every SM reads all activations beside them, or half of
-/// them where pairs do it, and the stage ends. Of an attention that is the cache with as many tokens as are expected, by whole units of a page's.
+/// The time of a stage, microseconds: all SMs together read its constants while every SM reads all activations (half
+/// of them in pairs), and then the stage ends. For an attention, this includes the cache with the expected number of
+/// tokens, in whole units of a page.
 fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
     let cost = &device.decode;
     if let Some(Attend { heads, expected, .. }) = stage.op.attend() {
@@ -397,7 +402,7 @@ fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
     }
     let constants = stage.operands.iter().filter(|o| o.kind != OperandKind::A);
     let weights: f64 = constants.map(|o| graph.tensors[o.tensor.0].bytes() as f64).sum();
-    // In each round all activations come again.
+    // Each round loads all activations again.
     let rounds = f64::from(rounds_of(stage, device.sms));
     let each = if is_in_pairs(graph, stage, device.sms) { 0.5 } else { rounds };
     let activations = each * 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
@@ -405,7 +410,7 @@ fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
 }
 
 impl Decode {
-    /// CTAs, and so shares of each stage.
+    /// CTAs, which equals the shares of each stage.
     pub fn workers(&self) -> u32 {
         self.work.lists.len() as u32
     }

@@ -1,12 +1,12 @@
-//! A short name for a schedule, to tell whether two are the same.
+//! A short digest of a schedule, to compare schedules.
 
 use sha2::{Digest, Sha256};
 
 use super::{Hand, Part, Schedule};
 
 impl Schedule {
-    /// The first 64 bits of a SHA-256 over all that a chain kernel is told, in hexadecimal. It does not depend on what was
-    /// predicted.
+    /// The first 64 bits of a SHA-256 over everything a chain kernel receives, in hexadecimal. It does not depend on
+    /// predictions.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         let mut word = |value: u32| hash.update(value.to_le_bytes());

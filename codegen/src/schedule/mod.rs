@@ -1,7 +1,7 @@
-//! Work lists of the `fused` executor: which worker computes which tile, or which k-range of it, and in what order.
+//! Work lists of the `fused` executor: the tiles, or k-ranges of tiles, that each worker computes, in order.
 //!
-//! A schedule is a value without trust: [`crate::check`] proves that every tile is computed once, that split tiles are
-//! put together, and that the lists cannot stop; whoever made it.
+//! A schedule is untrusted: no matter how it was made, [`crate::check`] proves that every tile is computed once, that
+//! split tiles are combined, and that the lists cannot deadlock.
 //!
 //! ```
 //! use cusync_gen::device::{Operations, Profile};
@@ -50,13 +50,13 @@ pub enum Hand {
     /// Each worker follows its own list.
     #[serde(rename = "static")]
     Fixed,
-    /// Workers draw from [`Schedule::sequence`] by a device counter: one that is done early takes more.
+    /// Workers draw from [`Schedule::sequence`] through a device counter; a worker that finishes early takes more.
     #[serde(rename = "dynamic")]
     Drawn,
 }
 
 impl Hand {
-    /// The word in files and reports.
+    /// The name in files and reports.
     pub fn name(self) -> &'static str {
         match self {
             Hand::Fixed => "static",
@@ -65,14 +65,14 @@ impl Hand {
     }
 }
 
-/// What an item does with its sums.
+/// How an item uses its sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The item covers all of k and finishes its tile.
     Whole,
     /// Leaves its sums in a slab.
     Contribute {
-        /// The slab; one writer and one reader a run.
+        /// The slab; it has one writer and one reader per run.
         slab: u32,
     },
     /// Adds `slabs` slabs, from `first`, to its own sums and finishes the tile: epilogue, store, post.
@@ -82,25 +82,25 @@ pub enum Part {
         /// Number of slabs.
         slabs: u32,
     },
-    /// One of `parts` parts that finish a tile together: leaves its sums in slab `first + part` for the others, adds the
-    /// others' sums in its own share of the output, and finishes that. All of them have to be under way at once.
+    /// One of `parts` parts that finish a tile together: leaves its sums in slab `first + part` for the others, adds
+    /// the others' sums for its own share of the output, and finishes that share. All parts must run at the same time.
     Share {
         /// The slab of part 0.
         first: u32,
         /// Parts of the tile, at most [`units`].
         parts: u32,
-        /// Which one this is.
+        /// Index of this part.
         part: u32,
     },
 }
 
 impl Part {
-    /// Whether a tile, or a share of one, is stored and posted by the item.
+    /// Whether the item stores and posts a tile or a share of one.
     pub fn finishes(self) -> bool {
         !matches!(self, Part::Contribute { .. })
     }
 
-    /// What the item adds to its tile's slot: a tile adds [`POST_WEIGHT`] in all.
+    /// The item's posts to its tile's slot; a tile posts [`POST_WEIGHT`] in total.
     pub fn weight(self) -> u32 {
         match self {
             Part::Whole | Part::Finish { .. } => POST_WEIGHT,
@@ -110,21 +110,23 @@ impl Part {
     }
 }
 
-/// Stages of one kernel (`CUSYNC_MAX_STAGES`).
+/// Maximum stages of one kernel (`CUSYNC_MAX_STAGES`).
 pub const MAX_STAGES: usize = 64;
 
-/// What a tile of a chain kernel adds to its slot, shared out evenly among the parts that finish it
-/// (`CUSYNC_POST_WEIGHT`): divisible by any number of parts up to four, and by 6, 8, 12 and 16.
+/// Posts of a chain kernel's tile to its slot, divided evenly among the parts that finish it (`CUSYNC_POST_WEIGHT`).
+/// It is divisible by any number of parts up to four, and by 6, 8, 12 and 16.
 pub const POST_WEIGHT: u32 = 48;
 
-/// The units in which a chain kernel finishes a tile of a stage: blocks of 64 x 64, those of both warpgroups side by side counted once.
-/// Parts that share a tile take whole units; of a head that is rotated, both halves; of the smallest tile of pixels, sixteenths of a block.
+/// The units in which a chain kernel finishes a tile of a stage: 64 x 64 blocks, where the blocks of two warpgroups
+/// side by side count once. Parts that share a tile take whole units: both halves of a rotated head, or sixteenths of
+/// a block for the smallest tile of pixels.
 pub fn units(stage: &Stage) -> u32 {
     let sixteenths = matches!(stage.op, Op::Conv2d(_)) && (stage.mma_tile.0, stage.mma_tile.1) == (64, 64);
     blocks(stage).saturating_mul(if sixteenths { 16 } else { 1 })
 }
 
-/// The blocks of 64 x 64 of a tile that a warpgroup finishes one after the other, and the two of a head that is rotated at once.
+/// The 64 x 64 blocks of a tile that a warpgroup finishes one after another; the two blocks of a rotated head count
+/// once.
 fn blocks(stage: &Stage) -> u32 {
     let tile = stage.mma_tile;
     let warpgroups = match tile.0 {
@@ -136,16 +138,17 @@ fn blocks(stage: &Stage) -> u32 {
     (tile.0 / (64 * warpgroups)).max(1).saturating_mul((tile.1 / columns).max(1))
 }
 
-/// Whether so many parts can share a tile of `units` units evenly.
+/// Whether this many parts can share a tile of `units` units evenly.
 pub(crate) fn may_share(parts: u32, units: u32) -> bool {
     (1..=units).contains(&parts) && POST_WEIGHT.is_multiple_of(parts)
 }
 
-/// Why items of a stage, in a grid of clusters of these CTAs, cannot name all of its tiles and k-blocks: `cusync_item` has 16 bits for each number.
+/// Why items of a stage, in a grid of clusters of this shape, cannot address all of its tiles and k-blocks:
+/// `cusync_item` has 16 bits for each number.
 pub(crate) fn uncounted(stage: &Stage, cluster: (u32, u32)) -> Option<Obstacle> {
     let most = u32::from(u16::MAX);
     let (rows, cols) = (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1));
-    // Tiles are counted from 0, and k-blocks to the end of a range.
+    // Tiles are numbered from 0; k-blocks are counted up to the end of a range.
     [
         (rows, most + 1, "rows of tiles"),
         (cols, most + 1, "columns of tiles"),
@@ -174,21 +177,21 @@ pub struct Item {
     pub k_begin: u32,
     /// One past the last.
     pub k_end: u32,
-    /// What becomes of the sums.
+    /// How the item uses its sums.
     pub part: Part,
 }
 
 /// A schedule of every stage of a graph over the workers of one persistent kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    /// CTAs of a worker along M and N; a cluster tile is that many tiles.
+    /// CTAs per worker along M and N; a cluster tile is that many tiles.
     pub cluster: (u32, u32),
     /// How items are handed out.
     pub mode: Hand,
-    /// All items, in an order in which every item comes after those that it needs. [`Hand::Drawn`] hands them out in it.
+    /// All items, ordered so that every item comes after those it needs. [`Hand::Drawn`] hands them out in this order.
     pub sequence: Vec<Item>,
-    /// Each worker's items, as indices into `sequence`. Used by [`Hand::Fixed`]; in [`Hand::Drawn`] the number of lists is the number of workers
-    /// and the lists are what the model expects.
+    /// Each worker's items, as indices into `sequence`. [`Hand::Fixed`] follows them. For [`Hand::Drawn`], the number
+    /// of lists is the number of workers, and the lists are the model's expectation.
     pub lists: Vec<Vec<u32>>,
     /// Slabs of partial sums.
     pub slabs: u32,
@@ -196,15 +199,15 @@ pub struct Schedule {
     pub predicted_us: f64,
 }
 
-/// What lengths are multiplied by before they are compared, by the number of stages, and of those that have cut tiles. Such a
-/// stage has to gain 4 % of its share in the length, for parts wait for each other, and workers do not keep as exactly to the
-/// prediction as that needs.
+/// Factor applied to lengths before they are compared, given the number of stages and how many of them have split
+/// tiles. Each such stage must gain 4 % of its share of the length, because parts wait for each other and workers
+/// deviate from the prediction.
 fn handicap(cut_stages: usize, stages: usize) -> f64 {
     1.0 + 0.04 * cut_stages as f64 / stages.max(2) as f64
 }
 
 impl Schedule {
-    /// The worker of each item of the sequence, where lists are followed or expected.
+    /// The worker of each item of the sequence, as assigned or expected.
     pub(crate) fn worker_of(&self) -> Vec<u32> {
         let mut worker_of = vec![0; self.sequence.len()];
         for (worker, list) in self.lists.iter().enumerate() {
@@ -213,12 +216,12 @@ impl Schedule {
         worker_of
     }
 
-    /// Whether no tile is cut, so that no worker waits for another's sums.
+    /// Whether no tile is split, so no worker waits for another's sums.
     pub fn is_whole(&self) -> bool {
         self.sequence.iter().all(|item| item.part == Part::Whole)
     }
 
-    /// The predicted length as it is compared with that of other schedules.
+    /// The predicted length with its handicap, for comparison with other schedules.
     fn score_us(&self) -> f64 {
         let parts = self.sequence.iter().filter(|item| item.part != Part::Whole);
         let cut: std::collections::BTreeSet<usize> = parts.map(|item| item.stage.0).collect();
@@ -227,32 +230,32 @@ impl Schedule {
     }
 }
 
-/// What a schedule is wanted for.
+/// Inputs for building a schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Workers: clusters that are resident at once.
+    /// Workers: clusters that are resident at the same time.
     pub workers: u32,
-    /// CTAs of a worker along M and N.
+    /// CTAs per worker along M and N.
     pub cluster: (u32, u32),
-    /// How items shall be handed out.
+    /// How items are handed out.
     pub mode: Hand,
-    /// Whether tiles may be cut along k. Without, results are bit-identical however items are handed out.
+    /// Whether tiles may be split along k. Without splits, results are bit-identical however items are handed out.
     pub splits: bool,
-    /// What things cost.
+    /// The cost model.
     pub cost: &'a CostModel,
 }
 
-/// The schedule of a graph that is predicted to be the shortest of those tried. All stages should have one tile shape.
+/// The shortest schedule by prediction among those tried. All stages should have one tile shape.
 pub fn build(graph: &Graph, request: &Request) -> Schedule {
     explain(graph, request).0
 }
 
-/// The same schedule as [`build`]'s, and where its time is predicted to go.
+/// The schedule that [`build`] returns, and the breakdown of its predicted time.
 pub fn explain(graph: &Graph, request: &Request) -> (Schedule, Breakdown) {
     let problem = Problem::new(graph, request);
     let found = search::search(&problem, request.splits);
     let mut placed = found.placed;
-    // The sort is stable: `placed` already has needed items first.
+    // The sort is stable: `placed` already lists needed items first.
     placed.sort_by(|a, b| a.key.total_cmp(&b.key));
     let mut lists = vec![Vec::new(); problem.workers as usize];
     placed.iter().enumerate().for_each(|(i, p)| lists[p.worker as usize].push(i as u32));
@@ -271,12 +274,12 @@ pub fn explain(graph: &Graph, request: &Request) -> (Schedule, Breakdown) {
         return (schedule, priced);
     }
     let items = placed.iter().map(|p| p.time).collect();
-    let breakdown = Breakdown::of(&schedule, items, problem.floor_us(), strategy);
+    let breakdown = Breakdown::new(&schedule, items, problem.floor_us(), strategy);
     (schedule, breakdown)
 }
 
-/// Arithmetic and traffic of all stages shared out evenly over the workers after the launch, and nothing else,
-/// microseconds: no schedule is shorter.
+/// A lower bound on schedules, microseconds: launch, then arithmetic and traffic of all stages divided evenly over the
+/// workers.
 pub fn floor_us(graph: &Graph, request: &Request) -> f64 {
     Problem::new(graph, request).floor_us()
 }

@@ -1,4 +1,4 @@
-//! What the items of a stage wait for, counted in cluster tiles and grouped so that tiles that wait alike share it.
+//! Needs of a stage's items, in cluster tiles, grouped so that tiles with equal needs share them.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use crate::sync::Tile;
 pub(super) struct Need {
     /// k-blocks; `k_blocks .. k_blocks + 1` stands for the epilogue.
     pub(super) ks: Range<u32>,
-    /// Writer.
+    /// Producer.
     pub(super) producer: StageId,
-    /// Rows of the writer's cluster tiles.
+    /// Rows of the producer's cluster tiles.
     pub(super) rows: Range<u32>,
-    /// Columns of them.
+    /// Columns of the producer's cluster tiles.
     pub(super) cols: Range<u32>,
 }
 
@@ -27,8 +27,8 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// The needs of `stage`, whose cluster tiles are `cluster` tiles each.
-    pub(super) fn of(graph: &Graph, stage: StageId, cluster: (u32, u32)) -> Needs {
+    /// The needs of `stage`, for cluster tiles of `cluster` tiles each.
+    pub(super) fn for_stage(graph: &Graph, stage: StageId, cluster: (u32, u32)) -> Needs {
         let consumer = &graph.stages[stage.0];
         let edges: Vec<&Dependence> = graph.dependences.iter().filter(|d| d.consumer == stage).collect();
         let by = waits_differ(graph, stage);
@@ -52,7 +52,7 @@ impl Needs {
     }
 }
 
-/// The needs of one cluster tile through one dependence: k-blocks that read the same tiles are put together.
+/// The needs of one cluster tile through one dependence, merging k-blocks that read the same tiles.
 fn along_k(graph: &Graph, dependence: &Dependence, at: (u32, u32), cluster: (u32, u32)) -> Vec<Need> {
     let consumer = &graph.stages[dependence.consumer.0];
     let kind = consumer.operands[dependence.operand].kind;
@@ -71,7 +71,7 @@ fn along_k(graph: &Graph, dependence: &Dependence, at: (u32, u32), cluster: (u32
     needs
 }
 
-/// A box around the producer's cluster tiles that the CTAs of one cluster tile read at k-block `k`.
+/// The bounding box of the producer's cluster tiles that the CTAs of one cluster tile read at k-block `k`.
 fn producers(
     graph: &Graph,
     dependence: &Dependence,

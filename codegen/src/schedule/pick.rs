@@ -4,10 +4,10 @@ use super::{Hand, Request, Schedule, build};
 use crate::device::{ChainKernel, CostModel, Profile};
 use crate::graph::Graph;
 
-/// What is wanted of [`choose`].
+/// Inputs of [`choose`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The device: how many workers it has room for.
+    /// The device, which determines how many workers fit.
     pub device: &'a Profile,
     /// See [`Request::mode`].
     pub mode: Hand,
@@ -17,21 +17,21 @@ pub struct Wanted<'a> {
     pub cost: &'a CostModel,
 }
 
-/// A kernel with the graph of its tiles and the best schedule found for it.
+/// A kernel, the graph in its tiles, and the best schedule found.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// The kernel.
     pub kernel: ChainKernel,
-    /// The graph that [`Chosen::schedule`] is of.
+    /// The graph of [`Chosen::schedule`].
     pub graph: Graph,
     /// Its schedule.
     pub schedule: Schedule,
-    /// Every kernel that was scheduled, with its predicted microseconds, best first.
+    /// Every scheduled kernel with its predicted time in microseconds, best first.
     pub tried: Vec<(ChainKernel, f64)>,
 }
 
-/// The kernel with the shortest predicted schedule, where cut tiles have to be worth it. `graph` makes the graph in a kernel's tiles, or `None` where
-/// the kernel cannot run it. `None` when no kernel is left.
+/// The kernel with the shortest predicted schedule, where split tiles carry a handicap. `graph` makes the graph in a
+/// kernel's tiles, or returns `None` if the kernel cannot run it. `None` if no kernel is left.
 pub fn choose<'k>(
     wanted: &Wanted,
     kernels: impl IntoIterator<Item = &'k ChainKernel>,

@@ -1,5 +1,5 @@
-//! Items on workers: where each goes, when it ends, and what it is in the sequence. Schedules in the making and schedules that
-//! are there already are timed here, and nowhere else.
+//! Placement of items on workers: worker, end time and position in the sequence. Both new and existing schedules are
+//! timed here, and nowhere else.
 
 use std::ops::Range;
 
@@ -9,18 +9,18 @@ use super::workers::Workers;
 use super::{Item, ItemTime, Part};
 use crate::graph::StageId;
 
-/// An item with its worker and its place in the sequence.
+/// An item with its worker and its key in the sequence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
     pub(super) item: Item,
     pub(super) worker: u32,
-    /// The start that the model expects, or the latest start among the items that this one needs: sorting by it keeps
-    /// needed items first, and the items of a worker in their order.
+    /// The start that the model expects, or the latest start among the items this one needs. Sorting by it keeps
+    /// needed items first, and the items of a worker in order.
     pub(super) key: f64,
     pub(super) time: ItemTime,
 }
 
-/// What a worker that is free at `free` does of a tile.
+/// The part of a tile that a worker, free at `free`, computes.
 #[derive(Clone)]
 pub(super) struct Piece {
     pub(super) ks: Range<u32>,
@@ -29,20 +29,20 @@ pub(super) struct Piece {
     pub(super) free: f64,
 }
 
-/// A schedule in the making. `placed` is in an order in which items come after those that they need.
+/// A schedule under construction. `placed` lists items after those they need.
 #[derive(Clone)]
 pub(super) struct Board<'a> {
     pub(super) problem: &'a Problem<'a>,
     pub(super) clock: Clock,
     pub(super) workers: Workers,
-    /// Empty where only the length is wanted.
+    /// Empty if only the length is needed.
     pub(super) placed: Vec<Placed>,
     /// When each slab can be read, and the key of its item.
     slabs: Vec<(f64, f64)>,
     record: bool,
 }
 
-/// The stage that is being placed.
+/// The stage being placed.
 pub(super) struct Current {
     pub(super) stage: usize,
     pub(super) cost: ItemCost,
@@ -50,7 +50,7 @@ pub(super) struct Current {
 }
 
 impl<'a> Board<'a> {
-    /// Nothing is placed yet on so many workers. Items are kept if `record` is set.
+    /// An empty board for this many workers. Items are kept if `record` is set.
     pub(super) fn new(problem: &'a Problem<'a>, workers: usize, record: bool) -> Board<'a> {
         let items: usize = problem.stages.iter().map(|s| s.tiles() as usize).sum();
         let begin_us = problem.cost.launch_us + problem.cost.fill_us;
@@ -64,14 +64,15 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Begins a stage; its producers are placed.
+    /// Begins a stage; its producers must be placed.
     pub(super) fn stage(&self, stage: usize, cost: ItemCost) -> Current {
         let shape = &self.problem.stages[stage];
         let ready = self.clock.ready(self.problem, &shape.needs.classes, shape.k_blocks, &cost);
         Current { stage, cost, ready }
     }
 
-    /// As [`Board::put`], of an item whose stage is not placed as a whole: of all tiles, only what this one reads has to be placed.
+    /// Like [`Board::put`], for an item of a stage that is not placed as a whole: only the tiles that this item reads
+    /// must be placed.
     pub(super) fn put_alone(&mut self, item: &Item, cost: ItemCost, pieces: &[Piece]) -> f64 {
         let shape = &self.problem.stages[item.stage.0];
         let needs = &shape.needs.classes[shape.needs.class_of(item.m, item.n)];
@@ -80,7 +81,7 @@ impl<'a> Board<'a> {
         self.put(&Current { stage: item.stage.0, cost, ready }, tile, pieces)
     }
 
-    /// The length of the schedule so far: the last tile stored.
+    /// The length of the schedule so far: when the last tile is stored.
     pub(super) fn total_us(&self) -> f64 {
         self.workers.end() + self.problem.cost.post_us
     }
@@ -90,14 +91,14 @@ impl<'a> Board<'a> {
         self.slabs.len() as u32
     }
 
-    /// Takes more slabs; returns the first.
+    /// Allocates more slabs; returns the first.
     pub(super) fn take_slabs(&mut self, count: u32) -> u32 {
         let first = self.slabs();
         self.slabs.resize(self.slabs.len() + count as usize, (0.0, 0.0));
         first
     }
 
-    /// Places tiles, each on the worker that is free first.
+    /// Places tiles, each on the first free worker.
     pub(super) fn place_whole(&mut self, now: &Current, tiles: &[TileAt]) {
         let stage = &self.problem.stages[now.stage];
         let mut workers = std::mem::take(&mut self.workers);
@@ -108,7 +109,8 @@ impl<'a> Board<'a> {
         self.workers = workers;
     }
 
-    /// Puts a part of a tile on its worker, or all parts that share the tile on theirs; returns when these are free again.
+    /// Puts a part of a tile on its worker, or all parts that share the tile on theirs; returns when these workers are
+    /// free again.
     pub(super) fn put(&mut self, now: &Current, tile: TileAt, pieces: &[Piece]) -> f64 {
         let (class, cost, handoff_us) = (tile.class as usize, &now.cost, self.problem.cost.handoff_us);
         let (mut end, mut finishes) = (0.0f64, false);
@@ -143,9 +145,9 @@ impl<'a> Board<'a> {
         end
     }
 
-    /// Notes the items of a tile in the sequence.
+    /// Records the items of a tile in the sequence.
     fn note(&mut self, now: &Current, tile: TileAt, pieces: &[Piece], end: f64) {
-        // Of all parts the latest: so they follow each other in the sequence.
+        // The latest key of all parts, so that they are adjacent in the sequence.
         let mut key = 0.0f64;
         for Piece { ks, part, free, .. } in pieces {
             key = key.max(*free).max(now.ready.key(tile.class as usize, ks.start, ks.end, part.finishes()));

@@ -1,11 +1,11 @@
-//! The graph as the scheduler sees it: grids of cluster tiles, needs, and what k-blocks and slabs cost.
+//! The graph as the scheduler sees it: grids of cluster tiles, needs, and costs of k-blocks and slabs.
 
 use super::needs::Needs;
 use super::{Hand, ItemTime, Part, Request};
 use crate::device::{CostModel, Fetch, k_block_us};
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
-/// Most parts that a tile is shared by.
+/// Maximum parts that share a tile.
 const MOST_PARTS: u32 = 16;
 
 /// One stage.
@@ -13,16 +13,16 @@ pub(super) struct StageShape {
     /// Grid of cluster tiles.
     pub(super) grid: (u32, u32),
     pub(super) k_blocks: u32,
-    /// k-blocks of the tiles of each row of the grid, where they are not all [`StageShape::k_blocks`].
+    /// k-blocks of the tiles of each row of the grid, if they are not all [`StageShape::k_blocks`].
     depths: Vec<u32>,
     pub(super) needs: Needs,
-    /// A consumer reads the output as its operand B, and so waits for whole columns.
+    /// A consumer reads the output as its operand B and so waits for whole columns.
     pub(super) by_columns: bool,
     /// Arithmetic of a k-block while every worker is busy, microseconds.
     math_us: f64,
-    /// Bytes that a cluster tile of an operation on rows reads and writes; 0 for products of matrices.
+    /// Bytes that a cluster tile of a row-wise operation reads and writes; 0 for matrix products.
     rows_bytes: f64,
-    /// What a k-block of an attention takes, microseconds; 0 for other operations.
+    /// Time of an attention k-block, microseconds; 0 for other operations.
     attention_us: f64,
     /// Rows of the output, and of an MMA tile.
     m: u32,
@@ -34,7 +34,7 @@ pub(super) struct StageShape {
     col_bytes: f64,
     /// Units of a tile that parts can share.
     pub(super) units: u32,
-    /// Blocks of a tile that a warpgroup finishes one after the other.
+    /// Blocks of a tile that a warpgroup finishes one after another.
     blocks: u32,
     epilogue_us: f64,
     /// Area of a CTA's MMA tile over 128 x 256, times [`crate::device::cost::TileRate::slabs`].
@@ -42,7 +42,7 @@ pub(super) struct StageShape {
 }
 
 impl StageShape {
-    /// Whether a tile may be cut along k: one that has no k-blocks to share out is not.
+    /// Whether a tile may be split along k; a tile without k-blocks to divide may not.
     pub(super) fn may_cut(&self) -> bool {
         self.rows_bytes == 0.0 && self.attention_us == 0.0
     }
@@ -52,7 +52,7 @@ impl StageShape {
         self.units <= self.blocks
     }
 
-    /// k-blocks of the tiles of a row of the grid.
+    /// k-blocks of the tiles in a row of the grid.
     pub(super) fn depth(&self, row: u32) -> u32 {
         self.depths.get(row as usize).copied().unwrap_or(self.k_blocks)
     }
@@ -70,31 +70,32 @@ pub(super) struct TileAt {
     pub(super) class: u32,
 }
 
-/// A graph, the workers, and the model.
+/// A graph, the workers and the cost model.
 pub(super) struct Problem<'a> {
     pub(super) cost: &'a CostModel,
     pub(super) workers: u32,
-    /// CTAs of a worker.
+    /// CTAs per worker.
     cluster: (u32, u32),
     pub(super) stages: Vec<StageShape>,
-    /// Parts of a tile may wait for each other: each has a worker of its own, which is not known where items are drawn.
+    /// Whether parts of a tile may wait for each other: each needs its own worker, which is unknown if items are
+    /// drawn.
     pub(super) may_share: bool,
 }
 
-/// What the items of one stage cost under one order, microseconds.
+/// Costs of one stage's items under one order, microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ItemCost {
     pub(super) k_us: f64,
-    /// Paid where a k-block has to wait.
+    /// Paid when a k-block has to wait.
     pub(super) fill_us: f64,
     pub(super) epilogue_us: f64,
     pub(super) slab_write_us: f64,
     pub(super) slab_read_us: f64,
-    /// Least part of an epilogue that a part of a tile takes: it finishes what is its share of a block all at once.
+    /// Minimum fraction of an epilogue that a part of a tile takes: it finishes its share of a block at once.
     least: f64,
 }
 
-/// What a part of a tile costs beside its arithmetic, microseconds.
+/// Costs of a part of a tile in addition to its arithmetic, microseconds.
 pub(super) struct Beside {
     /// Leaving sums for others.
     pub(super) write_us: f64,
@@ -105,25 +106,25 @@ pub(super) struct Beside {
 }
 
 impl ItemCost {
-    /// What a part of a tile costs beside its arithmetic.
+    /// Costs of a part of a tile in addition to its arithmetic.
     pub(super) fn beside(&self, part: Part) -> Beside {
-        let of = |write, read, fixed| Beside {
+        let costs = |write, read, fixed| Beside {
             write_us: write * self.slab_write_us,
             read_us: read * self.slab_read_us,
             fixed_us: fixed * self.epilogue_us,
         };
         match part {
-            Part::Whole => of(0.0, 0.0, 1.0),
-            Part::Contribute { .. } => of(1.0, 0.0, 0.0),
-            Part::Finish { slabs, .. } => of(0.0, f64::from(slabs), 1.0),
+            Part::Whole => costs(0.0, 0.0, 1.0),
+            Part::Contribute { .. } => costs(1.0, 0.0, 0.0),
+            Part::Finish { slabs, .. } => costs(0.0, f64::from(slabs), 1.0),
             Part::Share { parts, .. } => {
                 let others = f64::from(parts - 1) / f64::from(parts);
-                of(others, others, self.least.max(1.0 / f64::from(parts)))
+                costs(others, others, self.least.max(1.0 / f64::from(parts)))
             }
         }
     }
 
-    /// The times of an item of `blocks` k-blocks: what is neither arithmetic nor a fixed cost is waiting.
+    /// The times of an item of `blocks` k-blocks: everything except arithmetic and fixed costs is waiting.
     pub(super) fn time(&self, begin_us: f64, blocks: u32, part: Part, end_us: f64) -> ItemTime {
         let Beside { write_us, read_us, fixed_us } = self.beside(part);
         let (math_us, split_us) = (f64::from(blocks) * self.k_us, write_us + read_us);
@@ -131,7 +132,7 @@ impl ItemCost {
         ItemTime { begin_us, wait_us, math_us, fixed_us, split_us }
     }
 
-    /// A whole tile that never waits.
+    /// Time of a whole tile that never waits.
     pub(super) fn whole_us(&self, k_blocks: u32) -> f64 {
         f64::from(k_blocks) * self.k_us + self.epilogue_us
     }
@@ -150,8 +151,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The cost of a stage's items when `group` rows of cluster tiles (columns, where the stage goes by columns) are
-    /// taken at a time, and when every worker has a part in it (`shared`) or only as many as there are tiles.
+    /// The cost of a stage's items if `group` rows of cluster tiles (columns, if the stage goes by columns) are taken
+    /// at a time. `shared`: every worker has a part in the stage, not only as many as there are tiles.
     pub(super) fn item_cost(&self, stage: usize, group: u32, shared: bool) -> ItemCost {
         let (s, cost) = (&self.stages[stage], self.cost);
         let workers = f64::from(self.workers);
@@ -159,7 +160,7 @@ impl<'a> Problem<'a> {
             let busy = workers.min(f64::from(s.tiles()));
             let k_us =
                 (s.rows_bytes / (cost.rows.sm_gbs * 1e3)).max(busy * s.rows_bytes / (cost.read_tbs * 1e6));
-            // Its loads wait for the item, so there is nothing to fill; a tile is never cut.
+            // Its loads wait for the item, so there is nothing to fill; a tile is never split.
             let fill_us = 0.0;
             let epilogue_us = cost.rows.fixed_us;
             return ItemCost {
@@ -188,7 +189,7 @@ impl<'a> Problem<'a> {
         let lines = f64::from(group).max(workers / across).min(along).max(1.0);
         let others = (workers / lines).min(across).max(1.0);
         let (rows, cols) = if s.by_columns { (others, lines) } else { (lines, others) };
-        // Workers that share a tile along k fetch different k-blocks of it.
+        // Workers that share a tile along k fetch different k-blocks.
         let depth = if shared { (workers / (gm * gn)).max(1.0) } else { 1.0 };
         let traffic = depth * (rows * s.row_bytes + cols * s.col_bytes) / (cost.read_tbs * 1e6);
         let busy = if shared { workers } else { workers.min(gm * gn) };
@@ -200,7 +201,7 @@ impl<'a> Problem<'a> {
         let readers = (s.grid.0 * s.grid.1).min(self.workers) * self.cluster.0 * self.cluster.1;
         let rows_of_tiles = s.m.div_ceil(s.height.max(1));
         let ragged = cost.l2.ragged_us(s.m, rows_of_tiles, s.height, readers);
-        // With all rows of tiles in flight together every weight comes from memory.
+        // If all rows of tiles are in flight together, every weight comes from memory.
         let first_us = if lines >= along { s.first_us } else { 0.0 };
         ItemCost {
             k_us: k_block_us(&[math, fed], cost.unhidden, first_us, ragged),
@@ -212,8 +213,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// A stage's cluster tiles, `group` rows at a time and column by column inside a group; the other way round where the
-    /// stage goes by columns.
+    /// A stage's cluster tiles, `group` rows at a time and column by column inside a group; transposed if the stage
+    /// goes by columns.
     pub(super) fn order(&self, stage: usize, group: u32) -> Vec<TileAt> {
         let s = &self.stages[stage];
         let (lines, others) = if s.by_columns { (s.grid.1, s.grid.0) } else { s.grid };
@@ -229,8 +230,7 @@ impl<'a> Problem<'a> {
         tiles
     }
 
-    /// Arithmetic and traffic of all stages shared out evenly, with nothing else but the launch: no schedule is
-    /// shorter.
+    /// Launch plus arithmetic and traffic of all stages, divided evenly: no schedule is shorter.
     pub(super) fn floor_us(&self) -> f64 {
         let work: f64 = (0..self.stages.len())
             .map(|i| {
@@ -258,16 +258,16 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     let cluster_of = |d: &crate::graph::Dependence| {
         d.producer == id && graph.stages[d.consumer.0].operands[d.operand].kind == OperandKind::B
     };
-    // What such an operation reads and writes, it reads and writes once.
+    // Such an operation reads and writes its data once.
     let rows = rows_of(stage, tile_m);
     let moved = 2.0 * f64::from(stage.n) * (stage.op.rows_loaded(rows) + f64::from(rows));
-    // Convolutions' rates are those of chains that have residuals.
+    // Rates of convolutions are those of chains with residuals.
     let adds = matches!(stage.op, Op::Gemm(_)) && stage.operand(OperandKind::Residual).is_some();
     let (attention_us, epilogue_us) = match &stage.op {
-        Op::Attention(of) => {
+        Op::Attention(attention) => {
             // One query head of a group appends the keys and values that the group shares.
-            let appends = of.cache.map_or(0.0, |_| 1.0 / f64::from(of.heads.group()));
-            (cost.attention.step_us(of.heads.dim), cost.attention.tile_us(appends))
+            let appends = attention.cache.map_or(0.0, |_| 1.0 / f64::from(attention.heads.group()));
+            (cost.attention.step_us(attention.heads.dim), cost.attention.tile_us(appends))
         }
         Op::Gemm(_)
         | Op::GatedGemm
@@ -284,13 +284,13 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     };
     let products = stage.op.has_kernel_tiles();
     let rows_bytes = if products || attention_us > 0.0 { 0.0 } else { moved };
-    let product = |of: f64| if products { of } else { 0.0 };
+    let product = |value: f64| if products { value } else { 0.0 };
     let even = (0..stage.grid.0).all(|m| stage.k_blocks_of(m) == stage.k_blocks);
     let depths = if even { Vec::new() } else { (0..stage.grid.0).map(|m| stage.k_blocks_of(m)).collect() };
     StageShape {
         grid: (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1)),
         k_blocks: stage.k_blocks.max(1),
-        needs: Needs::of(graph, id, cluster),
+        needs: Needs::for_stage(graph, id, cluster),
         by_columns: graph.dependences.iter().any(cluster_of),
         math_us: product(2.0 * multiplied * f64::from(tile_k) / (rate * 1e6)),
         depths,
@@ -308,7 +308,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     }
 }
 
-/// Rows of a tile that exist: the last row of tiles may be cut off.
+/// Rows of a tile that exist: the last row of tiles may be partial.
 fn rows_of(stage: &Stage, tile_m: u32) -> u32 {
     tile_m.min(stage.m)
 }

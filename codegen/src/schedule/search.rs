@@ -6,29 +6,29 @@ use super::place::{Board, Placed};
 use super::problem::{Problem, StageShape};
 use super::split::Region;
 
-/// How the tiles of a stage are cut.
+/// How the tiles of a stage are split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Cutting {
     /// Not at all.
     None,
     /// Each into this many parts, on workers that finish the tile together.
     Share(u32),
-    /// Those that would end after the balance, and `waves` more waves of tiles.
+    /// Splits the tiles that would end after the balance, and those of `waves` more waves.
     Balance {
         waves: u32,
-        /// Parts that the stage's tiles are taken in, each balanced by itself, by the order of tiles: the next stage begins
-        /// with the first ones.
+        /// Groups of the stage's tiles in tile order, each balanced separately: the next stage begins with the first
+        /// ones.
         groups: u32,
         ramp_us: f64,
     },
 }
 
-/// A way to schedule a graph.
+/// A scheduling strategy for a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Strategy {
-    /// Rows (columns) of cluster tiles that are taken at a time.
+    /// Rows (columns) of cluster tiles taken at a time.
     pub(super) group: u32,
-    /// How each stage is cut.
+    /// How each stage is split.
     pub(super) cuttings: Vec<Cutting>,
 }
 
@@ -61,7 +61,7 @@ impl std::fmt::Display for Strategy {
     }
 }
 
-/// What became of a strategy.
+/// Result of a strategy.
 pub(super) struct Attempt {
     pub(super) placed: Vec<Placed>,
     pub(super) slabs: u32,
@@ -69,11 +69,11 @@ pub(super) struct Attempt {
     pub(super) strategy: Strategy,
 }
 
-/// Workers end together; the last wave is cut.
+/// Workers end together; the last wave is split.
 const BALANCE: Cutting = balance(0, 1, 0.0);
-/// The same, and one more wave is cut: fewer parts a tile.
+/// The same, with one more wave split: fewer parts per tile.
 const BALANCE_MORE: Cutting = balance(1, 1, 0.0);
-/// What a stage may gain by; the last one, whose tiles no stage waits for, by the first three.
+/// Splits that may help a stage; for the last stage, which has no consumers, only the first three.
 const INNER: [Cutting; 7] = [
     Cutting::None,
     BALANCE,
@@ -88,20 +88,21 @@ const fn balance(waves: u32, groups: u32, ramp_us: f64) -> Cutting {
     Cutting::Balance { waves, groups, ramp_us }
 }
 
-/// A stage of more waves than this, before the last, has little to gain by cuts.
+/// A stage before the last with more waves than this gains little from splits.
 const MANY_WAVES: u32 = 4;
-/// Graphs of more stages are searched by kinds of stages: each attempt places all of them.
+/// Graphs with more stages are searched by kinds of stages, because each attempt places all of them.
 const FEW_STAGES: usize = 4;
-/// Graphs of at most so many waves may do best without cuts in an order of their own.
+/// In graphs with at most this many waves, every order is also tried without splits.
 const FEW_WAVES: u32 = 8;
 
-/// The best of the strategies tried, among them the one that goes row by row and cuts nothing.
+/// The best of the tried strategies, which include the one that goes row by row and splits nothing.
 pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
     let last = problem.stages.len().saturating_sub(1);
     let mut best = Best::new(problem, Strategy { group: 1, cuttings: vec![Cutting::None; last + 1] });
     let lines = |s: &StageShape| if s.by_columns { s.grid.1 } else { s.grid.0 };
     let most = problem.stages.iter().map(lines).max().unwrap_or(1);
-    // While the order is looked for, only what gains for sure is cut: the end, and stages that leave workers idle.
+    // While searching for the order, split only where the gain is certain: the end, and stages that leave workers
+    // idle.
     let mut cuttings = vec![Cutting::None; last + 1];
     if splits {
         for (stage, cutting) in cuttings.iter_mut().enumerate() {
@@ -111,7 +112,7 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
             }
         }
     }
-    // Likely ones first: an attempt that cannot win any more stops early.
+    // Likely groups first: an attempt that can no longer win stops early.
     let mut groups: Vec<u32> = [4, 8, 2, 16, 1].into_iter().filter(|g| *g < most).collect();
     groups.push(most);
     for group in groups {
@@ -121,7 +122,7 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
         }
     }
     if splits {
-        // One stage after the other, from the last, which ends the schedule; of many those that are alike at once.
+        // Stage by stage, starting with the last, which ends the schedule; in long graphs, alike stages together.
         best.consider_stages(&[last]);
         if last < FEW_STAGES {
             for stage in (0..last).rev() {
@@ -136,11 +137,11 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
     attempt(problem, &best.strategy, f64::INFINITY, true)
 }
 
-/// The stages but the last, those of one shape together, in the order of the first of each.
+/// All stages but the last, grouped by shape, in the order of each group's first stage.
 fn alike(problem: &Problem) -> Vec<Vec<usize>> {
     let shape = |stage: usize| {
-        let of = &problem.stages[stage];
-        (of.grid, of.k_blocks, of.may_cut())
+        let shape = &problem.stages[stage];
+        (shape.grid, shape.k_blocks, shape.may_cut())
     };
     let mut kinds: Vec<Vec<usize>> = Vec::new();
     for stage in 0..problem.stages.len().saturating_sub(1) {
@@ -156,14 +157,14 @@ fn alike(problem: &Problem) -> Vec<Vec<usize>> {
 struct Best<'a> {
     problem: &'a Problem<'a>,
     strategy: Strategy,
-    /// Its length and what its cuts have to gain.
+    /// Its length times the handicap for its splits.
     score_us: f64,
-    /// The stages before one of them as it places them: what strategies that differ from there on begin with.
+    /// A prefix of stages as this strategy places them, reused by strategies that differ only from there on.
     begun: Option<(usize, Board<'a>)>,
 }
 
 impl Strategy {
-    /// What lengths are multiplied by for comparison.
+    /// Factor applied to lengths for comparison.
     fn handicap(&self) -> f64 {
         let cut = self.cuttings.iter().filter(|c| **c != Cutting::None).count();
         super::handicap(cut, self.cuttings.len())
@@ -193,7 +194,7 @@ impl<'a> Best<'a> {
         }
     }
 
-    /// The same strategy with every cutting of some stages that may gain.
+    /// The same strategy with every promising cutting of some stages.
     fn consider_stages(&mut self, stages: &[usize]) {
         let Some(&first) = stages.first() else { return };
         self.begin(first);
@@ -205,15 +206,15 @@ impl<'a> Best<'a> {
         self.begun = None;
     }
 
-    /// What comes does not differ before a stage.
+    /// The following strategies do not differ before this stage.
     fn begin(&mut self, stage: usize) {
         let mut board = Board::new(self.problem, self.problem.workers as usize, false);
         place(&mut board, &self.strategy, 0..stage, f64::INFINITY);
         self.begun = Some((stage, board));
     }
 
-    /// The same strategy with shared tiles in one stage, and whole or shared ones in the stage after it: workers that end
-    /// together are best followed by others that do.
+    /// The same strategy with shared tiles in one stage, and whole or shared ones in the next: a stage that ends on
+    /// all workers together is best followed by another such stage.
     fn consider_shares(&mut self, stage: usize) {
         let base = self.strategy.clone();
         self.begin(stage);
@@ -228,7 +229,7 @@ impl<'a> Best<'a> {
     }
 }
 
-/// The cuttings of a stage that may gain.
+/// The cuttings that may help a stage.
 fn cuttings(problem: &Problem, stage: usize) -> Vec<Cutting> {
     let shape = &problem.stages[stage];
     if !shape.may_cut() {
@@ -244,19 +245,20 @@ fn cuttings(problem: &Problem, stage: usize) -> Vec<Cutting> {
     list
 }
 
-/// The ways to share the tiles of a stage: where all have room at once.
+/// The ways to share the tiles of a stage, if all parts fit at once.
 fn shares(problem: &Problem, stage: usize) -> impl Iterator<Item = Cutting> {
     let shape = &problem.stages[stage];
     let (tiles, most) = (shape.tiles(), if problem.may_share { shape.units } else { 0 });
-    // Where parts finish less than a block each, the other half of the workers should have the next stage: with all of them at it, they lose.
+    // If parts finish less than a block each, half of the workers should run the next stage; using all workers loses
+    // time.
     let room = if shape.whole_units() { problem.workers } else { problem.workers / 2 };
     (2..=most)
         .filter(move |parts| super::may_share(*parts, most) && tiles * parts <= room)
         .map(Cutting::Share)
 }
 
-/// Schedules by one strategy; keeps the items if `record` is set. The length is infinite where it is found to pass
-/// `limit_us` on the way.
+/// Schedules by one strategy; keeps the items if `record` is set. The length is infinite if it is found to exceed
+/// `limit_us`.
 pub(super) fn attempt(problem: &Problem, strategy: &Strategy, limit_us: f64, record: bool) -> Attempt {
     let mut board = Board::new(problem, problem.workers as usize, record);
     let in_time = place(&mut board, strategy, 0..strategy.cuttings.len(), limit_us);
@@ -264,12 +266,13 @@ pub(super) fn attempt(problem: &Problem, strategy: &Strategy, limit_us: f64, rec
     Attempt { total_us, slabs: board.slabs(), placed: board.placed, strategy: strategy.clone() }
 }
 
-/// Places some stages by one strategy, those before them being placed; `false` where the schedule is found to pass `limit_us`.
+/// Places some stages by one strategy, after the stages before them; `false` if the schedule is found to exceed
+/// `limit_us`.
 fn place(board: &mut Board, strategy: &Strategy, stages: Range<usize>, limit_us: f64) -> bool {
     let problem = board.problem;
     let mut in_time = true;
     for stage in stages {
-        // Stages to come only add to it.
+        // Later stages only add to it.
         if board.total_us() > limit_us {
             return false;
         }
@@ -285,7 +288,7 @@ fn place(board: &mut Board, strategy: &Strategy, stages: Range<usize>, limit_us:
                 continue;
             }
         };
-        // Only the last stage's end is the schedule's.
+        // Only the last stage's end is the end of the schedule.
         let last = stage + 1 == strategy.cuttings.len();
         let limit_us = if last { limit_us - problem.cost.post_us } else { f64::INFINITY };
         for tiles in tiles.chunks(tiles.len().div_ceil(groups.max(1) as usize).max(1)) {
@@ -304,7 +307,7 @@ fn place(board: &mut Board, strategy: &Strategy, stages: Range<usize>, limit_us:
     in_time
 }
 
-/// Whole tiles that workers free at `free` can end before they all would end together.
+/// Number of whole tiles that workers, free at `free`, can end before the balanced end of all tiles.
 fn tiles_by_balance(free: &[f64], tiles: usize, tile_us: f64) -> usize {
     let balance = (free.iter().sum::<f64>() + tiles as f64 * tile_us) / free.len() as f64;
     let each = free.iter().map(|at| ((balance - at) / tile_us + 1e-9).floor().max(0.0) as usize);

@@ -1,4 +1,4 @@
-//! Tiles shared along k by workers that finish them together: for stages with fewer tiles than workers.
+//! Tiles shared along k by workers that finish them together, for stages with fewer tiles than workers.
 
 use super::Part;
 use super::place::{Board, Current, Piece};
@@ -6,8 +6,8 @@ use super::problem::TileAt;
 use super::workers::Time;
 
 impl Board<'_> {
-    /// Cuts every tile evenly into `parts` shares, each on a worker of its own; `false` when there are too few workers, units
-    /// of the tile or k-blocks, and then nothing has changed.
+    /// Splits every tile evenly into `parts` shares, each on its own worker. Returns `false`, with nothing changed, if
+    /// there are too few workers, units of the tile or k-blocks.
     pub(super) fn place_shared(&mut self, now: &Current, tiles: &[TileAt], parts: u32) -> bool {
         let (stage, limits) = (&self.problem.stages[now.stage], self.problem.cost);
         let (k_blocks, count) = (stage.k_blocks, parts as usize);

@@ -1,29 +1,29 @@
-//! Hybrid Stream-K: tiles cut along k into the gaps of the workers, so that all of them end together.
+//! Hybrid Stream-K: tiles split along k into the workers' gaps, so that all workers end together.
 //!
-//! The cut follows the wrap-around rule of preemptive scheduling: workers are filled one after the other up to a deadline,
-//! and what is left of a tile goes to the front of the next worker's gap. So the parts of a tile that end early leave
-//! their sums in slabs, and the part at the end of a gap finishes the tile.
-//! The deadline begins at the even share of the work and is raised by what did not fit, shared out evenly, until all does.
+//! The split follows the wrap-around rule of preemptive scheduling: workers are filled one after another up to a
+//! deadline, and the rest of a tile goes to the front of the next worker's gap. So the parts of a tile that end early
+//! leave their sums in slabs, and the part at the end of a gap finishes the tile. The deadline starts at the even
+//! share of the work and is raised by the evenly divided remainder until everything fits.
 
 use super::Part;
 use super::place::{Board, Current, Piece};
 use super::problem::TileAt;
 use super::workers::Time;
 
-/// Most deadlines tried.
+/// Maximum deadlines tried.
 const TRIES: u32 = 24;
-/// How exactly the earliest deadline is found: microseconds, and share of it.
+/// Precision of the earliest deadline: microseconds, and fraction of it.
 const EXACT: (f64, f64) = (0.1, 2e-4);
-/// Largest first step between deadlines, microseconds. Waits can move the end far behind the even share, so steps may
+/// Largest first step between deadlines, microseconds. Waits can move the end far beyond the even share, so steps may
 /// grow.
 const STEP_US: f64 = 2.0;
 const GROWTH: f64 = 1.5;
 
-/// Tiles to be cut, and by when workers shall end.
+/// Tiles to split, and the deadline of workers.
 pub(super) struct Region<'t> {
     pub(super) tiles: &'t [TileAt],
-    /// The last worker's deadline is this much after the first one's: tiles of low columns are done a little earlier, so that
-    /// the next stage can begin with them.
+    /// The last worker's deadline is this much later than the first one's: tiles in low columns are done a little
+    /// earlier so that the next stage can begin with them.
     pub(super) ramp_us: f64,
 }
 
@@ -40,8 +40,8 @@ struct Cut {
 }
 
 impl Board<'_> {
-    /// Cuts the region's tiles; `false` when they do not fit or workers would end after `limit_us`, and then nothing has
-    /// changed.
+    /// Splits the region's tiles. Returns `false`, with nothing changed, if they do not fit or workers would end after
+    /// `limit_us`.
     pub(super) fn place_split(&mut self, now: &Current, region: &Region, limit_us: f64) -> bool {
         let workers = self.workers.by_free_time();
         let k_blocks = self.problem.stages[now.stage].k_blocks;
@@ -80,10 +80,10 @@ impl Board<'_> {
         true
     }
 
-    /// Puts parts on the board: contributions first, then whole tiles, then the parts that finish.
+    /// Puts parts on the board: contributions first, then whole tiles, then finishing parts.
     fn commit(&mut self, now: &Current, region: &Region, cuts: Vec<Cut>) {
         let k_blocks = self.problem.stages[now.stage].k_blocks;
-        // Contributions by tile and end: slabs are read in the order in which they come.
+        // Contributions by tile and end: slabs are read in the order in which they arrive.
         let end = |cut: &Cut| {
             let class = region.tiles[cut.tile].class as usize;
             Time(now.ready.math_end(class, cut.k0, cut.k1, cut.free, &now.cost))
@@ -91,7 +91,7 @@ impl Board<'_> {
         let leaving = cuts.iter().enumerate().filter(|(_, cut)| !cut.finishes);
         let mut leaving: Vec<_> = leaving.map(|(i, cut)| (cut.tile, end(cut), i)).collect();
         leaving.sort_unstable();
-        // The first slab of each tile, and how many it has.
+        // The first slab of each tile, and its number of slabs.
         let mut slabs = vec![(0, 0); region.tiles.len()];
         for (tile, _, i) in leaving {
             let slab = self.take_slabs(1);
@@ -155,8 +155,8 @@ impl Fill<'_> {
         first + self.region.ramp_us * index as f64 / self.workers.len() as f64
     }
 
-    /// One tile from the gap `at` on: whole if it fits, else with a finishing part here and the rest in the next gaps.
-    /// Returns where the next tile begins, or `None` when this one cannot begin here.
+    /// Places one tile starting at gap `at`: whole if it fits, otherwise with a finishing part here and the rest in
+    /// the next gaps. Returns where the next tile begins, or `None` if this one cannot begin here.
     fn cut(&self, tile: usize, class: usize, at: Gap, first: f64, cuts: &mut Vec<Cut>) -> Option<Gap> {
         let (cost, ready) = (&self.now.cost, &self.now.ready);
         let k_blocks = self.board.problem.stages[self.now.stage].k_blocks;
@@ -181,34 +181,34 @@ impl Fill<'_> {
         let limits = self.board.problem.cost;
         let min_part = limits.min_part.max(1);
         let begun = cuts.len();
-        // No less than what the parts in the next gaps may have: most numbers of parts are passed over by it.
+        // Upper bound on the capacity of the next gaps; it rules out most numbers of parts.
         let mut room = 0;
         'slabs: for slabs in 1..limits.max_parts.max(1) {
             let next = at.index + slabs as usize;
             if let Some(gap) = self.gap(next) {
-                // Its turn to be read is the same with whatever comes behind it.
+                // Its read turn does not depend on the following parts.
                 let turn = deadline - cost.epilogue_us - f64::from(slabs) * cost.slab_read_us + 1e-6;
                 let by = turn.min(self.deadline(next, first)) - limits.handoff_us - cost.slab_write_us;
                 room += ready.room_by(class, gap.free, by, cost);
             }
             let math_by = deadline - cost.epilogue_us - f64::from(slabs) * cost.slab_read_us;
-            let mine = ready
+            let own = ready
                 .blocks_by(class, k_blocks, at.free, math_by, cost)
                 .min(k_blocks.saturating_sub(min_part));
-            if mine < min_part {
+            if own < min_part {
                 return None;
             }
-            if mine + room < k_blocks {
+            if own + room < k_blocks {
                 continue;
             }
             cuts.truncate(begun);
-            cuts.push(cut(at, k_blocks - mine, k_blocks, true));
-            let mut rest = k_blocks - mine;
+            cuts.push(cut(at, k_blocks - own, k_blocks, true));
+            let mut rest = k_blocks - own;
             let mut gap = at;
             for i in 0..slabs {
                 let Some(next) = self.gap(gap.index + 1) else { continue 'slabs };
                 gap = next;
-                // The slab that comes first is read first; the one that fills a gap may come as late as its turn.
+                // The slab that arrives first is read first; the one that fills a gap may arrive as late as its turn.
                 let turn = math_by + f64::from(slabs - 1 - i) * cost.slab_read_us;
                 let by = turn.min(self.deadline(gap.index, first)) - limits.handoff_us - cost.slab_write_us;
                 let fits = ready.blocks_by(class, rest, gap.free, by, cost);
@@ -228,7 +228,7 @@ impl Fill<'_> {
     }
 }
 
-/// What is left of a worker's gap.
+/// The rest of a worker's gap.
 #[derive(Clone, Copy)]
 struct Gap {
     index: usize,

@@ -1,4 +1,4 @@
-//! The predicted times of a schedule that is there already, whoever made it.
+//! The predicted times of an existing schedule, no matter how it was made.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use super::problem::{ItemCost, Problem};
 use super::{Breakdown, Hand, ItemTime, Part, Request, Schedule};
 use crate::graph::Graph;
 
-/// Times every item of a schedule: in the order of its sequence, each on the worker whose list it is in or, where items are
-/// drawn, on the one that is free first. The items must be in an order in which they come after what they need.
+/// Times every item of a schedule in sequence order, each on the worker that has it in its list or, if items are
+/// drawn, on the first free worker. Items must come after those they need.
 pub fn time(graph: &Graph, request: &Request, schedule: &Schedule) -> Breakdown {
     let cost = request.cost.priced();
     let problem = Problem::new(graph, &Request { cost: &cost, ..*request });
@@ -18,8 +18,8 @@ pub fn time(graph: &Graph, request: &Request, schedule: &Schedule) -> Breakdown 
     let worker_of = schedule.worker_of();
     let mut items = vec![ItemTime::default(); schedule.sequence.len()];
     let mut lists = vec![Vec::new(); board.workers.free.len()];
-    // The parts of a tile that wait for each other, by the tile's first slab: when they end is known when all of them have left
-    // their sums, and until then their workers take nothing.
+    // Parts of a tile that wait for each other, by the tile's first slab: their ends are known once all of them have
+    // left their sums, and until then their workers take nothing.
     let mut held: BTreeMap<u32, Vec<(usize, Piece)>> = BTreeMap::new();
     for (i, item) in schedule.sequence.iter().enumerate() {
         let worker = match schedule.mode {
@@ -48,10 +48,10 @@ pub fn time(graph: &Graph, request: &Request, schedule: &Schedule) -> Breakdown 
         }
     }
     let timed = Schedule { predicted_us: board.total_us(), lists, ..schedule.clone() };
-    Breakdown::of(&timed, items, problem.floor_us(), "as given".into())
+    Breakdown::new(&timed, items, problem.floor_us(), "as given".into())
 }
 
-/// What items of a stage cost in the order in which the schedule takes them: as many lines at a time as the first wave meets.
+/// Cost of a stage's items in the order the schedule takes them: as many lines at a time as the first wave covers.
 fn item_cost(problem: &Problem, schedule: &Schedule, stage: usize) -> ItemCost {
     let shape = &problem.stages[stage];
     let items = || schedule.sequence.iter().filter(|item| item.stage.0 == stage);

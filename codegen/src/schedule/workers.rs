@@ -1,8 +1,8 @@
-//! The engine under the predictions of tiles: workers that do one thing after the other.
+//! The engine behind tile predictions: workers that process one item after another.
 
 use std::collections::VecDeque;
 
-/// A time in microseconds, ordered; never NaN here.
+/// A time in microseconds with a total order; never NaN here.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Time(pub(crate) f64);
 
@@ -20,7 +20,7 @@ impl Ord for Time {
     }
 }
 
-/// When each worker is free: an SM slot for CTAs, or a persistent CTA (a cluster of them) of a chain kernel.
+/// When each worker is free: an SM slot for CTAs, or a persistent CTA (or cluster) of a chain kernel.
 #[derive(Clone, Default)]
 pub(crate) struct Workers {
     pub(crate) free: Vec<f64>,
@@ -32,8 +32,8 @@ impl Workers {
         Workers { free: vec![at; count] }
     }
 
-    /// Hands items out in their order, each to the worker that is free first. `work` is told the item, the worker and when it
-    /// is free, and returns when it is free again.
+    /// Hands items out in order, each to the first free worker. `work` receives the item, the worker and when it is
+    /// free, and returns when it is free again.
     pub(crate) fn hand_out<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -63,8 +63,8 @@ impl Workers {
 
     /// The worker that is free first.
     pub(crate) fn first(&self) -> u32 {
-        let of = |worker: &usize| Time(self.free[*worker]);
-        (0..self.free.len()).min_by_key(of).unwrap_or(0) as u32
+        let free_at = |worker: &usize| Time(self.free[*worker]);
+        (0..self.free.len()).min_by_key(free_at).unwrap_or(0) as u32
     }
 
     /// When all are free.

@@ -1,4 +1,5 @@
-//! Normalisations and attentions that have a launch to themselves: in a chain kernel's place they run kernels that follow no list.
+//! Normalizations and attentions with a launch of their own: they run kernels without lists in place of a chain
+//! kernel.
 
 use crate::device::{AloneCost, AttentionCost, Profile};
 use crate::graph::{Op, Stage};
@@ -7,29 +8,32 @@ use crate::schedule::Workers;
 /// Bytes of an element.
 const ELEMENT: f64 = 2.0;
 
-/// Queries of a tile, and steps that its warpgroups take side by side (`csrc/kernels/attention/sm90/alone.cu`).
+/// Queries per tile, and steps that its warpgroups run in parallel (`csrc/kernels/attention/sm90/alone.cu`).
 const QUERIES: u32 = 64;
 const SIDE_BY_SIDE: u32 = 2;
 
-/// Most columns of a row that a CTA keeps in its registers (`csrc/kernels/norm/sm90/alone.cu`).
+/// Maximum columns of a row that a CTA keeps in registers (`csrc/kernels/norm/sm90/alone.cu`).
 const MOST_COLUMNS: u32 = 32768;
 
-/// Whether a stage that has a launch to itself has such a kernel.
+/// Whether a stage with its own launch has such a kernel.
 pub(crate) fn runs_alone(stage: &Stage, device: &Profile) -> bool {
     stage_us(stage, device).is_some()
 }
 
-/// What such a stage takes beside the boundary; `None` where the chain kernel runs it.
+/// The time of such a stage without the boundary; `None` if the chain kernel runs it.
 pub(super) fn stage_us(stage: &Stage, device: &Profile) -> Option<f64> {
     let cost = device.fused.alone.as_ref()?;
     let memory_us = |elements: f64| ELEMENT * elements / (device.read_tbs * 1e6);
     match &stage.op {
         Op::Norm(_) if stage.n > MOST_COLUMNS => None,
         Op::Norm(_) => Some(cost.norm_us + memory_us(2.0 * f64::from(stage.m) * f64::from(stage.n))),
-        Op::Attention(of) => {
-            let kept = of.cache.map_or(0, |_| 2 * of.heads.kv * of.heads.dim);
+        Op::Attention(attention) => {
+            let kept = attention.cache.map_or(0, |_| 2 * attention.heads.kv * attention.heads.dim);
             let appended_us = memory_us(2.0 * f64::from(stage.m) * f64::from(kept));
-            Some(attention_us(stage, cost, &device.fused.attention, (of.heads.dim, device.sms)) + appended_us)
+            Some(
+                attention_us(stage, cost, &device.fused.attention, (attention.heads.dim, device.sms))
+                    + appended_us,
+            )
         }
         Op::Gemm(_)
         | Op::GatedGemm
@@ -41,14 +45,14 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> Option<f64> {
     }
 }
 
-/// The tiles of the most steps first, each on the SM that is free first.
-fn attention_us(stage: &Stage, cost: &AloneCost, of: &AttentionCost, (dim, sms): (u32, u32)) -> f64 {
+/// The tiles with the most steps first, each on the first free SM.
+fn attention_us(stage: &Stage, cost: &AloneCost, chain_cost: &AttentionCost, (dim, sms): (u32, u32)) -> f64 {
     let halves = stage.op.rules().out_tile(stage.mma_tile).0.div_ceil(QUERIES);
     let mut steps: Vec<u32> = (0..stage.grid.0).map(|m| stage.k_blocks_of(m)).collect();
     steps.sort_unstable_by(|a, b| b.cmp(a));
     let tiles = steps.into_iter().flat_map(|steps| (0..halves * stage.grid.1).map(move |_| steps));
     let mut workers = Workers::new(sms as usize, cost.launch_us);
-    let round_us = of.step_us(dim) * cost.round;
+    let round_us = chain_cost.step_us(dim) * cost.round;
     workers.hand_out(tiles, |steps, _, free| {
         free + cost.tile_us + f64::from(steps.div_ceil(SIDE_BY_SIDE)) * round_us
     });

@@ -1,10 +1,10 @@
-//! What a tile costs when nothing makes it wait.
+//! Cost of a tile that never waits.
 
 use crate::device::{Fetch, KernelShape, Profile, k_block_us};
 use crate::graph::{Bound, Cost, Graph, OperandKind, Stage, StageId};
 use crate::sync::{Order, Tile};
 
-/// How much shorter or longer than its cost the main loop of a tile may be.
+/// Maximum relative deviation of a tile's main loop from its cost.
 const SPREAD: f64 = 0.01;
 
 /// The cost of a stage's tiles.
@@ -12,22 +12,23 @@ const SPREAD: f64 = 0.01;
 pub struct TileCost {
     /// Main loop, microseconds.
     pub loop_us: f64,
-    /// The same in the last wave, where other SMs have nothing left to do.
+    /// The same in the last wave, where other SMs are idle.
     pub last_us: f64,
     /// Fill and drain of the ring, epilogue.
     pub fixed_us: f64,
-    /// Main-loop time that a full ring of the operand that nobody produces saves a tile that had to wait.
+    /// Main-loop time that a tile which had to wait saves through a full ring of the operand without a producer.
     pub prefetch_us: f64,
 }
 
 /// Ring depth of the kernel that runs a stage.
 fn ring(device: &Profile, stage: &Stage) -> u32 {
-    let mut kernels = stage.op.operation().into_iter().flat_map(|of| KernelShape::built(device.arch, of));
+    let mut kernels =
+        stage.op.operation().into_iter().flat_map(|operation| KernelShape::built(device.arch, operation));
     kernels.find(|k| k.tile == stage.mma_tile).map_or(1, |k| k.stages)
 }
 
-/// CTAs of a stage that fit an SM: the Hopper kernels fill its shared memory, the others are bounded by it and by
-/// registers (64 x 64 a warp at up to 255 a thread).
+/// CTAs of a stage that fit an SM: the Hopper kernels fill its shared memory; the others are limited by shared memory
+/// and by registers (64 x 64 a warp at up to 255 a thread).
 pub fn ctas_per_sm(device: &Profile, stage: &Stage) -> u32 {
     let tile = stage.mma_tile;
     if device.arch >= 90 || stage.op.rules().cost().bound != Bound::Kernel {
@@ -39,8 +40,9 @@ pub fn ctas_per_sm(device: &Profile, stage: &Stage) -> u32 {
 }
 
 impl TileCost {
-    /// The cost of `stage`'s tiles in this order, `per_sm` CTAs to an SM; `drawn` from a counter, or each CTA every so many.
-    pub fn of(
+    /// The cost of `stage`'s tiles in this order with `per_sm` CTAs per SM. `drawn`: tiles are drawn from a counter,
+    /// otherwise each CTA takes every n-th tile.
+    pub fn new(
         graph: &Graph,
         stage: &Stage,
         order: &Order,
@@ -77,8 +79,9 @@ impl TileCost {
         }
     }
 
-    /// Time of one tile, whose main loop is `share` of the longest. Tiles of a wave do not end together on a real GPU: a fixed, reproducible [`SPREAD`] keeps the
-    /// model from crediting policies with a coincidence. `last`: in the last wave of a stage that has the GPU to itself.
+    /// Time of one tile with a main loop of `share` of the longest. Tiles of a wave do not end together on a real GPU:
+    /// a fixed, reproducible `SPREAD` keeps the model from crediting policies with a coincidence. `last`: in the
+    /// last wave of a stage that has the GPU to itself.
     pub fn tile_us(&self, stage: StageId, tile: Tile, share: f64, last: bool) -> f64 {
         let mut x = (stage.0 as u32 + 1).wrapping_mul(0x9e37_79b9)
             ^ tile.m.wrapping_mul(0x85eb_ca6b)
@@ -91,18 +94,18 @@ impl TileCost {
         loop_us * share * (1.0 + spread) + self.fixed_us
     }
 
-    /// What no such tile goes below before the last wave.
+    /// A lower bound for such tiles before the last wave.
     pub(super) fn least_us(&self, share: f64) -> f64 {
         self.loop_us * share * (1.0 - SPREAD) + self.fixed_us
     }
 
-    /// What a tile of the last wave takes less, at most.
+    /// Maximum time that a tile of the last wave saves.
     pub(super) fn gained_us(&self) -> f64 {
         (self.loop_us - self.last_us).max(0.0)
     }
 }
 
-/// A stage whose tiles are at work.
+/// A stage with tiles in progress.
 struct Busy<'a> {
     graph: &'a Graph,
     stage: &'a Stage,
@@ -113,8 +116,8 @@ struct Busy<'a> {
 }
 
 impl Busy<'_> {
-    /// A k-block while `busy` CTAs are at work, microseconds: the longest of arithmetic, reads from memory and reads from
-    /// the L2 cache, and what the others do not hide behind it.
+    /// Time of a k-block while `busy` CTAs are running, microseconds: the maximum of arithmetic, memory reads and L2
+    /// reads, plus the part of the others that it does not hide.
     fn k_block_us(&self, busy: u32) -> f64 {
         let Busy { stage, device, .. } = *self;
         let (bm, bn, bk) = stage.mma_tile;
@@ -127,7 +130,7 @@ impl Busy<'_> {
         let flop = 2.0 * products * f64::from(rows) * f64::from(cols) * f64::from(bk);
         let rate = (device.tflops / f64::from(busy)).min(device.sm_tflops / f64::from(self.per_sm));
         let math = flop / (rate * 1e6 * reached);
-        // A slot of the ring comes back after a copy's latency.
+        // A ring slot is free again after the latency of a copy.
         let latency = device.load_latency_us / f64::from(ring(device, stage));
         let (rows, group) = (stage.grid.0, self.group());
         let k_bytes = 2.0 * f64::from(bk);
@@ -136,12 +139,12 @@ impl Busy<'_> {
             group: group.min(f64::from(rows)),
             workers: (f64::from(busy), 1.0 / f64::from(self.per_sm)),
         };
-        // What the tiles of other operations share fits the L2 cache.
+        // Data shared by tiles of other operations fits the L2 cache.
         let l2 = if bound == Bound::Kernel { device.l2.fetch_us(&fetch) } else { 0.0 };
         let readers = stage.tiles().min(device.sms * self.per_sm);
         let memory = self.traffic_us(group) * f64::from(busy)
             / (f64::from(stage.tiles()) * f64::from(stage.k_blocks.max(1)));
-        // Those of a first wave start together.
+        // Tiles of a first wave start together.
         let apart = self.drawn && stage.tiles() > device.sms * self.per_sm;
         let apart = if apart { 1.0 + device.l2.drawn } else { 1.0 };
         let all = [math, memory * apart, l2 * apart];
@@ -149,7 +152,7 @@ impl Busy<'_> {
         k_block_us(&all, device.unhidden, latency, ragged)
     }
 
-    /// Rows of tiles that are taken at a time.
+    /// Rows of tiles taken at a time.
     fn group(&self) -> f64 {
         match self.order {
             Order::GroupedRows(g) => f64::from(*g),
@@ -158,8 +161,8 @@ impl Busy<'_> {
         }
     }
 
-    /// What the whole stage reads from memory and writes to it, microseconds: weights again for each group of rows that are
-    /// not in flight together, activations again for each group of columns unless the L2 cache keeps them.
+    /// Memory traffic of the whole stage, microseconds: weights are read again for each group of rows not in flight
+    /// together, activations again for each group of columns unless the L2 cache keeps them.
     fn traffic_us(&self, group: f64) -> f64 {
         let Busy { graph, stage, device, .. } = *self;
         let slots = f64::from(device.sms * self.per_sm);

@@ -1,4 +1,4 @@
-//! The timelines of chain and decode kernels.
+//! Timelines of chain and decode kernels.
 
 use super::{TileRun, Timeline};
 use crate::check::Candidate;
@@ -8,7 +8,7 @@ use crate::schedule::decode::{Decode, spans};
 use crate::schedule::{Breakdown, Request, Schedule, time};
 use crate::sync::Tile;
 
-/// One tile run an item: workers are what `sm` and `slots` count, and a tile that is cut has a run for each part.
+/// One tile run per item: `sm` and `slots` count workers, and a split tile has one run per part.
 pub(super) fn chain(graph: &Graph, device: &Profile, schedule: &Schedule) -> Timeline {
     let cost = device.cost_model(graph.operations());
     let request = Request {
@@ -18,10 +18,10 @@ pub(super) fn chain(graph: &Graph, device: &Profile, schedule: &Schedule) -> Tim
         splits: schedule.slabs > 0,
         cost: &cost,
     };
-    of(schedule, &time(graph, &request, schedule))
+    timeline(schedule, &time(graph, &request, schedule))
 }
 
-fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
+fn timeline(schedule: &Schedule, why: &Breakdown) -> Timeline {
     let runs =
         schedule.sequence.iter().zip(&why.items).zip(schedule.worker_of()).map(|((item, time), sm)| {
             TileRun {
@@ -41,23 +41,23 @@ fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
     }
 }
 
-/// One tile run an item: a worker's share of a stage, or each of its tiles. Weights of a stage are streamed while its
-/// activations are awaited, so a worker waits for the end of the stage before only.
+/// One tile run per item: a worker's share of a stage, or each of its tiles. A stage's weights are streamed while its
+/// activations are awaited, so a worker waits only for the end of the previous stage.
 pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
     let stages = spans(&candidate.graph, &candidate.device);
     let mut tiles = Vec::new();
     for (s, &(begin, end)) in stages.iter().enumerate() {
         for (sm, list) in (0..).zip(&plan.work.lists) {
             let items = list.iter().map(|item| &plan.work.sequence[*item as usize]);
-            let mine: Vec<_> = items.filter(|item| item.stage == StageId(s)).collect();
-            let each = (end - begin) / mine.len().max(1) as f64;
-            tiles.extend(mine.iter().enumerate().map(|(at, item)| TileRun {
+            let stage_items: Vec<_> = items.filter(|item| item.stage == StageId(s)).collect();
+            let each = (end - begin) / stage_items.len().max(1) as f64;
+            tiles.extend(stage_items.iter().enumerate().map(|(at, item)| TileRun {
                 stage: item.stage,
                 tile: Tile { m: item.m, n: item.n },
                 sm,
                 start: begin + at as f64 * each,
                 wait: 0.0,
-                end: if at + 1 == mine.len() { end } else { begin + (at + 1) as f64 * each },
+                end: if at + 1 == stage_items.len() { end } else { begin + (at + 1) as f64 * each },
             }));
         }
     }

@@ -1,4 +1,4 @@
-//! Products of matrices by cuBLASLt, of which only sizes are known.
+//! Matrix products by cuBLASLt, for which only sizes are known.
 
 use super::Timeline;
 use crate::check::Candidate;
@@ -12,7 +12,7 @@ const TILES: [(u32, u32); 8] =
 /// Bytes of an element.
 const ELEMENT: f64 = 2.0;
 
-/// The serial chain with each stage by the faster of our kernel and the library's, which has no tiles that anybody knows.
+/// The serial chain with each stage run by the faster of our kernel and the library's, which has unknown tiles.
 pub(super) fn chain(candidate: &Candidate, mut serial: Timeline) -> Timeline {
     let (graph, device) = (&candidate.graph, &candidate.device);
     let Some(cost) = &device.library else { return serial };
@@ -41,8 +41,8 @@ pub(super) fn chain(candidate: &Candidate, mut serial: Timeline) -> Timeline {
     serial
 }
 
-/// A stage's time: a product by its best tile, at the rate of the SMs that have one or at what they read, and gating or rotating as
-/// a kernel of its own.
+/// A stage's time: a product in its best tile, limited by the rate of the SMs that have one or by memory reads, plus
+/// gating or rotating as a separate kernel.
 fn stage_us(stage: &Stage, cost: &LibraryCost, device: &Profile) -> f64 {
     let columns = if stage.op.is_gated() { 2 * stage.n } else { stage.n };
     let (m, n, k) = (f64::from(stage.m), f64::from(columns), f64::from(stage.k));
@@ -56,7 +56,7 @@ fn stage_us(stage: &Stage, cost: &LibraryCost, device: &Profile) -> f64 {
         arithmetic_us.max(bytes / (cost.read_tbs.min(most_tbs) * 1e6))
     };
     let product_us = TILES.into_iter().map(tile_us).fold(f64::INFINITY, f64::min);
-    // What that reads and writes, over the product.
+    // Bytes that the separate kernel reads and writes.
     let moved = match &stage.op {
         Op::GatedGemm => 1.5,
         Op::RotatedGemm(rotated) => 2.0 * f64::from(rotated.columns()) / n,

@@ -1,7 +1,7 @@
 //! A discrete-event model of a chain on a GPU: SM slots, waves, kernel boundaries, tile times, waits.
 //!
-//! It exists to choose and to explain, so it is built for speed: events are tiles, and inside a tile only the k-blocks
-//! at which a wait enters new slots. Its constants are in [`crate::device`], measured where a profile says so.
+//! It serves choices and explanations, so it is built for speed: events are tiles and, inside a tile, only the
+//! k-blocks at which a wait enters new slots. Its constants are in [`crate::device`]; profiles mark the measured ones.
 //!
 //! ```
 //! use cusync_gen::check::{Candidate, How};
@@ -63,14 +63,14 @@ pub struct Timeline {
     pub slots: u32,
 }
 
-/// A wait inside a tile of a predicted run that was not satisfied when the tile came to it.
+/// A wait inside a tile of a predicted run that was not satisfied when the tile reached it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Blocked {
     /// Index into [`Timeline::tiles`].
     pub tile: usize,
     /// Index into the graph's dependences.
     pub edge: usize,
-    /// The slot of the edge's policy that had its posts last.
+    /// The slot of the edge's policy that was filled last.
     pub slot: u32,
     /// Begin and end of the wait, microseconds from the start of the run.
     pub begin: f64,
@@ -78,22 +78,23 @@ pub struct Blocked {
     pub end: f64,
 }
 
-/// Both times of a candidate: kernel after kernel, and as it stands.
+/// Both times of a candidate: with kernels run one after another, and as planned.
 pub fn predict(candidate: &Candidate) -> Prediction {
     let serial_us = simulate_serial(candidate).total_us;
     Prediction { serial_us, synchronised_us: simulate(candidate).total_us }
 }
 
-/// How a time is taken.
+/// Conditions under which a time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions {
-    /// Back to back for long, so that the power limit lowers the clock; else after a rest.
+    /// Back-to-back runs, long enough that the power limit lowers the clock; otherwise after a rest.
     pub sustained: bool,
-    /// A run of chain or decode kernels, or a launch of it, begins while the one before ends (programmatic edges inside a graph).
+    /// A run of chain or decode kernels, or one launch of it, begins before the previous one ends (programmatic edges
+    /// inside a graph).
     pub overlap: bool,
 }
 
-/// The time of one of many runs of a candidate, microseconds.
+/// The time per run of a candidate over many runs, microseconds.
 pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
     let device = &candidate.device;
     let timeline = simulate(candidate);
@@ -102,13 +103,13 @@ pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
     if !(chains && conditions.overlap) {
         total_us += device.boundary_us;
     } else {
-        // Kernels of the library begin when the one before has ended; they have no tiles in a timeline.
+        // Library kernels begin after the previous kernel has ended; they have no tiles in a timeline.
         let ours = |kernel: &&StageLaunch| timeline.tiles.iter().any(|tile| tile.stage == kernel.stage);
         let early = candidate.launch.kernels().iter().skip(1).filter(ours).count();
         total_us -= early as f64 * device.boundary_us;
     }
     if conditions.sustained {
-        // The share of the time that the tensor cores are at work decides how far the clock falls.
+        // The fraction of time in which the tensor cores are busy determines how far the clock drops.
         let matrix_us = candidate.graph.flop() / (device.tflops * 1e6);
         let clock = 1.0 - (1.0 - device.sustained) * (matrix_us / total_us).min(1.0);
         total_us += matrix_us * (1.0 / clock - 1.0);
@@ -116,12 +117,13 @@ pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
     total_us
 }
 
-/// Runs a candidate as it is launched. Host threads are predicted as streams: what the plan would do on the device.
+/// Simulates a candidate as it is launched. Host threads are simulated as streams, as the plan would run on the
+/// device.
 pub fn simulate(candidate: &Candidate) -> Timeline {
     observe(candidate, &mut |_| {})
 }
 
-/// Runs the stages of a candidate kernel after kernel, with the tiles and orders that it has.
+/// Simulates the stages of a candidate one kernel after another, with its tiles and orders.
 pub fn simulate_serial(candidate: &Candidate) -> Timeline {
     match &candidate.launch {
         Launch::Stages { stages, .. } => kernels(candidate, stages, (None, true), &mut |_| {}),
@@ -132,14 +134,14 @@ pub fn simulate_serial(candidate: &Candidate) -> Timeline {
     }
 }
 
-/// What [`simulate`] gives, telling of every wait that blocked; of kernels that are launched one by one. Those of a tile come
-/// in the order of time.
+/// Like [`simulate`], for kernels launched one by one; also reports every wait that blocked. The waits of a tile are
+/// reported in time order.
 pub fn observe(candidate: &Candidate, blocked: &mut impl FnMut(Blocked)) -> Timeline {
     match &candidate.launch {
         Launch::Lists(schedule) => fused::chain(&candidate.graph, &candidate.device, schedule),
         Launch::Shares(decode) => fused::decode(candidate, decode),
         Launch::Stages { how, stages } if how.overlaps() => {
-            kernels(candidate, stages, (Some(&Waiting::of(candidate)), true), blocked)
+            kernels(candidate, stages, (Some(&Waiting::new(candidate)), true), blocked)
         }
         Launch::Stages { how, stages } => {
             let serial = kernels(candidate, stages, (None, true), blocked);
@@ -148,34 +150,34 @@ pub fn observe(candidate: &Candidate, blocked: &mut impl FnMut(Blocked)) -> Time
     }
 }
 
-/// The length that [`simulate`] says of kernels that are launched one by one, microseconds, with waits that were found before, as they
-/// are the same for all orders.
+/// The length that [`simulate`] predicts for kernels launched one by one, microseconds. `waiting` holds previously
+/// computed waits, which are the same for all orders.
 pub(crate) fn simulated_us(candidate: &Candidate, waiting: Option<&Waiting>) -> f64 {
     kernels(candidate, candidate.launch.kernels(), (waiting, false), &mut |_| {}).total_us
 }
 
-/// What no run of these kernels goes below: the time that tiles take when none of them waits, spread evenly over all slots.
+/// A lower bound for these kernels: the time of all tiles without waits, spread evenly over all slots.
 pub(crate) fn least_us(candidate: &Candidate) -> f64 {
     let (graph, device) = (&candidate.graph, &candidate.device);
     let launched = candidate.launch.kernels();
     let per_sm = launched.iter().map(|kernel| kernel.ctas_per_sm).max().unwrap_or(1).max(1);
-    let of = |StageLaunch { stage, order, .. }: &StageLaunch| {
+    let kernel_us = |StageLaunch { stage, order, .. }: &StageLaunch| {
         let stage = &graph.stages[stage.0];
         let coupled = candidate.launch.has_semaphores();
-        let cost = TileCost::of(graph, stage, order, device, (per_sm, coupled));
+        let cost = TileCost::new(graph, stage, order, device, (per_sm, coupled));
         let row = |m| {
             f64::from(stage.grid.1)
                 * cost.least_us(f64::from(stage.k_blocks_of(m)) / f64::from(stage.k_blocks.max(1)))
         };
-        // Tiles of a last wave may have the GPU to themselves, where the stage does not share it.
+        // Tiles of a last wave may have the GPU to themselves if the stage does not share it.
         let last = if coupled { 0 } else { stage.tiles() % (device.sms * per_sm) };
         (0..stage.grid.0).map(row).sum::<f64>() - f64::from(last) * cost.gained_us()
     };
-    launched.iter().map(of).sum::<f64>() / f64::from(device.sms * per_sm)
+    launched.iter().map(kernel_us).sum::<f64>() / f64::from(device.sms * per_sm)
 }
 
-/// Runs kernels one by one; without `waiting`, each after the whole of the one before. Tiles are in the timeline where they are
-/// `recorded`.
+/// Simulates kernels one by one; without `waiting`, each starts after the previous one has ended. The timeline
+/// contains tiles only if `recorded`.
 fn kernels(
     candidate: &Candidate,
     launched: &[StageLaunch],
@@ -201,7 +203,7 @@ fn kernels(
         let stage_id = *stage_id;
         let stage = &graph.stages[stage_id.0];
         if serial {
-            // The whole of the kernel before, then the boundary.
+            // The end of the previous kernel, then the boundary.
             let end = workers.end();
             let boundary = if end > 0.0 { device.boundary_us } else { 0.0 };
             workers = Workers::new(slots as usize, end + boundary);
@@ -225,10 +227,10 @@ fn kernels(
             timeline.tiles.extend(alone.tiles.into_iter().map(later));
             continue;
         }
-        let cost = TileCost::of(graph, stage, order, device, (per_sm, !serial));
+        let cost = TileCost::new(graph, stage, order, device, (per_sm, !serial));
         let mut opened = vec![false; slots as usize];
         let last_wave = stage.tiles() - stage.tiles() % slots;
-        // The stages before this one have run.
+        // All earlier stages have run.
         let before = ready.clone();
         let posted = waiting.map(|w| w.stages[stage_id.0].posted(&before, device));
         let tiles = (0..stage.tiles()).map_while(|step| Some((step, order.tile_at(stage.grid, step)?)));

@@ -2,17 +2,17 @@
 
 use super::Timeline;
 
-/// Rows of the sketch: each stands for an equal share of the SMs.
+/// Rows of the sketch; each represents an equal share of the SMs.
 const ROWS: u32 = 6;
 
-/// One line a group of SMs and one column a slice of time; `1`, `2`, ... is the stage that most of the group runs then,
-/// `~` waiting, `.` idle. All lines have `width` columns; `scale_us` is the time of all of them together, so that two
-/// sketches of one width and scale can be compared.
+/// One line per group of SMs and one column per slice of time; `1`, `2`, ... is the stage that most of the group runs
+/// then, `~` is waiting, `.` is idle. All lines have `width` columns; `scale_us` is the time that they span, so that
+/// sketches of equal width and scale can be compared.
 pub fn sketch(timeline: &Timeline, width: usize, scale_us: f64) -> Vec<String> {
     let rows = ROWS.min(timeline.slots).max(1);
     let stages = timeline.stages.len();
     let column_us = scale_us / width.max(1) as f64;
-    // Busy time by row, column and stage; waiting is one kind more.
+    // Busy time by row, column and stage; waiting is an additional kind.
     let kinds = stages + 1;
     let mut busy = vec![0.0f64; rows as usize * width * kinds];
     let mut add = |row: usize, from: f64, to: f64, kind: usize| {

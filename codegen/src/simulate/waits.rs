@@ -1,4 +1,4 @@
-//! What the tiles of a predicted run wait for.
+//! Waits of the tiles of a predicted run.
 
 use std::ops::Range;
 
@@ -15,15 +15,15 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn of(candidate: &Candidate) -> Waiting {
+    pub(crate) fn new(candidate: &Candidate) -> Waiting {
         let maps = candidate.slot_maps();
         let stages = 0..candidate.graph.stages.len();
-        let stages = stages.map(|s| Waits::of(candidate, &maps, StageId(s))).collect();
+        let stages = stages.map(|s| Waits::new(candidate, &maps, StageId(s))).collect();
         Waiting { maps, stages }
     }
 }
 
-/// What the tiles of a stage wait for.
+/// The waits of a stage's tiles.
 pub(super) struct Waits {
     edges: Vec<EdgeWaits>,
     /// k-blocks of the tiles of each row of tiles, and of the longest.
@@ -31,7 +31,7 @@ pub(super) struct Waits {
     most: u32,
 }
 
-/// What they wait for on one edge.
+/// The waits on one edge.
 struct EdgeWaits {
     edge: usize,
     /// Whether the wait comes after the last k-block.
@@ -42,13 +42,13 @@ struct EdgeWaits {
     columns: u32,
     /// Where each list lies in `waits`. Tiles that have fewer k-blocks than others use the head of it.
     lists: Vec<Range<usize>>,
-    /// k-block, and one past the last of its slots in `slots`, which begin where those of the wait before end.
+    /// k-block, and one past the last of its slots in `slots`, which begin where those of the previous wait end.
     waits: Vec<(u32, usize)>,
     slots: Vec<u32>,
 }
 
 impl EdgeWaits {
-    fn of(candidate: &Candidate, maps: &[SlotMap], edge: usize) -> EdgeWaits {
+    fn new(candidate: &Candidate, maps: &[SlotMap], edge: usize) -> EdgeWaits {
         let (graph, at) = (&candidate.graph, candidate.edges[edge].wait_at);
         let dependence = &graph.dependences[edge];
         let consumer = &graph.stages[dependence.consumer.0];
@@ -57,7 +57,7 @@ impl EdgeWaits {
         let when = operand.kind.when();
         let once = when != When::Each || at == WaitAt::Start;
         let uneven = consumer.k_blocks_of(0) < consumer.k_blocks;
-        // What is waited for at the start holds all k-blocks of the tile.
+        // A wait at the start covers all k-blocks of the tile.
         let by = (varies.0 || once && uneven, varies.1);
         let (gm, columns) = (if by.0 { consumer.grid.0 } else { 1 }, if by.1 { consumer.grid.1 } else { 1 });
         let (mut lists, mut waits, mut slots) = (Vec::new(), Vec::new(), Vec::new());
@@ -78,30 +78,30 @@ impl EdgeWaits {
         &self.lists[(m * self.columns + if self.by.1 { tile.n } else { 0 }) as usize]
     }
 
-    /// The slots up to those of a wait, exclusive.
+    /// Number of slots before a wait.
     fn before(&self, wait: usize) -> usize {
         wait.checked_sub(1).map_or(0, |before| self.waits[before].1)
     }
 
-    /// Those of a wait.
+    /// The slots of a wait.
     fn slots(&self, wait: usize) -> &[u32] {
         &self.slots[self.before(wait)..self.waits[wait].1]
     }
 }
 
 impl Waits {
-    fn of(candidate: &Candidate, maps: &[SlotMap], stage: StageId) -> Waits {
+    fn new(candidate: &Candidate, maps: &[SlotMap], stage: StageId) -> Waits {
         let graph = &candidate.graph;
         let consumer = &graph.stages[stage.0];
         let own = (0..maps.len()).filter(|e| graph.dependences[*e].consumer == stage);
         Waits {
-            edges: own.map(|edge| EdgeWaits::of(candidate, maps, edge)).collect(),
+            edges: own.map(|edge| EdgeWaits::new(candidate, maps, edge)).collect(),
             k_blocks: (0..consumer.grid.0).map(|m| consumer.k_blocks_of(m).max(1)).collect(),
             most: consumer.k_blocks.max(1),
         }
     }
 
-    /// When everything that the stage waits for is posted, its producers having run.
+    /// When everything that the stage waits for is posted; its producers have run.
     pub(super) fn posted<'a>(&'a self, ready: &'a [Vec<f64>], device: &'a Profile) -> Posted<'a> {
         let seen_us = device.post_us + device.handoff_us;
         let of_edge = |edge: &EdgeWaits| {
@@ -120,18 +120,19 @@ impl Waits {
     }
 }
 
-/// The waits of a stage whose producers have run.
+/// The waits of a stage after its producers have run.
 pub(super) struct Posted<'a> {
     waits: &'a Waits,
     ready: &'a [Vec<f64>],
     device: &'a Profile,
-    /// When each wait and those before it in its list are satisfied, by edge and wait.
+    /// When each wait and all earlier ones in its list are satisfied, by edge and wait.
     latest: Vec<Vec<f64>>,
 }
 
 impl Posted<'_> {
-    /// End of a tile that starts at `start`, and the time it spends waiting; `note` is told edge, slot, begin and end of each
-    /// wait that blocks. While it waits for its first slots, the ring fills with the operand that nobody produces.
+    /// End of a tile that starts at `start`, and the time it spends waiting. `note` receives edge, slot, begin and end
+    /// of each wait that blocks. While the tile waits for its first slots, the ring fills with the operand that has no
+    /// producer.
     pub(super) fn run(
         &self,
         (stage, tile): (StageId, Tile),
@@ -144,21 +145,21 @@ impl Posted<'_> {
         let whole = cost.tile_us(stage, tile, f64::from(k_blocks) / f64::from(waits.most), false);
         let per_k = (whole - cost.fixed_us).max(0.0) / f64::from(k_blocks);
         let k_of = |edge: &EdgeWaits, wait: usize| if edge.last { k_blocks } else { edge.waits[wait].0 };
-        // By edge: the waits that are left.
+        // By edge: the remaining waits.
         let mut left: Vec<Range<usize>> = Vec::with_capacity(waits.edges.len());
         left.extend(waits.edges.iter().map(|edge| {
             let Range { start, end } = *edge.list(tile);
             let head = edge.waits[start..end].partition_point(|(k, _)| *k < k_blocks);
             start..start + head
         }));
-        // Looks that find all posts there.
+        // Cost of polls that find all posts present.
         let pass = |edge: &EdgeWaits, passed: Range<usize>| {
             let looks = edge.before(passed.end) - edge.before(passed.start) - passed.len();
             passed.len() as f64 * device.wait_us + looks as f64 * device.look_us
         };
         let (mut now, mut k_done, mut waited) = (start, 0, 0.0);
         loop {
-            // No wait blocks before the first one that may not be satisfied by now.
+            // No wait blocks before the first one that may not be satisfied yet.
             let first = |(at, left): (usize, &Range<usize>)| {
                 let later = latest[at][left.clone()].partition_point(|posted| *posted <= now);
                 let wait = left.start + later;

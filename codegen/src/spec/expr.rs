@@ -1,11 +1,11 @@
-//! Small checked arithmetic: tensor shapes, custom grids, affine footprints and tiles.
+//! Checked arithmetic for tensor shapes, custom grids, affine footprints and tiles.
 
 use std::collections::BTreeMap;
 
 use super::source::Text;
 use crate::diagnostic::{Diagnostic, Span};
 
-/// Deepest nesting of an expression.
+/// Maximum nesting of an expression.
 const MAX_DEPTH: usize = 32;
 
 /// An expression as written.
@@ -15,7 +15,7 @@ pub(crate) struct Expr {
     pub(crate) span: Span,
 }
 
-/// Its parts.
+/// Its node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ExprKind {
     Number(i64),
@@ -47,11 +47,11 @@ pub(crate) struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Affine {
     pub(crate) constant: i64,
-    /// Coefficients that are not zero.
+    /// Nonzero coefficients.
     pub(crate) terms: BTreeMap<String, i64>,
 }
 
-/// What a name in an expression stands for.
+/// Meaning of a name in an expression.
 pub(crate) enum Meaning {
     Constant(i64),
     Variable,
@@ -63,7 +63,7 @@ impl Expr {
         Expr { node: ExprKind::Number(value), span }
     }
 
-    /// The value; `meaning` explains names, and `known` lists them for messages.
+    /// The value; `meaning` resolves names, and `known` lists them for messages.
     pub(crate) fn affine(
         &self,
         meaning: &dyn Fn(&str) -> Option<Meaning>,
@@ -149,7 +149,7 @@ impl Affine {
         self.terms.get(name).copied().unwrap_or(0)
     }
 
-    /// The difference, `None` on overflow.
+    /// The difference; `None` on overflow.
     pub(crate) fn minus(&self, other: &Affine) -> Option<Affine> {
         self.combine(other, i64::checked_sub)
     }
@@ -185,7 +185,7 @@ pub(crate) fn parse_expr(text: &Text) -> Result<Expr, Diagnostic> {
     Ok(expr)
 }
 
-/// `first..end`, the end excluded.
+/// `first..end`, excluding the end.
 pub(crate) fn parse_range(text: &Text) -> Result<(Expr, Expr), Diagnostic> {
     let mut parser = Parser { text, at: 0, depth: 0 };
     let first = parser.sum()?;
@@ -199,7 +199,7 @@ pub(crate) fn parse_range(text: &Text) -> Result<(Expr, Expr), Diagnostic> {
     Ok((first, end))
 }
 
-/// `name(a, b)`; `example` shows how one looks.
+/// `name(a, b)`; `example` shows the form in messages.
 pub(crate) fn parse_call(text: &Text, example: &str) -> Result<Call, Diagnostic> {
     let mut parser = Parser { text, at: 0, depth: 0 };
     let help = format!("write it like `{example}`");
@@ -257,10 +257,10 @@ impl Parser<'_> {
         Some((word, span))
     }
 
-    fn expected(&mut self, what: &str, help: &str) -> Diagnostic {
+    fn expected(&mut self, form: &str, help: &str) -> Diagnostic {
         let length = self.rest().chars().next().map_or(0, char::len_utf8);
         let found = if length == 0 { "the text ends here" } else { "found this" };
-        Diagnostic::new("bad-expression", format!("expected {what}"))
+        Diagnostic::new("bad-expression", format!("expected {form}"))
             .at(self.text.part(self.at, self.at + length), found)
             .help(help)
     }
@@ -286,7 +286,7 @@ impl Parser<'_> {
         next: fn(&mut Self) -> Result<Expr, Diagnostic>,
     ) -> Result<Expr, Diagnostic> {
         let mut left = next(self)?;
-        // Each operator nests the tree one level deeper on the left, so the chain counts towards the depth.
+        // Each operator nests the tree one level deeper on the left, so chains count toward the depth.
         let before = self.depth;
         while let Some(&(_, op)) = operators.iter().find(|(token, _)| self.eat(token)) {
             self.deeper()?;

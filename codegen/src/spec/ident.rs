@@ -1,13 +1,13 @@
-//! Names: what becomes an identifier in generated C++ and Rust, and what was probably meant.
+//! Names: validation as identifiers of generated C++ and Rust, and suggestions for misspellings.
 
 use crate::diagnostic::Diagnostic;
 
 use super::source::Text;
 
-/// Longest name.
+/// Maximum length of a name.
 const MAX_NAME: usize = 64;
 
-/// Reserved in C++20 or in Rust (2024), current and future, and common macros. Sorted.
+/// Reserved in C++20 or in Rust (2024), now or in the future, and common macros. Sorted.
 const RESERVED: &[&str] = &[
     "EOF",
     "INFINITY",
@@ -152,7 +152,7 @@ const RESERVED: &[&str] = &[
     "yield",
 ];
 
-/// Why a name cannot be used in generated code, if it cannot.
+/// Why a name cannot be used in generated code, if so.
 pub(super) fn fault(name: &str) -> Option<&'static str> {
     let mut chars = name.chars();
     let starts = chars.next().is_some_and(|c| c.is_ascii_alphabetic());
@@ -171,13 +171,13 @@ pub(super) fn fault(name: &str) -> Option<&'static str> {
     None
 }
 
-/// Refuses a name that cannot be an identifier of generated code.
-pub(super) fn validate(name: &Text, what: &str) -> Result<(), Diagnostic> {
+/// Rejects a name that cannot be an identifier of generated code.
+pub(super) fn validate(name: &Text, noun: &str) -> Result<(), Diagnostic> {
     match fault(&name.value) {
         None => Ok(()),
         Some(why) => {
             let message =
-                format!("{what} name `{}` cannot be used in generated code", name.value.escape_debug());
+                format!("{noun} name `{}` cannot be used in generated code", name.value.escape_debug());
             let diagnostic = Diagnostic::new("bad-name", message).at(name.span, why);
             Err(match usable(&name.value) {
                 Some(better) => diagnostic.help(format!("`{better}` would do")),
@@ -187,7 +187,7 @@ pub(super) fn validate(name: &Text, what: &str) -> Result<(), Diagnostic> {
     }
 }
 
-/// A usable name that resembles a bad one.
+/// A valid name that resembles an invalid one.
 fn usable(name: &str) -> Option<String> {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let joined: String = words.collect::<Vec<_>>().join("_").chars().take(MAX_NAME - 2).collect();
@@ -196,14 +196,14 @@ fn usable(name: &str) -> Option<String> {
         .find(|name| fault(name).is_none())
 }
 
-/// The candidate that is nearest to a misspelt word, if one is near: its letters are, and its numbers are the same, for another
-/// number is another thing.
+/// The candidate nearest to a misspelled word, if one is near: its letters are similar and its numbers are equal,
+/// because a different number means something else.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = candidates.into_iter().filter_map(|c| Some((distance(word, c)?, c)));
     near.min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
 }
 
-/// Letters that a misspelt word has wrong; `None` where it is another word, or has another number in it.
+/// Number of wrong letters in a misspelled word; `None` if it is a different word, or contains a different number.
 fn distance(word: &str, candidate: &str) -> Option<usize> {
     if word.len() > MAX_NAME {
         return None;
@@ -221,14 +221,14 @@ fn distance(word: &str, candidate: &str) -> Option<usize> {
         return None;
     }
     let wrong = words.iter().zip(&candidates).map(|(a, b)| {
-        // Of one or two letters nothing is left to recognise after a change of one: only their case may differ.
+        // A word of one or two letters is not recognizable after one change, so only its case may differ.
         let limit = if a.starts_with(|c: char| c.is_ascii_digit()) { 0 } else { a.chars().count() / 3 };
         Some(strsim::osa_distance(a, b)).filter(|distance| *distance <= limit)
     });
     wrong.sum()
 }
 
-/// Adds "did you mean" or, when nothing is near, the list of what there is.
+/// Adds "did you mean" or, if nothing is near, the list of candidates.
 pub(crate) fn suggest(diagnostic: Diagnostic, word: &str, candidates: &[&str]) -> Diagnostic {
     match nearest(word, candidates.iter().copied()) {
         Some(near) => diagnostic.help(format!("did you mean `{near}`?")),

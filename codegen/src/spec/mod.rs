@@ -1,8 +1,8 @@
-//! The RON front end: text in, [`Spec`] out, every value with its place.
+//! The RON front end: text in, [`Spec`] out, every value with its location.
 //!
 //! A spec names stages over tensors. Shapes and the footprints of custom stages may be expressions over the dims
-//! (`"M"`, `"2*I"`, `"ceil_div(M, 128)"`). [`Spec::resolve`] fixes the dims and proves that the shapes meet; the
-//! result, [`crate::graph::Resolved`], waits only for a tile of each stage.
+//! (`"M"`, `"2*I"`, `"ceil_div(M, 128)"`). [`Spec::resolve`] resolves the dims and proves that the shapes match; the
+//! result, [`crate::graph::Resolved`], lacks only a tile for each stage.
 //!
 //! ```
 //! let text = r#"Pipeline(name: "one", dims: { "M": 64 }, stages: [
@@ -10,7 +10,7 @@
 //! ])"#;
 //! let spec = cusync_gen::spec::parse(text, "one.ron")?;
 //! assert_eq!(spec.dims().collect::<Vec<_>>(), [("M", 64)]);
-//! // The rows of W are to be the columns of X.
+//! // The rows of W must equal the columns of X.
 //! let refused = spec.resolve(&[]).expect_err("shapes meet or are refused");
 //! assert_eq!(refused.line_column(text).map(|(line, _)| line), Some(2));
 //! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
@@ -33,7 +33,7 @@ use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::operand::{Element, OperandKind};
 use crate::sync::{Order, Policy, WaitAt};
 
-/// Longest spec, bytes: a spec is a page.
+/// Maximum size of a spec, bytes: specs are about a page long.
 pub const MAX_SOURCE: usize = 1 << 20;
 
 /// A parsed pipeline: names are valid identifiers, everything else is as written.
@@ -60,12 +60,12 @@ impl Spec {
         &self.name.value
     }
 
-    /// The text that was parsed: what [`Diagnostic::render`] needs.
+    /// The parsed text, needed by [`Diagnostic::render`].
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Where the text came from, such as a path.
+    /// Origin of the text, such as a path.
     pub fn origin(&self) -> &str {
         &self.origin
     }
@@ -79,7 +79,7 @@ impl Spec {
 /// Parses a spec. `origin` names the source in messages.
 ///
 /// # Errors
-/// The first fault found, with its place.
+/// The first fault found, with its location.
 pub fn parse(source: &str, origin: &str) -> Result<Spec, Diagnostic> {
     if source.len() > MAX_SOURCE {
         let message = format!("the spec has {} bytes", source.len());
@@ -90,12 +90,12 @@ pub fn parse(source: &str, origin: &str) -> Result<Spec, Diagnostic> {
     read::pipeline(source, origin)
 }
 
-/// A tile as a spec states it.
+/// A tile as stated in a spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatedTile {
     /// Rows and columns of the MMA tile.
     pub tile: (u32, u32),
-    /// Length of a k-block, where stated.
+    /// Length of a k-block, if stated.
     pub k: Option<u32>,
 }
 
@@ -104,7 +104,7 @@ pub struct StatedTile {
 pub(crate) struct StageSpec {
     pub(crate) name: Text,
     pub(crate) kind: StageKind,
-    /// What it reads, in the order of the graph's operands.
+    /// Its reads, in the order of the graph's operands.
     pub(crate) reads: Vec<(OperandKind, TensorUse)>,
     pub(crate) out: TensorUse,
 }
@@ -122,7 +122,7 @@ pub(crate) enum StageKind {
     Custom(Box<CustomSpec>),
 }
 
-/// What a convolution states beside its tensors, each (rows, columns) of pixels.
+/// Parameters of a convolution in addition to its tensors, each (rows, columns) of pixels.
 #[derive(Clone, Debug)]
 pub(crate) struct ConvSpec {
     pub(crate) epilogue: Epilogue,
@@ -134,40 +134,40 @@ pub(crate) struct ConvSpec {
 #[derive(Clone, Debug)]
 pub(crate) struct HeadsSpec {
     pub(crate) heads: Expr,
-    /// As many as heads when left out.
+    /// Default: the number of heads.
     pub(crate) kv_heads: Option<Expr>,
-    /// Sequences of a prompt: one when left out.
+    /// Sequences of a prompt; default: one.
     pub(crate) sequences: Option<Expr>,
 }
 
-/// What an attention states beside its tensors.
+/// Parameters of an attention in addition to its tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct AttentionSpec {
-    pub(crate) of: HeadsSpec,
-    /// True when left out.
+    pub(crate) qkv: HeadsSpec,
+    /// Default: true.
     pub(crate) causal: Option<Spanned<bool>>,
     /// Where the cache is stated.
     pub(crate) cache: Option<Span>,
-    /// Tokens of a sequence that times are predicted with.
+    /// Tokens per sequence assumed in predictions.
     pub(crate) expected: Option<Expr>,
 }
 
-/// What a pool states beside its tensors, each (rows, columns) of pixels.
+/// Parameters of a pool in addition to its tensors, each (rows, columns) of pixels.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolSpec {
-    /// `Average`, else `Max`.
+    /// `Average`, otherwise `Max`.
     pub(crate) mean: bool,
-    /// The whole image when left out.
+    /// Default: the whole image.
     pub(crate) window: Option<Spanned<(Expr, Expr)>>,
-    /// That of the window when left out.
+    /// Default: the size of the window.
     pub(crate) stride: Option<Spanned<(Expr, Expr)>>,
     pub(crate) padding: Option<Spanned<(Expr, Expr)>>,
 }
 
-/// What a normalisation states beside its tensors.
+/// Parameters of a normalization in addition to its tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct NormSpec {
-    /// `LayerNorm`, else `RmsNorm`.
+    /// `LayerNorm`, otherwise `RmsNorm`.
     pub(crate) centred: bool,
     pub(crate) epsilon: Spanned<f64>,
 }
@@ -178,7 +178,7 @@ pub(crate) struct CustomSpec {
     pub(crate) grid: Option<Spanned<(Expr, Expr)>>,
     pub(crate) tile: Spanned<(Expr, Expr)>,
     pub(crate) k_blocks: Option<Expr>,
-    /// Rows and columns of each read; `None` when only `depends` describes the stage.
+    /// Rows and columns of each read; `None` if only `depends` describes the stage.
     pub(crate) footprints: Option<Vec<(RangeSpec, RangeSpec)>>,
 }
 
@@ -190,7 +190,7 @@ pub(crate) struct RangeSpec {
     pub(crate) span: Span,
 }
 
-/// A tensor and its shape: one or two expressions, or four of images, filters and caches.
+/// A tensor and its shape: one or two expressions, or four for images, filters and caches.
 pub(crate) type TensorUse = Call;
 
 /// An entry of `sync`.
@@ -204,7 +204,7 @@ pub(crate) struct EdgeSpec {
     pub(crate) wait_at: Option<Spanned<WaitAt>>,
 }
 
-/// An entry of `depends`: a dependence in the explicit form.
+/// An entry of `depends`: a dependence in explicit form.
 #[derive(Clone, Debug)]
 pub(crate) struct DepSpec {
     pub(crate) span: Span,
@@ -213,6 +213,6 @@ pub(crate) struct DepSpec {
     /// The producer's tile, affine in those variables and the `forall` ones.
     pub(crate) on: Call,
     pub(crate) forall: Vec<(Text, RangeSpec)>,
-    /// The edge that contains it, whose stages it must name.
+    /// The edge that contains it; it must name the same stages.
     pub(crate) edge: Option<(Text, Text)>,
 }

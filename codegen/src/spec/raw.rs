@@ -1,4 +1,4 @@
-//! The shapes of RON values, their fields still raw slices of the source.
+//! The structure of RON values, with fields kept as raw slices of the source.
 
 use ron::value::RawValue;
 use serde::Deserialize;

@@ -63,15 +63,15 @@ pub(super) fn pipeline(text: &str, origin: &str) -> Result<Spec, Diagnostic> {
     Ok(spec)
 }
 
-/// A map with text keys, none twice.
+/// A map with distinct text keys.
 fn entries<'a, T>(
     source: Source<'a>,
     raw: Option<&'a RawValue>,
-    what: &str,
+    form: &str,
     read: impl Fn(&Text, &'a RawValue) -> Result<T, Diagnostic>,
 ) -> Result<Vec<(Text, T)>, Diagnostic> {
     let mut list: Vec<(Text, T)> = Vec::new();
-    for (key, value) in source.map(raw, what)? as Vec<Entry> {
+    for (key, value) in source.map(raw, form)? as Vec<Entry> {
         let key = source.text(key, "a name in quotes")?;
         if let Some((first, _)) = list.iter().find(|(other, _)| other.value == key.value) {
             let message = format!("`{}` is stated twice", key.value.escape_debug());
@@ -102,9 +102,9 @@ fn dims<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Vec<(Text, Spanned<
 fn one_or_many<'a>(
     source: Source<'a>,
     raw: &'a RawValue,
-    what: &str,
+    form: &str,
 ) -> Result<Vec<&'a RawValue>, Diagnostic> {
-    if raw.trim().get_ron().starts_with('[') { source.list(raw, what) } else { Ok(vec![raw]) }
+    if raw.trim().get_ron().starts_with('[') { source.list(raw, form) } else { Ok(vec![raw]) }
 }
 
 /// An integer, or an expression in quotes.
@@ -116,8 +116,8 @@ fn expr<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Expr, Diagnostic> {
     }
 }
 
-fn pair<'a>(source: Source<'a>, raw: &'a RawValue, what: &str) -> Result<Spanned<(Expr, Expr)>, Diagnostic> {
-    let (a, b): (&RawValue, &RawValue) = source.parse(raw, what)?;
+fn pair<'a>(source: Source<'a>, raw: &'a RawValue, form: &str) -> Result<Spanned<(Expr, Expr)>, Diagnostic> {
+    let (a, b): (&RawValue, &RawValue) = source.parse(raw, form)?;
     Ok(Spanned::new((expr(source, a)?, expr(source, b)?), source.span(raw)))
 }
 
@@ -138,7 +138,7 @@ fn tensor<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<TensorUse, Diagno
     Ok(call)
 }
 
-/// A tensor of four axes.
+/// A tensor with four axes.
 fn volume<'a>(source: Source<'a>, raw: &'a RawValue, form: &str) -> Result<TensorUse, Diagnostic> {
     let call = named_tensor(source, raw, form)?;
     if call.args.len() != 4 {
@@ -262,7 +262,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             if let Some(raw) = residual {
                 reads.push((OperandKind::Residual, volume(source, raw, "R(B,P,Q,K)")?));
             }
-            let pixels = |raw: Option<&'a RawValue>, what| raw.map(|raw| pair(source, raw, what)).transpose();
+            let pixels = |raw: Option<&'a RawValue>, form| raw.map(|raw| pair(source, raw, form)).transpose();
             let spec = ConvSpec {
                 epilogue: epilogue(source, stated, residual, residual_at)?,
                 stride: pixels(stride, "a stride (rows, columns)")?,
@@ -285,7 +285,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             out,
         } => {
             let qkv = tensor(source, qkv)?;
-            // Three reads of one matrix: each has its own tiles to wait for.
+            // Three reads of one matrix, each waiting for its own tiles.
             let kinds = [OperandKind::Query, OperandKind::Key, OperandKind::Value];
             let mut reads: Vec<_> = kinds.into_iter().map(|kind| (kind, qkv.clone())).collect();
             if let Some(raw) = stated {
@@ -297,7 +297,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
                 }
             }
             let spec = AttentionSpec {
-                of: heads_spec(source, heads, kv_heads, sequences)?,
+                qkv: heads_spec(source, heads, kv_heads, sequences)?,
                 causal: causal.map(|raw| source.spanned(raw, "`true` or `false`")).transpose()?,
                 cache: stated.map(|raw| source.span(raw)),
                 expected: expected.map(|raw| expr(source, raw)).transpose()?,
@@ -321,7 +321,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             Ok(StageSpec { name: named(name)?, kind, reads, out: tensor(source, out)? })
         }
         raw::Stage::Pool { name, input, kind, window, stride, padding, out } => {
-            let pixels = |raw: Option<&'a RawValue>, what| raw.map(|raw| pair(source, raw, what)).transpose();
+            let pixels = |raw: Option<&'a RawValue>, form| raw.map(|raw| pair(source, raw, form)).transpose();
             let spec = PoolSpec {
                 mean: matches!(source.parse(kind, "`Max` or `Average`")?, raw::PoolKind::Average),
                 window: pixels(window, "a window (rows, columns)")?,
@@ -377,11 +377,11 @@ fn norm<'a>(source: Source<'a>, centred: bool, epsilon: &'a RawValue) -> Result<
 }
 
 fn tile<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Spanned<StatedTile>, Diagnostic> {
-    let what = "a tile (M, N) or (M, N, K)";
-    let three: Result<(u32, u32, u32), _> = source.parse(raw, what);
+    let form = "a tile (M, N) or (M, N, K)";
+    let three: Result<(u32, u32, u32), _> = source.parse(raw, form);
     let value = match three {
         Ok((m, n, k)) => StatedTile { tile: (m, n), k: Some(k) },
-        Err(_) => StatedTile { tile: source.parse(raw, what)?, k: None },
+        Err(_) => StatedTile { tile: source.parse(raw, form)?, k: None },
     };
     Ok(Spanned::new(value, source.span(raw)))
 }

@@ -1,5 +1,5 @@
-//! The parts of the RON front end that other files than pipelines share: values with places, expressions over dims,
-//! "did you mean". The shapes of such files are their readers' own.
+//! The parts of the RON front end shared with files other than pipelines: values with locations, expressions over
+//! dims, "did you mean". The structure of such files is defined by their readers.
 
 use std::collections::HashMap;
 
@@ -14,44 +14,44 @@ use crate::diagnostic::{Diagnostic, Span, Spanned};
 /// Values of dims by name.
 pub type Dims = [(String, i64)];
 
-/// A RON text that is being read.
+/// A RON text being read.
 #[derive(Clone, Copy)]
 pub struct RonText<'a> {
     source: Source<'a>,
 }
 
-/// A name, perhaps with a range in brackets: `x`, or `x[0..4*N]`.
+/// A name, optionally with a range in brackets: `x`, or `x[0..4*N]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
     /// The name.
     pub name: Spanned<String>,
-    /// First and one past the last, as they evaluate.
+    /// First element and one past the last, evaluated.
     pub range: Option<Spanned<(i64, i64)>>,
 }
 
 impl<'a> RonText<'a> {
-    /// Begins to read a text.
+    /// Starts reading a text.
     pub fn new(text: &'a str) -> Self {
         RonText { source: Source { text } }
     }
 
-    /// Parses the whole text; `what` names what it should be.
+    /// Parses the whole text; `form` describes the expected form.
     ///
     /// # Errors
-    /// The first fault, with its place; so for every method here.
-    pub fn whole<T: Deserialize<'a>>(&self, what: &str) -> Result<T, Diagnostic> {
-        self.source.parse_all(what)
+    /// The first fault, with its location; the same for every method here.
+    pub fn whole<T: Deserialize<'a>>(&self, form: &str) -> Result<T, Diagnostic> {
+        self.source.parse_all(form)
     }
 
-    /// Parses a value; `what` names what it should be, with its article.
+    /// Parses a value; `form` describes the expected form, with its article.
     ///
     /// # Errors
-    /// As [`RonText::whole`].
-    pub fn value<T: Deserialize<'a>>(&self, raw: &'a RawValue, what: &str) -> Result<Spanned<T>, Diagnostic> {
-        self.source.spanned(raw, what)
+    /// As for [`RonText::whole`].
+    pub fn value<T: Deserialize<'a>>(&self, raw: &'a RawValue, form: &str) -> Result<Spanned<T>, Diagnostic> {
+        self.source.spanned(raw, form)
     }
 
-    /// Where a value stands.
+    /// The location of a value.
     pub fn span(&self, raw: &RawValue) -> Span {
         self.source.span(raw)
     }
@@ -59,27 +59,27 @@ impl<'a> RonText<'a> {
     /// A list, or a single value as a list of one.
     ///
     /// # Errors
-    /// As [`RonText::whole`].
-    pub fn list(&self, raw: Option<&'a RawValue>, what: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
+    /// As for [`RonText::whole`].
+    pub fn list(&self, raw: Option<&'a RawValue>, form: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
         match raw {
             None => Ok(Vec::new()),
-            Some(raw) if raw.trim().get_ron().starts_with('[') => self.source.list(raw, what),
+            Some(raw) if raw.trim().get_ron().starts_with('[') => self.source.list(raw, form),
             Some(raw) => Ok(vec![raw]),
         }
     }
 
-    /// A map with names for keys, none twice.
+    /// A map with distinct names as keys.
     ///
     /// # Errors
-    /// As [`RonText::whole`].
+    /// As for [`RonText::whole`].
     pub fn map(
         &self,
         raw: Option<&'a RawValue>,
-        what: &str,
+        form: &str,
     ) -> Result<Vec<(Spanned<String>, &'a RawValue)>, Diagnostic> {
         let mut list: Vec<(Spanned<String>, &RawValue)> = Vec::new();
         let mut stated: HashMap<String, Span> = HashMap::new();
-        for (key, value) in self.source.map(raw, what)? {
+        for (key, value) in self.source.map(raw, form)? {
             let key = name(&self.source.text(key, "a name in quotes")?)?;
             if let Some(first) = stated.insert(key.value.clone(), key.span) {
                 return Err(Diagnostic::new("duplicate-key", format!("`{}` is stated twice", key.value))
@@ -95,15 +95,15 @@ impl<'a> RonText<'a> {
     /// A name in quotes.
     ///
     /// # Errors
-    /// As [`RonText::whole`].
-    pub fn word(&self, raw: &'a RawValue, what: &str) -> Result<Spanned<String>, Diagnostic> {
-        name(&self.source.text(raw, what)?)
+    /// As for [`RonText::whole`].
+    pub fn word(&self, raw: &'a RawValue, form: &str) -> Result<Spanned<String>, Diagnostic> {
+        name(&self.source.text(raw, form)?)
     }
 
     /// An integer, or an expression over dims in quotes.
     ///
     /// # Errors
-    /// As [`RonText::whole`].
+    /// As for [`RonText::whole`].
     pub fn number(&self, raw: &'a RawValue, dims: &Dims) -> Result<Spanned<i64>, Diagnostic> {
         let span = self.source.span(raw);
         if raw.trim().get_ron().starts_with(['"', 'r']) {
@@ -113,10 +113,10 @@ impl<'a> RonText<'a> {
         self.value(raw, "an integer, or an expression in quotes")
     }
 
-    /// A name in quotes, perhaps with a range of expressions over dims.
+    /// A name in quotes, optionally with a range of expressions over dims.
     ///
     /// # Errors
-    /// As [`RonText::whole`].
+    /// As for [`RonText::whole`].
     pub fn slice(&self, raw: &'a RawValue, dims: &Dims) -> Result<Slice, Diagnostic> {
         let text = self.source.text(raw, "a buffer in quotes, such as \"x\" or \"x[0..4*N]\"")?;
         let Some(open) = text.value.find('[') else {
@@ -147,7 +147,7 @@ fn name(text: &Text) -> Result<Spanned<String>, Diagnostic> {
     Ok(Spanned::new(text.value.clone(), text.place()))
 }
 
-/// Adds "did you mean" or, when nothing is near, the list of what there is.
+/// Adds "did you mean" or, if nothing is near, the list of candidates.
 pub fn suggest(diagnostic: Diagnostic, word: &str, candidates: &[&str]) -> Diagnostic {
     ident::suggest(diagnostic, word, candidates)
 }

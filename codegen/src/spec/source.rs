@@ -1,5 +1,5 @@
-//! Spans out of RON: values are read as raw slices of the source, whose place is their offset, and parsed one level
-//! at a time.
+//! RON values with spans: values are read as raw slices of the source, located by their offset, and are parsed one
+//! level at a time.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use super::ident;
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 
-/// The text that is being read.
+/// The text being read.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) text: &'a str,
@@ -26,30 +26,30 @@ pub(crate) struct Text {
     pub(crate) value: String,
     /// The literal with its quotes.
     pub(crate) span: Span,
-    /// Whether content and literal differ by the two quotes only, so that places inside are known.
+    /// Whether the literal is the content in quotes without escapes, so locations inside it are known.
     plain: bool,
 }
 
 impl Text {
-    /// The place of a part of the content, or of the whole literal when escapes hide it.
+    /// The location of a part of the content, or of the whole literal if it contains escapes.
     pub(crate) fn part(&self, start: usize, end: usize) -> Span {
         if self.plain { self.span.part(start + 1..end + 1) } else { self.span }
     }
 
-    /// A part of the content as a literal of its own, its quotes taken to stand right beside it.
+    /// A part of the content as a separate literal, with virtual quotes around it.
     pub(super) fn within(&self, start: usize, end: usize) -> Text {
         let outer = Span { start: self.span.start + start, end: self.span.start + end + 2 };
         let span = if self.plain { outer } else { self.span };
         Text { value: self.value[start..end].to_owned(), span, plain: self.plain }
     }
 
-    /// The place of the content without its quotes.
+    /// The location of the content without its quotes.
     pub(super) fn place(&self) -> Span {
         self.part(0, self.value.len())
     }
 }
 
-/// The entries of a RON map in their order, keys and values with places.
+/// The entries of a RON map in order; keys and values have locations.
 pub(super) struct Map<'a>(pub(super) Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Map<'a> {
@@ -77,76 +77,77 @@ fn options() -> Options {
 }
 
 impl<'a> Source<'a> {
-    /// Parses the whole text; `what` names what it should be.
-    pub(super) fn parse_all<T: Deserialize<'a>>(&self, what: &str) -> Result<T, Diagnostic> {
-        options().from_str(self.text).map_err(|error| self.diagnose(error, self.text, what, &[]))
+    /// Parses the whole text; `form` describes the expected form.
+    pub(super) fn parse_all<T: Deserialize<'a>>(&self, form: &str) -> Result<T, Diagnostic> {
+        options().from_str(self.text).map_err(|error| self.diagnose(error, self.text, form, &[]))
     }
 
-    /// Parses a value; `what` names what it should be, with its article.
-    pub(super) fn parse<T: Deserialize<'a>>(&self, raw: &'a RawValue, what: &str) -> Result<T, Diagnostic> {
+    /// Parses a value; `form` describes the expected form, with its article.
+    pub(super) fn parse<T: Deserialize<'a>>(&self, raw: &'a RawValue, form: &str) -> Result<T, Diagnostic> {
         let text = raw.trim().get_ron();
-        options().from_str(text).map_err(|error| self.diagnose(error, text, what, &[]))
+        options().from_str(text).map_err(|error| self.diagnose(error, text, form, &[]))
     }
 
-    /// Parses a value that may say one of the words `open` instead, which leave it to the choice; `what` is as above.
+    /// Parses a value that may instead be one of the words `open`, which leave it to the automatic choice; `form`
+    /// is as above.
     pub(super) fn left_open<T: Deserialize<'a>>(
         &self,
         raw: &'a RawValue,
-        what: &str,
+        form: &str,
         open: &[&str],
     ) -> Result<Option<Spanned<T>>, Diagnostic> {
         let text = raw.trim().get_ron();
         if open.contains(&text) {
             return Ok(None);
         }
-        let value = options().from_str(text).map_err(|error| self.diagnose(error, text, what, open))?;
+        let value = options().from_str(text).map_err(|error| self.diagnose(error, text, form, open))?;
         Ok(Some(Spanned::new(value, self.span(raw))))
     }
 
-    /// Parses a value and notes its place.
+    /// Parses a value and records its location.
     pub(super) fn spanned<T: Deserialize<'a>>(
         &self,
         raw: &'a RawValue,
-        what: &str,
+        form: &str,
     ) -> Result<Spanned<T>, Diagnostic> {
-        Ok(Spanned::new(self.parse(raw, what)?, self.span(raw)))
+        Ok(Spanned::new(self.parse(raw, form)?, self.span(raw)))
     }
 
-    /// Where a value stands.
+    /// The location of a value.
     pub(super) fn span(&self, raw: &RawValue) -> Span {
         self.span_of(raw.trim().get_ron())
     }
 
-    /// The place of a slice of the text.
+    /// The location of a slice of the text.
     fn span_of(&self, part: &str) -> Span {
         let start = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize).min(self.text.len());
         Span::new(start, (start + part.len()).min(self.text.len()))
     }
 
     /// A string literal.
-    pub(super) fn text(&self, raw: &'a RawValue, what: &str) -> Result<Text, Diagnostic> {
-        let value: String = self.parse(raw, what)?;
+    pub(super) fn text(&self, raw: &'a RawValue, form: &str) -> Result<Text, Diagnostic> {
+        let value: String = self.parse(raw, form)?;
         let literal = raw.trim().get_ron();
         let plain = literal.len() == value.len() + 2 && literal.get(1..literal.len() - 1) == Some(&*value);
         Ok(Text { value, span: self.span(raw), plain })
     }
 
     /// A list.
-    pub(super) fn list(&self, raw: &'a RawValue, what: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
-        self.parse(raw, what)
+    pub(super) fn list(&self, raw: &'a RawValue, form: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
+        self.parse(raw, form)
     }
 
-    /// A map; an empty one where the field is absent.
+    /// A map; empty if the field is absent.
     pub(super) fn map(
         &self,
         raw: Option<&'a RawValue>,
-        what: &str,
+        form: &str,
     ) -> Result<Vec<(&'a RawValue, &'a RawValue)>, Diagnostic> {
-        raw.map_or(Ok(Vec::new()), |raw| Ok(self.parse::<Map<'a>>(raw, what)?.0))
+        raw.map_or(Ok(Vec::new()), |raw| Ok(self.parse::<Map<'a>>(raw, form)?.0))
     }
 
-    /// A parse error of `part`, rebased onto the whole text. The words `open` would have done too.
-    fn diagnose(&self, error: SpannedError, part: &str, what: &str, open: &[&str]) -> Diagnostic {
+    /// A parse error of `part`, rebased onto the whole text. The words `open` are also valid values.
+    fn diagnose(&self, error: SpannedError, part: &str, form: &str, open: &[&str]) -> Diagnostic {
         let whole = self.span_of(part);
         let (start, end) = (offset(part, error.span.start), offset(part, error.span.end));
         let near = whole.part(start.min(end)..end.max(start));
@@ -161,7 +162,7 @@ impl<'a> Source<'a> {
             }
             Error::NoSuchEnumVariant { expected, found, .. } => {
                 let diagnostic =
-                    Diagnostic::new("unknown-variant", format!("expected {what}, found `{found}`"))
+                    Diagnostic::new("unknown-variant", format!("expected {form}, found `{found}`"))
                         .at(word(found), "not one of them");
                 let diagnostic = ident::suggest(diagnostic, found, &[open, expected].concat());
                 if found == "Bias" && expected.contains(&"Gelu") {
@@ -184,18 +185,18 @@ impl<'a> Source<'a> {
                     .at(word(found), format!("this should be `{expected}`"))
                     .help(format!("write `{expected}(...)`"))
             }
-            Error::IntegerOutOfBounds => Diagnostic::new("number-range", format!("expected {what}"))
+            Error::IntegerOutOfBounds => Diagnostic::new("number-range", format!("expected {form}"))
                 .at(whole, "this number does not fit")
                 .help("numbers are below 2^63, and slot numbers, groups and strides below 2^32"),
             Error::ExceededRecursionLimit => Diagnostic::new("too-deep", "the spec is nested too deeply")
                 .at(near, "here")
                 .help("a spec needs no more than a few levels"),
             code if wrong_type(code) && part.len() < self.text.len() => {
-                let message = format!("expected {what}");
+                let message = format!("expected {form}");
                 let span = if part.len() > 80 { head(part, whole) } else { whole };
                 Diagnostic::new("wrong-type", message)
                     .at(span, format!("this is {}", kind_of(part)))
-                    .help(format!("write {what} here"))
+                    .help(format!("write {form} here"))
             }
             code => {
                 let help = match code {
@@ -203,17 +204,17 @@ impl<'a> Source<'a> {
                     Error::Eof | Error::ExpectedStringEnd | Error::UnclosedBlockComment => {
                         "close every bracket, string and comment".into()
                     }
-                    _ => format!("expected {what}"),
+                    _ => format!("expected {form}"),
                 };
                 Diagnostic::new("syntax", sentence(code)).at(near, "here").help(help)
             }
         }
     }
 
-    /// The last place before `end` where `word` stands as a whole word.
+    /// The last position before `end` where `word` occurs as a whole word.
     fn last_word(&self, part: &str, end: usize, word: &str) -> Option<usize> {
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
-        // ron's cursor may stand just before or just after the word.
+        // ron's cursor may be just before or just after the word.
         let mut until = (end + word.len() + 1).min(part.len());
         while !part.is_char_boundary(until) {
             until -= 1;
@@ -225,7 +226,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Errors that mean "well-formed, but another type".
+/// Errors that mean "well-formed, but of another type".
 fn wrong_type(code: &Error) -> bool {
     matches!(
         code,
@@ -254,7 +255,7 @@ fn wrong_type(code: &Error) -> bool {
     )
 }
 
-/// What a value looks like, for a reader who expected another.
+/// Describes the form of a value, for an error about its type.
 fn kind_of(part: &str) -> &'static str {
     match part.chars().next() {
         Some('"') => "text",
@@ -267,13 +268,13 @@ fn kind_of(part: &str) -> &'static str {
     }
 }
 
-/// The first word of a value, to point at one that is long.
+/// The first word of a value, to point at the start of a long one.
 fn head(part: &str, whole: Span) -> Span {
     let length = part.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(part.len());
     whole.part(0..length.max(1).min(part.len()))
 }
 
-/// ron's message, in the manner of ours: no capital at the start.
+/// ron's message in our style: without a capital at the start.
 fn sentence(code: &Error) -> String {
     let text = code.to_string();
     let mut chars = text.chars();
@@ -283,7 +284,7 @@ fn sentence(code: &Error) -> String {
     }
 }
 
-/// Byte offset of a line and column of ron (both from 1, columns in characters).
+/// Byte offset of a line and column from ron (both start at 1, columns count characters).
 fn offset(part: &str, at: Position) -> usize {
     let line_start = part
         .match_indices('\n')

@@ -1,9 +1,9 @@
-//! How tiles of dependent stages are synchronised: policies (producer tile -> semaphore slot), tile orders, what a
-//! k-block must wait for, and the same as the plain numbers that devices see.
+//! How tiles of dependent stages are synchronized: policies (producer tile -> semaphore slot), tile orders, the waits
+//! of a k-block, and the same as the plain numbers that device code reads.
 //!
-//! Policies, orders and places of waits have one type each and one notation, serde's: a spec states them in it, and so do
-//! stated configurations, the cache of tuned plans and records of measurements. The arithmetic mirrors
-//! `csrc/include/cusync/policy.hpp` and `order.hpp`, which kernels run; the tests compare the two at every tile.
+//! Policies, orders and wait places have one type each and one notation, that of serde: specs, stated configurations,
+//! the cache of tuned plans and records of measurements all use it. The arithmetic mirrors
+//! `csrc/include/cusync/policy.hpp` and `order.hpp`, which the kernels use; the tests compare the two at every tile.
 //!
 //! ```
 //! use cusync_gen::sync::{Policy, Tile};

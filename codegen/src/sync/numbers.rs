@@ -1,5 +1,5 @@
-//! Policies and edges as the plain numbers that devices see (`csrc/include/cusync/desc.h`): what the runtime and the `cpu`
-//! executor hand to C, and what a rendered header holds as constants.
+//! Policies and edges as the plain numbers that device code reads (`csrc/include/cusync/desc.h`): the runtime and the
+//! `cpu` executor pass them to C, and rendered headers contain them as constants.
 
 use super::{Policy, Tile};
 
@@ -18,15 +18,14 @@ pub struct SlotMap {
     pub slot_base: u32,
     /// Slots of the edge.
     pub slot_count: u32,
-    /// Whether waits follow a filter over the images that it reads: see [`Policy::ConvHalo`]. Devices see this as the
-    /// footprint that they are given.
+    /// Whether waits follow a filter over its images: see [`Policy::ConvHalo`]. Devices get this as a footprint.
     pub sliding: bool,
     /// A user's table and the posts of each slot.
     pub table: Option<(Vec<u32>, Vec<u32>)>,
 }
 
 impl Policy {
-    /// The policy on a grid of producer tiles, its slots the first of the array.
+    /// The policy on a grid of producer tiles, with slots numbered from 0.
     pub fn on(&self, grid: (u32, u32)) -> SlotMap {
         let (gm, gn) = grid;
         let map = |block: (u32, u32), stride_n: u32, slots: (u32, u32)| SlotMap {

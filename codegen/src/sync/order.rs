@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::Tile;
 use crate::diagnostic::{Diagnostic, Span};
 
-/// Largest group of an order: times the longest grid it still fits the 32 bits that kernels count tiles in.
+/// Largest group of an order: multiplied by the longest grid, it still fits the 32 bits that kernels use to count
+/// tiles.
 const MAX_GROUP: u32 = 1024;
 
-/// The order in which a stage's tiles are started.
+/// The order in which a stage's tiles start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Order {
     /// Row by row.
@@ -26,10 +27,10 @@ pub enum Order {
 }
 
 impl Order {
-    /// Refuses groups that no grid can have; `span` is where the order is stated.
+    /// Rejects groups that fit no grid; `span` is where the order is stated.
     ///
     /// # Errors
-    /// A group of no tiles, or one too large to be counted.
+    /// A group without tiles, or one too large to count.
     pub fn validate(&self, span: Span) -> Result<(), Diagnostic> {
         match self.group() {
             1..=MAX_GROUP => Ok(()),
@@ -44,7 +45,7 @@ impl Order {
         }
     }
 
-    /// Rows or columns of a group; 1 where there are no groups.
+    /// Rows or columns of a group; 1 for orders without groups.
     pub fn group(&self) -> u32 {
         match self {
             Order::GroupedRows(group) | Order::GroupedColumns(group) => *group,
@@ -52,7 +53,7 @@ impl Order {
         }
     }
 
-    /// The tiles of a table as devices number them on a grid, row by row; `None` where a rule gives the order.
+    /// The tiles of a table as devices number them on a grid, row by row; `None` if a rule gives the order.
     pub fn table(&self, grid: (u32, u32)) -> Option<Vec<u32>> {
         match self {
             Order::Table(tiles) => Some(tiles.iter().map(|tile| tile.m * grid.1 + tile.n).collect()),
@@ -60,7 +61,7 @@ impl Order {
         }
     }
 
-    /// Rows or columns of a group on a grid: a group is never longer than what it groups, nor empty.
+    /// Rows or columns of a group on a grid: a group is never empty nor longer than the grid.
     pub fn group_on(&self, (gm, gn): (u32, u32)) -> u32 {
         match self {
             Order::GroupedRows(group) => (*group).clamp(1, gm.max(1)),
@@ -91,7 +92,7 @@ impl Order {
 }
 
 impl fmt::Display for Order {
-    /// As a spec states it; a table is counted, not listed.
+    /// In spec notation; a table is shown as a count, not as a list.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Order::Table(tiles) => write!(f, "Table of {} tiles", tiles.len()),

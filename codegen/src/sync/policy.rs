@@ -10,41 +10,41 @@ use crate::diagnostic::{Diagnostic, Span};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Policy {
-    /// A slot a tile.
+    /// One slot per tile.
     Tile,
-    /// A slot a row of tiles.
+    /// One slot per row of tiles.
     Row,
-    /// A slot for each block of `rows` x `cols` tiles.
+    /// One slot for each block of `rows` x `cols` tiles.
     Batched {
-        /// Rows of tiles a slot.
+        /// Rows of tiles per slot.
         rows: u32,
-        /// Columns of tiles a slot.
+        /// Columns of tiles per slot.
         cols: u32,
     },
-    /// Tiles of a row whose columns are equal modulo `0`, the number of slot columns, share a slot.
+    /// Tiles of a row with equal columns modulo `0`, the number of slot columns, share a slot.
     Strided(u32),
-    /// For the images that a convolution reads: a slot a row of tiles (all channels), and waits that follow the filter's
-    /// rows. Every other policy waits for the whole halo of a tile before its first k-block.
+    /// For images that a convolution reads: one slot per row of tiles (all channels), with waits that follow the
+    /// filter's rows. Every other policy waits for the whole halo of a tile before its first k-block.
     ConvHalo,
     /// A user's own map, row-major over the grid: slots numbered from 0 without gaps.
     Table(Vec<u32>),
 }
 
-/// Where in the consumer's k-loop an edge is waited for.
+/// Where a consumer's k-loop waits for an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum WaitAt {
-    /// Before the first k-block whose footprint enters new slots.
+    /// Before the first k-block with new slots in its footprint.
     #[default]
     PerKBlock,
-    /// Everything the tile will read, before its first dependent load.
+    /// Before the first dependent load, for everything the tile reads.
     Start,
 }
 
 impl Policy {
-    /// Refuses numbers that map tiles to slots on no grid; `span` is where the policy is stated.
+    /// Rejects numbers that map tiles to slots on no grid; `span` is where the policy is stated.
     ///
     /// # Errors
-    /// Slots of no tiles, or a table whose slots are not numbered without gaps.
+    /// Slots without tiles, or a table with gaps in its slot numbers.
     pub fn validate(&self, span: Span) -> Result<(), Diagnostic> {
         let zero = |why| Err(Diagnostic::new("zero", why).at(span, "zero").help("state at least 1"));
         match self {
@@ -53,7 +53,7 @@ impl Policy {
             }
             Policy::Strided(0) => zero("a stride is at least one tile"),
             Policy::Table(table) => {
-                // Slots without gaps are fewer than entries: this also bounds what the table makes us allocate.
+                // Slots without gaps are fewer than entries; this also bounds the allocation for the table.
                 let mut used = vec![false; table.len()];
                 for &slot in table {
                     if let Some(used) = used.get_mut(slot as usize) {
@@ -78,7 +78,7 @@ impl Policy {
 }
 
 impl fmt::Display for Policy {
-    /// As a spec states it; a table is counted, not listed.
+    /// In spec notation; a table is shown as a count, not as a list.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Policy::Batched { rows, cols } => write!(f, "Batched(rows: {rows}, cols: {cols})"),

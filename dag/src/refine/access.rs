@@ -1,20 +1,20 @@
-//! Which bytes of its accesses each CTA of a kernel touches.
+//! Which bytes of a kernel's accesses each CTA touches.
 
 use std::ops::Range;
 
 use crate::program::{Access, AccessMode, LaunchConfig, is_duration};
 
-/// Most CTAs of a kernel whose tiles are told apart.
+/// Maximum CTAs of a kernel with tiles.
 pub const MAX_TILES: u64 = 1 << 11;
 
-/// What is known of the CTAs of a kernel one by one. A kernel that has this was also built to wait for tiles and to
-/// post its own, when it is asked to (`csrc/include/cusync/tile_sync.cuh`). CTA numbers count along x, then y, then z.
+/// Per-CTA accesses of a kernel. A kernel that has them was also built to wait for tiles and post its own on request
+/// (`csrc/include/cusync/tile_sync.cuh`). CTA numbers count along x, then y, then z.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tiles {
-    /// What each CTA touches of each access of the node.
+    /// For each access of the node, the bytes of each CTA.
     pub bytes: Vec<TileBytes>,
-    /// How much longer its longest CTA takes than the mean one, microseconds: what waiting for tiles instead of kernels
-    /// can hide.
+    /// Difference between its longest and mean CTA time, microseconds: the time that waiting for tiles instead of
+    /// kernels can hide.
     pub spread_us: f64,
     /// Whether it can let the next kernel begin to launch before it has waited itself.
     pub early_trigger: bool,
@@ -25,21 +25,21 @@ pub struct Tiles {
 pub enum TileBytes {
     /// Every CTA may touch all of them.
     All,
-    /// CTA `i` touches `bytes` bytes from `first + i * stride` on, counted from the access's first byte, as far as they
-    /// lie in the access. A negative stride runs backwards; more bytes than the stride overlap, as halos do.
+    /// CTA `i` touches `bytes` bytes starting at `first + i * stride`, relative to the access's first byte and clipped
+    /// to the access. A negative stride runs backward; with more bytes than the stride, CTAs overlap, as halos do.
     Strided {
         /// Where CTA 0 begins.
         first: i64,
-        /// How far it is from a CTA to the next.
+        /// Distance between consecutive CTAs.
         stride: i64,
-        /// How many bytes each CTA touches.
+        /// Number of bytes of each CTA.
         bytes: u64,
     },
 }
 
 impl TileBytes {
-    /// The bytes of CTA `cta`, counted from the buffer's first; may be empty.
-    pub fn of(self, access: &Access, cta: u32) -> Range<u64> {
+    /// The bytes of CTA `cta`, relative to the buffer's first byte; may be empty.
+    pub fn range(self, access: &Access, cta: u32) -> Range<u64> {
         match self {
             TileBytes::All => access.bytes.clone(),
             TileBytes::Strided { first, stride, bytes } => {
@@ -53,7 +53,7 @@ impl TileBytes {
 }
 
 impl Tiles {
-    /// Why these cannot be the tiles of a kernel with such accesses; `None`: they can.
+    /// Why these cannot be the tiles of a kernel with such accesses; `None` if they can.
     pub(crate) fn fault(&self, launch: &LaunchConfig, accesses: &[Access]) -> Option<&'static str> {
         if launch.ctas() > MAX_TILES {
             return Some("more CTAs than are told apart (2048)");
@@ -65,7 +65,7 @@ impl Tiles {
             return Some("a spread that is negative, not finite or longer than an hour");
         }
         let whole = |(tile, access): (&TileBytes, &Access)| {
-            let mut parts: Vec<_> = (0..launch.ctas() as u32).map(|cta| tile.of(access, cta)).collect();
+            let mut parts: Vec<_> = (0..launch.ctas() as u32).map(|cta| tile.range(access, cta)).collect();
             parts.sort_by_key(|part| part.start);
             let reached =
                 parts.iter().fold(access.bytes.start, |reached, part| match part.start <= reached {
@@ -78,14 +78,14 @@ impl Tiles {
         (!covered).then_some("an access that its CTAs together do not cover")
     }
 
-    /// The ranges that CTA `cta` touches: buffer, bytes and mode. Empty ones are left out.
+    /// The nonempty ranges that CTA `cta` touches: buffer, bytes and mode.
     pub(super) fn touched<'a>(
         &'a self,
         accesses: &'a [Access],
         cta: u32,
     ) -> impl Iterator<Item = (usize, Range<u64>, AccessMode)> + 'a {
         self.bytes.iter().zip(accesses).filter_map(move |(tile, access)| {
-            let bytes = tile.of(access, cta);
+            let bytes = tile.range(access, cta);
             (!bytes.is_empty()).then_some((access.buffer.index(), bytes, access.mode))
         })
     }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn strides_run_both_ways_and_are_clipped() {
         let access = Access { buffer: BufferId(0), bytes: 100..140, mode: AccessMode::Read };
-        let ranges = |tile: TileBytes| (0..4).map(|cta| tile.of(&access, cta)).collect::<Vec<_>>();
+        let ranges = |tile: TileBytes| (0..4).map(|cta| tile.range(&access, cta)).collect::<Vec<_>>();
         let forwards = TileBytes::Strided { first: 0, stride: 10, bytes: 10 };
         assert_eq!(ranges(forwards), [100..110, 110..120, 120..130, 130..140]);
         let mirrored = TileBytes::Strided { first: 30, stride: -10, bytes: 10 };

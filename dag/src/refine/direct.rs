@@ -1,4 +1,4 @@
-//! Which CTAs must wait for which: the analysis of kernels ([`crate::analyse`]), CTA by CTA.
+//! Dependences between CTAs: the analysis of kernels ([`crate::analyse`]), CTA by CTA.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::program::{Access, Node, Program};
 /// Direct dependences of a node's CTAs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Direct {
-    /// What each CTA depends on, sorted.
+    /// The sorted dependences of each CTA.
     Ctas(Vec<Vec<Cta>>),
     /// Some CTA depends on more than `most` others.
     Crowded,
@@ -19,7 +19,7 @@ pub(super) fn tiles_of(node: &Node) -> Option<&Tiles> {
     node.kernel().and_then(|kernel| kernel.tiles.as_ref())
 }
 
-/// CTAs that are told apart.
+/// Number of distinguished CTAs.
 pub(super) fn count(node: &Node) -> u32 {
     match (node.kernel(), tiles_of(node)) {
         (Some(kernel), Some(_)) => kernel.launch.ctas() as u32,

@@ -1,16 +1,16 @@
-//! Tile-level refinement: kernels whose CTAs wait for CTAs of earlier kernels, not for these kernels' ends.
+//! Tile-level refinement: CTAs of a kernel wait for CTAs of earlier kernels instead of the ends of these kernels.
 //!
-//! A *refined* node is launched over programmatic edges and waits, CTA by CTA, for the posts of those tiles that its own
-//! depend on, read-after-write, write-after-read and write-after-write. Every other node waits for all nodes before it to
-//! end. Three things make this right, and [`Refinement::prove`] shows them for every refinement that is run:
+//! A *refined* node is launched over programmatic edges. Its CTAs wait for the posts of the tiles that their own tiles
+//! depend on: read-after-write, write-after-read and write-after-write. Every other node waits for all nodes before it
+//! to end. Three properties make this correct, and [`Refinement::prove`] shows them for every refinement that is run:
 //!
-//! * *Order.* For each dependence between tiles there is a path of waits. Through a node that is not refined such a path
-//!   leads to all of its ancestors.
-//! * *Ends.* A refined node waits for the end of its predecessors before it ends itself. So the end of a node still means
-//!   that of all its ancestors, and a node that is not refined, or the end of the program, needs no care.
-//! * *Progress.* A CTA waits for tiles of ancestors only, and starts after every CTA of these has: each edge of the path
-//!   between them is full, or programmatic with a trigger that every CTA issues. So what is waited for holds an SM or is
-//!   done, and the earliest unfinished node that has a CTA on an SM waits for nothing that is unfinished.
+//! * *Order.* For each dependence between tiles there is a path of waits. Through an unrefined node, such a path leads
+//!   to all of its ancestors.
+//! * *Ends.* A refined node waits for the end of its predecessors before it ends itself. So the end of a node still
+//!   implies the end of all its ancestors, and unrefined nodes and the end of the program need no special handling.
+//! * *Progress.* A CTA waits only for tiles of ancestors, and starts after every CTA of these has started: each edge
+//!   of the path between them is full, or programmatic with a trigger that every CTA issues. So every awaited CTA
+//!   holds an SM or is done, and the earliest unfinished node with a CTA on an SM waits for nothing unfinished.
 
 mod access;
 mod direct;
@@ -28,48 +28,48 @@ use pays::keep_what_pays;
 use prove::Order;
 pub use prove::ProvedRefinement;
 
-/// Most tiles that a CTA waits for: one lane of a warp looks at each.
+/// Maximum tiles that a CTA waits for: each lane of a warp polls one.
 pub const MAX_WAITS: usize = 32;
 
-/// How a node is synchronised.
+/// How a node is synchronized.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSync {
     /// The CTAs that each CTA waits for; `None`: the node waits for the ends of all nodes before it.
     pub waits: Option<Vec<Vec<Cta>>>,
-    /// Whether each of its CTAs posts that it is done.
+    /// Whether each of its CTAs posts its completion.
     pub posts: bool,
-    /// Whether it lets the next node begin to launch before it waits, not after.
+    /// Whether it lets the next node begin to launch before it waits, instead of after.
     pub early: bool,
 }
 
-/// A dependence whose later node waits for tiles.
+/// A dependence with a later node that waits for tiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RefinedEdge {
     /// The dependence.
     pub edge: Dependence,
-    /// What the model expects to gain, microseconds; 0 where it was not asked.
+    /// Predicted gain, microseconds; 0 if not evaluated.
     pub gain_us: f64,
 }
 
-/// Which nodes wait for tiles, and for which: a statement, which [`Refinement::prove`] judges before it is run.
+/// An unproved choice of which nodes wait for which tiles; [`Refinement::prove`] must accept it before it is run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Refinement {
-    /// How each node is synchronised.
+    /// How each node is synchronized.
     pub nodes: Vec<NodeSync>,
     /// The edges into refined nodes.
     pub edges: Vec<RefinedEdge>,
-    /// Nodes with tiles that keep waiting for whole kernels, and why.
+    /// Nodes with tiles that still wait for whole kernels, and why.
     pub kept: Vec<(NodeId, &'static str)>,
 }
 
-/// Which of the nodes that can be refined are.
+/// Which of the refinable nodes to refine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refine {
-    /// None; all that can do trigger early.
+    /// None; all that can trigger early do.
     EarlyOnly,
-    /// Those that the model expects to gain from it; they trigger early.
+    /// Those with a predicted gain; they trigger early.
     WherePays,
-    /// All, and all that can do trigger early.
+    /// All; all that can trigger early do.
     Everywhere,
 }
 
@@ -84,14 +84,14 @@ impl Refinement {
         self.nodes.iter().filter(|node| node.waits.is_some()).count()
     }
 
-    /// Most tiles that one CTA waits for.
+    /// Maximum tiles that one CTA waits for.
     pub fn most_waits(&self) -> usize {
         let waits = self.nodes.iter().filter_map(|node| node.waits.as_ref());
         waits.flatten().map(Vec::len).max().unwrap_or(0)
     }
 }
 
-/// What can be gained by waiting for tiles, in a program with these dependences.
+/// Refines the nodes of a program with these dependences.
 pub fn refine(program: &Program, dependences: &Dependences, device: &Profile, which: Refine) -> Refinement {
     let mut found = Refinement::default();
     if program.nodes().iter().all(|node| tiles_of(node).is_none()) {
@@ -101,8 +101,8 @@ pub fn refine(program: &Program, dependences: &Dependences, device: &Profile, wh
     if which != Refine::EarlyOnly {
         refine_all(program, dependences, device, which, &mut found);
     }
-    // Measured, an early trigger pays where CTAs can run ahead of others by several kernels; where kernels wait for
-    // kernels it only puts CTAs on SMs that wait.
+    // In measurements, an early trigger pays off where CTAs can run several kernels ahead of others; where kernels
+    // wait for kernels, it only occupies SMs with waiting CTAs.
     for (node, sync) in program.nodes().iter().zip(&mut found.nodes) {
         let wanted = which != Refine::WherePays || sync.waits.is_some() || sync.posts;
         sync.early = wanted && node.kernel().is_some_and(|kernel| has_room(kernel, device));
@@ -119,7 +119,7 @@ fn refine_all(
 ) {
     let mut into: Vec<Vec<Dependence>> = vec![Vec::new(); program.nodes().len()];
     dependences.reduced_edges().for_each(|&edge| into[edge.after.index()].push(edge));
-    // Before those that others imply are dropped, a tile may depend on a few more.
+    // Before implied dependences are dropped, a tile may have a few more.
     let direct = direct(program, 4 * MAX_WAITS);
     for id in program.ids() {
         let into = &into[id.index()];
@@ -142,14 +142,14 @@ fn refine_all(
     waited.into_iter().for_each(|node| found.nodes[node.index()].posts = true);
 }
 
-/// A node that triggers early keeps room for the nodes after it only where there is plenty: its CTAs, and those of the two
-/// nodes that it may wait beside, together take no more than three quarters of the device.
+/// A node that triggers early leaves enough room only if its CTAs, and those of the two nodes it may wait next to,
+/// together take at most three quarters of the device.
 fn has_room(kernel: &Kernel, device: &Profile) -> bool {
     let room = kernel.launch.ctas() * 4 <= u64::from(device.sms) * u64::from(kernel.ctas_per_sm);
     room && kernel.programmatic && kernel.tiles.as_ref().is_some_and(|tiles| tiles.early_trigger)
 }
 
-/// What each CTA of a node has to wait for, or why it cannot wait for tiles.
+/// The waits of each CTA of a node, or why it cannot wait for tiles.
 fn waits(
     program: &Program,
     dependences: &Dependences,
@@ -165,7 +165,7 @@ fn waits(
     if !into.iter().all(|edge| can(edge.before)) {
         return Err("a node before it cannot post tiles");
     }
-    // Memory is shared by temporaries whose kernels are done before others begin, and that would no longer hold.
+    // Temporaries share memory because their kernels are done before others begin, which would no longer hold.
     if program.node(id).accesses.iter().any(|a| !program.buffers()[a.buffer.index()].external) {
         return Err("it touches a temporary buffer, whose memory may be shared");
     }

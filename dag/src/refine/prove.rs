@@ -1,4 +1,4 @@
-//! What has to hold of a refinement before it is run.
+//! The proof of a refinement, required before it is run.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::error::Unproved;
 use crate::history::Cta;
 use crate::program::{NodeId, Program};
 
-/// A refinement that is proved for a program: nothing else makes CTAs wait for CTAs.
+/// A refinement that is proved for a program; without one, CTAs never wait for CTAs.
 #[derive(Clone, Debug)]
 pub struct ProvedRefinement {
     program: Program,
@@ -17,25 +17,25 @@ pub struct ProvedRefinement {
 }
 
 impl ProvedRefinement {
-    /// Whether the proof holds of a program.
+    /// Whether the proof applies to a program.
     pub fn is_of(&self, program: &Program) -> bool {
         self.program.is_like(program)
     }
 
-    /// What was proved.
+    /// The proved refinement.
     pub fn refinement(&self) -> &Refinement {
         &self.refinement
     }
 }
 
-/// What comes before what, by the waits of nodes.
+/// The order implied by the waits of nodes.
 pub(super) struct Order<'a> {
     pub(super) dependences: &'a Dependences,
     pub(super) nodes: &'a [NodeSync],
 }
 
 impl Order<'_> {
-    /// Whether `tile` comes after `earlier`: by its waits, those of the tiles that it waits for, and so on.
+    /// Whether `tile` comes after `earlier`: through its waits, those of the tiles it waits for, and so on.
     pub(super) fn follows(&self, tile: Cta, earlier: Cta) -> bool {
         let mut seen = HashSet::new();
         let mut open = vec![tile];
@@ -61,10 +61,10 @@ impl Order<'_> {
 }
 
 impl Refinement {
-    /// Proves that every dependence of `program` is kept, and that no wait can be for ever.
+    /// Proves that every dependence of `program` is preserved, and that every wait ends.
     ///
     /// # Errors
-    /// The first thing that does not hold.
+    /// The first violation.
     pub fn prove(self, program: &Program) -> Result<ProvedRefinement, Unproved> {
         if !self.nodes.is_empty() {
             self.judge(program, &analyse(program))?;
@@ -73,7 +73,7 @@ impl Refinement {
     }
 
     fn judge(&self, program: &Program, dependences: &Dependences) -> Result<(), Unproved> {
-        let fault = |node, what| Err(Unproved::Node { node, what });
+        let fault = |node, text| Err(Unproved::Node { node, what: text });
         if self.nodes.len() != program.nodes().len() {
             return fault(NodeId(self.nodes.len() as u32), "is of another program");
         }
@@ -99,7 +99,7 @@ impl Refinement {
                 if !there {
                     return fault(id, "waits for a tile that is never posted");
                 }
-                // Only the CTAs of ancestors have all started when its own do.
+                // Only for ancestors have all CTAs started when its own start.
                 if !dependences.reaches(tile.node, id) {
                     return fault(id, "waits for a tile of a node that may start later");
                 }
@@ -117,7 +117,8 @@ impl Refinement {
     fn prove_order(&self, program: &Program, dependences: &Dependences) -> Result<(), Unproved> {
         let order = Order { dependences, nodes: &self.nodes };
         for (node, direct) in program.ids().zip(direct(program, usize::MAX)) {
-            // A node that waits for all before it keeps the dependences of kernels, and tiles' are among them.
+            // A node that waits for all earlier nodes preserves the dependences of kernels, which include those of
+            // tiles.
             if self.nodes[node.index()].waits.is_none() {
                 continue;
             }

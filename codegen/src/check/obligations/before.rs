@@ -1,19 +1,20 @@
-//! What is known to be done when a wait has ended: the tiles that post the slot, what those had waited for, and so on.
-//! Release and acquire are cumulative, so what is known that way is visible too.
+//! Which tiles are known to be done once a wait has ended: the tiles that post the slot, the tiles they waited for,
+//! and so on. Release and acquire are cumulative, so the results of these tiles are visible too.
 //!
-//! A tile is done when all its posts are made. Every step that its items take comes before that, except what a part that
-//! only contributes does after it has left its sums. In static lists, posts are made in the order of the list by one warp
-//! of each CTA, so a tile that is done says that those before it in its list are done.
+//! A tile is done when all its posts are made. Every step of its items comes before that, except the steps of a
+//! contributing part after it has left its sums. In static lists, one warp of each CTA makes posts in list order, so a
+//! finished tile implies that the tiles before it in its list are done.
 //!
-//! A bulk store is complete in global memory only when the warp that issued it has waited for that in full, which it does before
-//! it posts, for all that it has stored by then. A tile that nobody waits for is done with its loads when the next one of its
+//! A bulk store is complete in global memory only after the issuing warp has waited for it in full, which it does
+//! before it posts, for all its earlier stores. A tile without posts is done with its loads when the next tile of its
 //! list stores; its own stores are complete only when a later tile of the list posts.
 //!
-//! Which worker of a decode kernel ends a tile of an attention is not in its lists: lengths decide it on the device. So nothing
-//! is concluded from the place of such a tile in a list.
+//! Which decode worker finishes an attention tile is decided on the device, by sequence lengths, not by its lists. So
+//! the position of such a tile in a list implies nothing.
 //!
-//! Warps of a CTA that load do not wait for each other, so a load is behind the waits of its own warp only. An epilogue is
-//! behind the waits of all of them and, where stores are ordinary ones that a barrier and a release complete, behind those of the items before it.
+//! The loading warps of a CTA do not wait for each other, so a load is ordered only after the waits of its own warp.
+//! An epilogue is ordered after the waits of all of them and, if stores are ordinary stores completed by a barrier and
+//! a release, after those of the worker's earlier items.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,42 +30,43 @@ pub(super) type TileNode = (StageId, Tile);
 /// A slot of an edge.
 pub(super) type Slot = (usize, u32);
 
-/// How far into the events of a slice.
+/// A position in the events of a slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Until {
     /// Up to this event, exclusive.
     Event(usize),
-    /// Up to its first store.
+    /// Up to the first store.
     Store,
-    /// Up to where it leaves its sums, or to its end if it does not.
+    /// Up to the point where it leaves its sums, or to its end if it leaves none.
     Sums,
-    /// To its end if it stores; else up to where it leaves its sums.
+    /// To its end if it stores; otherwise up to the point where it leaves its sums.
     Done,
 }
 
-/// See the head of the module.
+/// See the module documentation.
 pub(super) struct Before<'a> {
     c: &'a Candidate,
     p: &'a dyn TileProgram,
-    /// Posts of a run to each slot of each edge, and the tiles that make them.
+    /// For each edge and slot, the posts per run and the tiles that make them.
     posters: Vec<HashMap<u32, (u64, Vec<Tile>)>>,
-    /// Each item's worker, its place in the list, and its number among those of its tile.
+    /// Each item's worker, its position in the list, and its index among the items of its tile.
     items: Vec<(usize, usize, u32)>,
-    /// Items of each cluster tile, in the order of their first k-blocks.
+    /// Items of each cluster tile, ordered by first k-block.
     of_tile: HashMap<(StageId, u32, u32), Vec<u32>>,
     memo: HashMap<TileNode, Vec<TileNode>>,
-    /// The number of each stage's first tile, and its columns.
+    /// For each stage, the number of its first tile and its columns.
     first: Vec<(usize, usize)>,
-    /// All that is known to be done when a tile is, by its number, where there are few enough tiles to keep that.
+    /// For each tile number, everything known to be done when that tile is, if the graph is small enough to store it.
     closures: Vec<Option<Tiles>>,
-    /// The last tile that was asked for whether it may store, over reads or over stores, and all that is known to be done then.
+    /// The last tile queried about its store, whether stores or only reads were queried, and everything known to be
+    /// done by then.
     stored: Option<((TileNode, bool), Tiles)>,
 }
 
-/// A set of tiles of all stages, a bit each.
+/// A set of tiles of all stages, one bit per tile.
 type Tiles = Vec<u64>;
 
-/// Tiles beyond which no sets are kept: those of as many take 50 MB.
+/// Above this number of tiles, no sets are stored: at the limit they take 50 MB.
 const MAX_KEPT: usize = 20_000;
 
 impl<'a> Before<'a> {
@@ -117,19 +119,19 @@ impl<'a> Before<'a> {
         before
     }
 
-    /// The schedule, if it has an order in which each worker posts.
+    /// The schedule, if it fixes the order in which each worker posts.
     fn lists(&self) -> Option<&'a Schedule> {
         self.c.launch.work().filter(|s| s.mode == Hand::Fixed)
     }
 
-    /// Whether the plan says which worker has an item.
+    /// Whether the plan fixes which worker runs an item.
     fn settled(&self, item: u32) -> bool {
         let stage = |schedule: &Schedule| schedule.sequence[item as usize].stage;
         let tiled = |s: StageId| matches!(self.c.graph.stages[s.0].partition, Partition::Tiles { .. });
         self.c.launch.shares().is_none() || !self.lists().map(stage).is_some_and(tiled)
     }
 
-    /// Whether an event is of a slice's epilogue.
+    /// Whether an event belongs to a slice's epilogue.
     fn of_epilogue(&self, stage: StageId, event: &Event) -> bool {
         let operand = match event {
             Event::Wait { edge, .. } => {
@@ -148,7 +150,7 @@ impl<'a> Before<'a> {
         self.c.graph.stages[stage.0].operands[operand].kind.when() == When::Epilogue
     }
 
-    /// The warp that makes an event, after one of `warp`; `None`: the epilogue.
+    /// The warp that makes an event which follows one of `warp`; `None` is the epilogue.
     fn next(&self, stage: StageId, event: &Event, warp: Option<u32>) -> Option<u32> {
         match event {
             Event::Warp { warp: next } => warp.map(|_| *next),
@@ -156,7 +158,7 @@ impl<'a> Before<'a> {
         }
     }
 
-    /// The warp that makes a load; `None` where the epilogue makes it.
+    /// The warp that makes a load; `None` if the epilogue makes it.
     fn warp_of(&self, (stage, tile): TileNode, slice: u32, event: usize) -> Option<u32> {
         let (mut at, mut warp) = (0, Some(0));
         self.p.events(stage, tile, slice, &mut |e| {
@@ -168,7 +170,8 @@ impl<'a> Before<'a> {
         warp
     }
 
-    /// The slots that a slice has waited for in full by then; `by`: those that one of the warps that load has.
+    /// The slots that a slice has waited for in full at that point. With `by`, only those that this loading warp has
+    /// waited for.
     fn waits(&self, (stage, tile): TileNode, slice: u32, until: Until, by: Option<u32>) -> Vec<Slot> {
         let mut slots = Vec::new();
         let (mut at, mut over, mut leaves, mut stores) = (0, false, None, false);
@@ -203,19 +206,19 @@ impl<'a> Before<'a> {
 
     /// The tiles that post slots.
     fn posters(&self, slots: &[Slot]) -> Vec<TileNode> {
-        let of = |(edge, slot): &Slot| {
+        let posting = |(edge, slot): &Slot| {
             let stage = self.c.graph.dependences[*edge].producer;
             let tiles = self.posters[*edge].get(slot).map_or(&[][..], |(_, tiles)| tiles);
             tiles.iter().map(move |tile| (stage, *tile))
         };
-        slots.iter().flat_map(of).collect()
+        slots.iter().flat_map(posting).collect()
     }
 
     fn slices(&self, (stage, tile): TileNode) -> u32 {
         self.p.slices(&self.c.graph, stage, tile)
     }
 
-    /// The items of a tile, and which CTA of a worker computes it.
+    /// The items of a tile, and the index of the CTA within its worker that computes the tile.
     fn items_of(&self, (stage, tile): TileNode) -> (&[u32], u32) {
         let Some(schedule) = self.lists() else { return (&[], 0) };
         let (rows, cols) = schedule.cluster;
@@ -223,7 +226,7 @@ impl<'a> Before<'a> {
         (items.map_or(&[], Vec::as_slice), tile.m % rows * cols + tile.n % cols)
     }
 
-    /// The same CTA's tile of another item, and that item's number among those of the tile.
+    /// The same CTA's tile of another item, and that item's index among the items of the tile.
     fn tile_of(&self, schedule: &Schedule, item: u32, cta: u32) -> (TileNode, u32) {
         let (rows, cols) = schedule.cluster;
         let at = &schedule.sequence[item as usize];
@@ -231,7 +234,7 @@ impl<'a> Before<'a> {
         ((at.stage, tile), self.items[item as usize].2)
     }
 
-    /// The tiles before an item in its list that were finished by one item, or `None` for those that were not.
+    /// The tiles before an item in its list that a single item finished.
     fn earlier(&self, item: u32, cta: u32) -> Vec<TileNode> {
         let Some(schedule) = self.lists() else { return Vec::new() };
         let (worker, place, _) = self.items[item as usize];
@@ -246,7 +249,7 @@ impl<'a> Before<'a> {
         before.map(|i| self.tile_of(schedule, *i, cta).0).filter(|n| n.1.m < gm(n) && n.1.n < gn(n)).collect()
     }
 
-    /// What is known to be done when a tile is, without what follows from that.
+    /// Tiles directly known to be done when a tile is, without the closure.
     fn direct(&mut self, node: TileNode) -> Vec<TileNode> {
         if let Some(known) = self.memo.get(&node) {
             return known.clone();
@@ -272,7 +275,7 @@ impl<'a> Before<'a> {
         self.known(open, Some(target)).contains(&target)
     }
 
-    /// All that is known to be done when these are; not all of it if a target is among it.
+    /// Everything known to be done when these tiles are; stops early once a target is found.
     fn known(&mut self, open: Vec<TileNode>, target: Option<TileNode>) -> HashSet<TileNode> {
         let mut seen: HashSet<TileNode> = open.iter().copied().collect();
         let mut open = open;
@@ -289,8 +292,8 @@ impl<'a> Before<'a> {
         seen
     }
 
-    /// Whether `first` is known to be done when a slice of a tile makes the load that is its event number `event`: by its
-    /// own waits, and by those that its worker's loads have been behind already.
+    /// Whether `first` is known to be done when a slice makes the load with event number `event`: through its own
+    /// waits or the earlier waits of its worker's loads.
     pub(super) fn load(&mut self, first: TileNode, reader: TileNode, slice: u32, event: usize) -> bool {
         let warp = self.warp_of(reader, slice, event);
         let mut known = Vec::new();
@@ -327,7 +330,7 @@ impl<'a> Before<'a> {
         (StageId(stage), Tile { m: (at / columns) as u32, n: (at % columns) as u32 })
     }
 
-    /// All that is known to be done when these are.
+    /// Everything known to be done when these tiles are.
     fn all(&mut self, open: &[TileNode]) -> Tiles {
         let mut all = vec![0; self.closures.len().div_ceil(64)];
         if self.closures.len() > MAX_KEPT {
@@ -345,7 +348,8 @@ impl<'a> Before<'a> {
         all
     }
 
-    /// Keeps what is known to be done when a tile is. A tile that waits for itself, through others, is known for itself alone.
+    /// Stores everything known to be done when a tile is. For tiles on a cycle of waits, only the tile itself is
+    /// stored.
     fn close(&mut self, root: usize) {
         let mut under_way = HashSet::from([root]);
         let mut path: Vec<(usize, Vec<usize>, usize)> = Vec::new();
@@ -366,9 +370,9 @@ impl<'a> Before<'a> {
                     continue;
                 }
                 let mut all = vec![0; self.closures.len().div_ceil(64)];
-                for of in direct.iter().chain([&*node]) {
-                    all[of / 64] |= 1 << (of % 64);
-                    self.closures[*of].iter().for_each(|more| unite(&mut all, more));
+                for member in direct.iter().chain([&*node]) {
+                    all[member / 64] |= 1 << (member % 64);
+                    self.closures[*member].iter().for_each(|more| unite(&mut all, more));
                 }
                 self.closures[*node] = Some(all);
                 path.pop();
@@ -376,9 +380,9 @@ impl<'a> Before<'a> {
         }
     }
 
-    /// Whether, when a tile stores, `first` is known to be done with its reads or, where it `wrote`, with its stores.
+    /// Whether, when a tile stores, `first` is known to have finished its reads or, if `wrote`, its stores.
     pub(super) fn store(&mut self, first: TileNode, writer: TileNode, wrote: bool) -> bool {
-        if self.stored.as_ref().is_none_or(|(of, _)| *of != (writer, wrote)) {
+        if self.stored.as_ref().is_none_or(|(query, _)| *query != (writer, wrote)) {
             let open = self.before_store(writer, wrote);
             let known = self.all(&open);
             self.stored = Some(((writer, wrote), known));
@@ -387,15 +391,16 @@ impl<'a> Before<'a> {
         self.stored.as_ref().is_some_and(|(_, known)| known[number / 64] >> (number % 64) & 1 == 1)
     }
 
-    /// What is known to be done when a tile stores, without what follows from that; `wrote`: stores too.
+    /// Tiles directly known to be done when a tile stores, without the closure; with `wrote`, done with their stores
+    /// too.
     fn before_store(&self, writer: TileNode, wrote: bool) -> Vec<TileNode> {
         let mut slots = Vec::new();
         let (items, cta) = self.items_of(writer);
         let mut known = Vec::new();
         let stores: Vec<u32> = (0..self.slices(writer)).filter(|slice| self.stores(writer, *slice)).collect();
         let split = self.c.launch.work().is_some();
-        // Without a schedule the last slice stores, whichever that is, when all have come together. Of parts that share
-        // a tile each stores for itself, when the others have left their sums.
+        // Without a schedule, the last slice to arrive stores, whichever that is. Parts that share a tile each store
+        // separately, after the others have left their sums.
         for slice in 0..self.slices(writer) {
             let alone = !split || stores == [slice];
             let until = if alone { Until::Store } else { Until::Sums };
@@ -403,7 +408,7 @@ impl<'a> Before<'a> {
             if let (true, Some(item)) = (stores == [slice], items.get(slice as usize)) {
                 let mut earlier = self.earlier(*item, cta);
                 if wrote && self.c.contract.stores != StoreCompletion::Barrier {
-                    // What comes after the last post may still be on its way; what it waited for is there.
+                    // Stores after the last post may still be in flight, but earlier waits are satisfied.
                     for loose in earlier.drain(self.complete(&earlier)..) {
                         for slice in 0..self.slices(loose) {
                             slots.extend(self.waits(loose, slice, Until::Done, None));
@@ -417,13 +422,13 @@ impl<'a> Before<'a> {
         known
     }
 
-    /// How many of the tiles before one in its list have all their stores complete: up to the last that posts and, where
-    /// posts are held back, has another behind it.
+    /// How many of the tiles before one in its list have completed all their stores: up to the last one that posts or,
+    /// with deferred posts, the last one that posts and has a successor.
     fn complete(&self, earlier: &[TileNode]) -> usize {
         let posts = |(stage, tile): &TileNode| {
-            let of = self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == *stage);
+            let outgoing = self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == *stage);
             let mut some = false;
-            of.for_each(|(edge, _)| self.p.posts(edge, *tile, &mut |_, amount| some |= amount > 0));
+            outgoing.for_each(|(edge, _)| self.p.posts(edge, *tile, &mut |_, amount| some |= amount > 0));
             some
         };
         let sure = earlier.len() - usize::from(self.c.contract.deferred_post && !earlier.is_empty());

@@ -1,13 +1,14 @@
-//! `progress` by exact exploration: every state that kernels coupled by semaphores can reach, where there are few.
+//! `progress` by exact exploration of every state that kernels coupled by semaphores can reach, if there are few.
 //!
-//! A state says which tickets of each stage have been drawn, which CTAs stand on which SM with which item, and how many
-//! are still to be placed. A CTA is placed where there is room for it in shared memory, registers, threads and CTAs, draws an item, ends it when all that it waits for has
-//! been posted, and draws again until its stage has none left. SMs are alike, so states are kept sorted. An item that can
-//! end does so before anything else when its CTA then leaves: that only makes room, so nothing is lost.
+//! A state records which tickets of each stage have been drawn, which CTAs with which items occupy each SM, and how
+//! many CTAs are still to be placed. A CTA is placed where shared memory, registers, threads and CTA slots suffice; it
+//! draws an item, ends it once everything it waits for has been posted, and draws again until its stage has none left.
+//! SMs are interchangeable, so states are kept sorted. If an item can end and its CTA then exits, that happens before
+//! anything else: it only frees resources, so no reachable deadlock is missed.
 //!
-//! A CTA of a kernel of which only the occupancy `o` is known takes something between nothing and `1/o` of each resource.
-//! What may fit is tried, and a state stands still when nothing in it is sure to fit. So every state that real kernels of
-//! these occupancies can reach is among those that are looked at, and if one of those stands still, it is found.
+//! If only the occupancy `o` of a kernel is known, its CTA takes between nothing and `1/o` of each resource. The
+//! exploration tries every placement that might fit, and a state is deadlocked if nothing in it is certain to fit. So
+//! every state that real kernels of these occupancies can reach is explored, and any deadlocked one is found.
 
 use std::collections::HashSet;
 
@@ -16,17 +17,17 @@ use crate::check::{Candidate, CtaResources, Event, StageLaunch, TileProgram};
 use crate::device::Profile;
 use crate::graph::StageId;
 
-/// Items, SMs and states beyond which nothing is explored.
+/// Limits on items, SMs and states; nothing larger is explored.
 const MAX_ITEMS: usize = 128;
 const MAX_SMS: u32 = 16;
 const MAX_STATES: usize = 30_000;
 
-/// What an exploration says.
+/// Result of an exploration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::check) enum Explored {
-    /// No reachable state stands still.
+    /// No reachable state deadlocks.
     Moves,
-    /// In this one, nothing moves: CTAs of each stage that hold SMs, CTAs still to be placed.
+    /// A deadlocked state: CTAs of each stage that hold SMs, and CTAs still to be placed.
     Stuck { holding: Vec<u32>, pending: Vec<u32> },
     /// Too many states.
     TooLarge,
@@ -34,54 +35,54 @@ pub(in crate::check) enum Explored {
 
 /// A slice of a tile.
 struct Item {
-    /// Items that must have ended before this one can.
+    /// Items that must end before this one can.
     needs: u128,
 }
 
-/// A state; what has ended follows from it.
+/// A state; the set of ended items follows from it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State {
-    /// Items drawn and CTAs to be placed, for each stage.
+    /// For each stage, items drawn and CTAs to be placed.
     drawn: Vec<u8>,
     pending: Vec<u8>,
-    /// Items under way on each SM, ascending; SMs ascending.
+    /// Items in progress on each SM, ascending; SMs are sorted, too.
     sms: Vec<Vec<u8>>,
 }
 
 struct Space<'a> {
     c: &'a Candidate,
     items: Vec<Item>,
-    /// Each stage's items in the order in which they are drawn, and the stage of each item.
+    /// Each stage's items in draw order, and the stage of each item.
     order: Vec<Vec<u8>>,
     stage: Vec<u8>,
-    /// Room on an SM, and what a CTA of each stage takes of it.
+    /// Capacity of an SM, and the resources that a CTA of each stage takes.
     room: Resources,
     takes: Vec<Takes>,
 }
 
-/// Shared memory, registers, threads and CTAs, in a unit that makes all shares whole.
+/// Shared memory, registers, threads and CTAs, in units that make all shares integral.
 type Resources = [u128; 4];
 
-/// What a CTA of a stage takes of an SM: something between `least` and `most`.
+/// SM resources that a CTA of a stage takes: between `least` and `most`.
 struct Takes {
     least: Resources,
     most: Resources,
-    /// CTAs of the stage that an SM holds at most, where that is all that is known.
+    /// Occupancy of the stage, if only that is known.
     alone: Option<usize>,
 }
 
-/// What an SM of a device has, and what a CTA of each stage takes of it; `None` where occupancies are beyond reckoning.
+/// Capacity of the device's SMs and the resources of a CTA of each stage; `None` if the occupancies overflow.
 fn resources(c: &Candidate) -> Option<(Resources, Vec<Takes>)> {
     let device = &c.device;
     let [shared, threads, ctas] = [device.shared_per_sm, device.threads_per_sm, device.ctas_per_sm];
     let whole = [shared, Profile::REGISTERS_PER_SM, threads, ctas].map(u128::from);
     let kernels = || (0..c.graph.stages.len()).map(|s| c.launch.kernel(StageId(s)));
     let known = |kernel: &StageLaunch| if kernel.takes.is_some() { 1 } else { kernel.ctas_per_sm.max(1) };
-    // In whole units a share of `1/o` is a whole number, too.
-    let unit = kernels().flatten().map(known).try_fold(1, |all: u128, of| lcm(all, u128::from(of)))?;
+    // In this unit, a share of `1/o` is integral, too.
+    let unit = kernels().flatten().map(known).try_fold(1, |all: u128, n| lcm(all, u128::from(n)))?;
     let scaled = |r: u128| r.checked_mul(unit);
-    let scale = |of: Resources| -> Option<Resources> {
-        Some([scaled(of[0])?, scaled(of[1])?, scaled(of[2])?, scaled(of[3])?])
+    let scale = |amounts: Resources| -> Option<Resources> {
+        Some([scaled(amounts[0])?, scaled(amounts[1])?, scaled(amounts[2])?, scaled(amounts[3])?])
     };
     let room = scale(whole)?;
     let takes = kernels().map(|kernel| {
@@ -103,7 +104,7 @@ fn resources(c: &Candidate) -> Option<(Resources, Vec<Takes>)> {
 
 /// Explores the states of a chain of kernels.
 pub(super) fn explore(c: &Candidate, p: &dyn TileProgram) -> Explored {
-    let Some(space) = Space::of(c, p) else { return Explored::TooLarge };
+    let Some(space) = Space::new(c, p) else { return Explored::TooLarge };
     let start = State {
         drawn: vec![0; space.order.len()],
         pending: space.order.iter().map(|o| o.len() as u8).collect(),
@@ -136,7 +137,7 @@ pub(super) fn explore(c: &Candidate, p: &dyn TileProgram) -> Explored {
 }
 
 impl<'a> Space<'a> {
-    fn of(c: &'a Candidate, p: &dyn TileProgram) -> Option<Space<'a>> {
+    fn new(c: &'a Candidate, p: &dyn TileProgram) -> Option<Space<'a>> {
         let stages = || (0..c.graph.stages.len()).map(StageId);
         let count: u64 =
             c.graph.stages.iter().map(|s| u64::from(s.tiles()) * u64::from(s.split_k.max(1))).sum();
@@ -144,13 +145,13 @@ impl<'a> Space<'a> {
             return None;
         }
         let (mut order, mut stage) = (vec![Vec::new(); c.graph.stages.len()], Vec::new());
-        // By edge and slot: the items whose end makes it full.
+        // By edge and slot: the items that fill it when they end.
         let mut posters = vec![std::collections::HashMap::<u32, u128>::new(); c.graph.dependences.len()];
         let mut tiles = Vec::new();
         for s in stages() {
-            let of = &c.graph.stages[s.0];
-            for step in 0..of.tiles() {
-                let tile = c.launch.order(s).tile_at(of.grid, step)?;
+            let this_stage = &c.graph.stages[s.0];
+            for step in 0..this_stage.tiles() {
+                let tile = c.launch.order(s).tile_at(this_stage.grid, step)?;
                 let mut mask = 0u128;
                 for slice in 0..p.slices(&c.graph, s, tile) {
                     let item = stage.len();
@@ -194,15 +195,16 @@ impl<'a> Space<'a> {
         state.sms.iter().flatten().fold(drawn, |mask, i| mask & !(1 << i))
     }
 
-    /// Whether a CTA of a stage fits beside those that an SM holds, when each takes what `of` says.
-    fn fits(&self, sm: &[u8], stage: usize, of: impl Fn(&Takes) -> &Resources) -> bool {
+    /// Whether a CTA of a stage fits next to those on an SM, if each takes the resources that `amount` selects.
+    fn fits(&self, sm: &[u8], stage: usize, amount: impl Fn(&Takes) -> &Resources) -> bool {
         let stages = || sm.iter().map(|i| self.stage[*i as usize] as usize).chain([stage]);
         let alone = self.takes[stage].alone;
-        (0..self.room.len()).all(|r| stages().map(|s| of(&self.takes[s])[r]).sum::<u128>() <= self.room[r])
+        (0..self.room.len())
+            .all(|r| stages().map(|s| amount(&self.takes[s])[r]).sum::<u128>() <= self.room[r])
             && alone.is_none_or(|most| stages().filter(|s| *s == stage).count() <= most)
     }
 
-    /// The item's CTA draws its stage's next item, or leaves; the items of an SM stay sorted.
+    /// The item's CTA draws its stage's next item or exits; the items of an SM stay sorted.
     fn end(&self, state: &mut State, sm: usize, at: usize) {
         let item = state.sms[sm].remove(at);
         self.draw(state, sm, self.stage[item as usize] as usize);
@@ -216,7 +218,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Ends all items that can end and whose CTAs then leave.
+    /// Ends all items that can end and after which the CTA exits.
     fn leave(&self, mut state: State) -> State {
         'again: loop {
             let ended = self.ended(&state);
@@ -248,12 +250,12 @@ impl<'a> Space<'a> {
                 .all(|d| position(d.producer.0) >= position(stage) || state.pending[d.producer.0] == 0)
     }
 
-    /// The states that may come next, and whether one of them surely can.
+    /// The possible next states, and whether at least one is certain.
     fn moves(&self, state: &State) -> (Vec<State>, bool) {
         let (mut next, ended, mut surely) = (Vec::new(), self.ended(state), false);
-        // The emptiest SM comes last and is tried first: waiting CTAs that have SMs to themselves close the most of them.
+        // The emptiest SM is last and is tried first: waiting CTAs close the most SMs if each has one to itself.
         for sm in (0..state.sms.len()).rev() {
-            // SMs that hold the same are one.
+            // SMs with the same contents are interchangeable.
             if sm > 0 && state.sms[sm] == state.sms[sm - 1] {
                 continue;
             }

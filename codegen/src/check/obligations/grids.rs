@@ -1,4 +1,4 @@
-//! `order` and `bounds`: bijections onto grids, indices inside arrays.
+//! `order` and `bounds`: orders are bijections onto grids, and indices are inside their arrays.
 
 use super::scan::Scan;
 use super::{from, grid_tiles, slice_name, tile_name};
@@ -6,7 +6,7 @@ use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgra
 use crate::graph::{Dependence, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Partition, Stage, StageId};
 use crate::sync::{Order, Policy};
 
-/// Arrays that belong together have the same length; without that nothing else can be evaluated.
+/// Related arrays have the same length; otherwise nothing else can be evaluated.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
     let refute = |subject, message: String| Some(Refutation::new(Obligation::Bounds, subject, message));
     let edges = c.graph.dependences.len();
@@ -42,7 +42,7 @@ pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
     None
 }
 
-/// An index of the graph, or of the launch order, that is outside its array.
+/// An index of the graph or of the launch order that is out of range.
 fn outside(c: &Candidate) -> Option<String> {
     let (stages, tensors) = (c.graph.stages.len(), c.graph.tensors.len());
     let no_stage = |s: &StageId| s.0 >= stages;
@@ -113,16 +113,16 @@ fn outside(c: &Candidate) -> Option<String> {
     Some(format!("stage {} is launched, and there are {stages}", kernel.stage.0))
 }
 
-/// A grid that does not cover an output of this size exactly, or that nobody can walk over.
+/// A grid that does not exactly cover an output of this size, or that is too large to enumerate.
 fn grid_fault(stage: &Stage, (rows, cols): (u32, u32)) -> Option<String> {
-    let (of, (gm, gn)) = (stage.partition, stage.grid);
+    let (partition, (gm, gn)) = (stage.partition, stage.grid);
     let empty = matches!(
-        of,
+        partition,
         Partition::Tiles { rows: 0, .. } | Partition::Tiles { cols: 0, .. } | Partition::Even { parts: 0 }
     );
-    if empty || gm == 0 || gn == 0 || (gm, gn) != of.grid((rows, cols)) {
+    if empty || gm == 0 || gn == 0 || (gm, gn) != partition.grid((rows, cols)) {
         return Some(format!(
-            "`{}` has a grid of {gm} x {gn} tiles of {of}, and writes {rows} x {cols}",
+            "`{}` has a grid of {gm} x {gn} tiles of {partition}, and writes {rows} x {cols}",
             stage.name
         ));
     }
@@ -185,18 +185,18 @@ pub(super) fn order(c: &Candidate) -> Option<Refutation> {
     })
 }
 
-/// Slots are inside the edge's array, outputs and operands inside their tensors.
+/// Slots are inside the edge's array; outputs and operands are inside their tensors.
 pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     let shapes = c.graph.stages.iter().enumerate().find_map(|(i, stage)| shape_fault(c, StageId(i), stage));
     if shapes.is_some() || !c.launch.has_semaphores() {
         return shapes;
     }
     let counts = c.slot_counts();
-    let outside = |edge: usize, slot: u32, who: String, verb: &str| {
+    let outside = |edge: usize, slot: u32, name: String, verb: &str| {
         Refutation::new(
             Obligation::Bounds,
             Subject::Edge(edge),
-            format!("{who} {verb} slot {slot} of {}, which has {}", c.edge_name(edge), counts[edge]),
+            format!("{name} {verb} slot {slot} of {}, which has {}", c.edge_name(edge), counts[edge]),
         )
     };
     for (edge, dependence) in c.graph.dependences.iter().enumerate().filter(|_| scan.posts_outside) {
@@ -224,8 +224,8 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<
                     if let Event::Wait { edge, slot, .. } = event
                         && slot >= counts[edge]
                     {
-                        let who = slice_name(c, p, StageId(i), tile, slice);
-                        fault = Some(outside(edge, slot, who, "waits for"));
+                        let name = slice_name(c, p, StageId(i), tile, slice);
+                        fault = Some(outside(edge, slot, name, "waits for"));
                     }
                 });
                 if fault.is_some() {
@@ -237,7 +237,7 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<
     None
 }
 
-/// A stage of another size than its output, or a GEMM operand whose shape is not the stage's.
+/// A stage that differs in size from its output, or a GEMM operand with another shape than the stage requires.
 fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> {
     let refute = |message: String| Some(Refutation::new(Obligation::Bounds, Subject::Stage(id), message));
     if let Some(fault) = kernel_shape_fault(stage) {
@@ -256,7 +256,7 @@ fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> 
     })
 }
 
-/// The output tile and k-blocks follow from the operation and the MMA tile, but for a stage that states them.
+/// The output tile and k-blocks must follow from the operation and the MMA tile, except in a stage that states them.
 fn kernel_shape_fault(stage: &Stage) -> Option<String> {
     if stage.op.is_custom() {
         return None;

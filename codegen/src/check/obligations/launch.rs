@@ -1,4 +1,4 @@
-//! `acyclic` and `progress`: see the argument at the head of [`crate::check`].
+//! `acyclic` and `progress`: see the argument in [`crate::check`].
 
 use super::explore::{Explored, explore};
 use super::scan::Scan;
@@ -6,15 +6,15 @@ use crate::check::{Candidate, How, Obligation, Refutation, StageLaunch, Subject,
 use crate::device::Profile;
 use crate::graph::StageId;
 
-/// Which stage waits for which: consumer, producer, and the edge. Dependences, and whatever else the tiles wait for.
+/// Waits between stages as (consumer, producer, edge): dependences, and all other waits of the tiles.
 struct Waits {
     pairs: Vec<(StageId, StageId, usize)>,
-    /// The first of them that is no dependence of the consumer's: no start guarantee speaks of it.
+    /// The first wait that is not a dependence of its consumer: no start guarantee covers it.
     foreign: Option<usize>,
 }
 
 impl Waits {
-    fn of(c: &Candidate, scan: &Scan) -> Waits {
+    fn new(c: &Candidate, scan: &Scan) -> Waits {
         let dependences = c.graph.dependences.iter().enumerate();
         let mut pairs: Vec<_> = dependences.map(|(e, d)| (d.consumer, d.producer, e)).collect();
         let known = pairs.len();
@@ -45,11 +45,14 @@ impl Waits {
     }
 }
 
-/// No stage waits, through others, for itself. Tiles of one stage never wait for each other, and a stage's CTAs draw
-/// tiles in one order, so a cycle of tiles would be a cycle of stages.
+/// No stage waits for itself, even through others. Tiles of one stage never wait for each other, and a stage's CTAs
+/// draw tiles in one order, so a cycle of tiles would imply a cycle of stages.
 pub(super) fn acyclic(c: &Candidate, scan: &Scan) -> Option<Refutation> {
     let mut producers = vec![Vec::new(); c.graph.stages.len()];
-    Waits::of(c, scan).pairs.iter().for_each(|(consumer, producer, _)| producers[consumer.0].push(*producer));
+    Waits::new(c, scan)
+        .pairs
+        .iter()
+        .for_each(|(consumer, producer, _)| producers[consumer.0].push(*producer));
     let cycle = (0..c.graph.stages.len()).map(StageId).find_map(|start| {
         let names: Vec<&str> =
             cycle(&producers, start)?.iter().map(|s| c.graph.stages[s.0].name.as_str()).collect();
@@ -64,7 +67,7 @@ pub(super) fn acyclic(c: &Candidate, scan: &Scan) -> Option<Refutation> {
         )
     });
     cycle.or_else(|| {
-        // Which of two tensors in one memory is the older follows from the order of their producers.
+        // Of two tensors in the same memory, the order of their producers determines which is older.
         let shared = c.graph.tensors.iter().any(|t| t.alias.is_some());
         let late = c.graph.dependences.iter().position(|d| shared && d.producer >= d.consumer)?;
         let name = |s: StageId| &c.graph.stages[s.0].name;
@@ -77,11 +80,11 @@ pub(super) fn acyclic(c: &Candidate, scan: &Scan) -> Option<Refutation> {
     })
 }
 
-/// The path along producers that leads from a stage back to it. Each stage is entered once: one that was left without
-/// success does not lead back, except through a stage of the path, which is still being searched.
+/// The path along producers that leads from a stage back to itself. Each stage is entered once: a stage that was left
+/// without success leads back only through a stage on the current path, which is still being searched.
 fn cycle(producers: &[Vec<StageId>], start: StageId) -> Option<Vec<StageId>> {
     let mut entered = vec![false; producers.len()];
-    // The stages of the path, each with how many of its producers have been followed.
+    // The stages of the path, each with the number of its producers followed so far.
     let mut path = vec![(start, 0)];
     while let Some((stage, followed)) = path.last_mut() {
         let Some(&next) = producers[stage.0].get(*followed) else {
@@ -99,7 +102,7 @@ fn cycle(producers: &[Vec<StageId>], start: StageId) -> Option<Vec<StageId>> {
     None
 }
 
-/// Some CTA that can run always holds, or will be given, an SM.
+/// Some CTA that can run always holds an SM or will get one.
 pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     let name = |s: StageId| c.graph.stages[s.0].name.as_str();
     if let Some(missing) =
@@ -128,11 +131,11 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Optio
         let message = format!("{stated} CTAs of `{}` are said to fit an SM, and {most} do", name(stage));
         return Some(Refutation::new(Obligation::Progress, Subject::Stage(stage), message));
     }
-    // Of one kernel the lists are judged instead.
+    // A single kernel is judged by its lists instead.
     let how = c.launch.how()?;
-    let waits = Waits::of(c, scan);
+    let waits = Waits::new(c, scan);
     match how {
-        // `cover` judges a serial chain in the wrong order; it cannot hang, having no waits.
+        // `cover` rejects a serial chain in the wrong order; without waits it cannot hang.
         How::Serial | How::Library => None,
         How::Host => listed_late(c, &waits),
         How::Programmatic if c.device.arch < 90 => {
@@ -149,7 +152,7 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Optio
     }
 }
 
-/// Whether the gates of a launch can lie on all SMs at once, so that there is room for nothing else.
+/// Whether the gates of a launch can occupy all SMs at once and leave no room for anything else.
 fn crowded_by_gates(c: &Candidate) -> Option<Refutation> {
     if !c.launch.has_gates(c.device.arch) {
         return None;
@@ -158,7 +161,7 @@ fn crowded_by_gates(c: &Candidate) -> Option<Refutation> {
         let before = |producer| c.launch.position(producer) < c.launch.position(s);
         c.graph.dependences.iter().any(|d| d.consumer == s && before(d.producer))
     };
-    // On a stream one gate waits behind the other.
+    // On one stream, gates wait one after another.
     let gated: Vec<StageId> = (0..c.graph.stages.len()).map(StageId).filter(|s| behind(*s)).collect();
     let (last, sms) = (*gated.last()?, c.device.sms);
     (gated.len() as u64 >= u64::from(sms)).then(|| {
@@ -169,22 +172,23 @@ fn crowded_by_gates(c: &Candidate) -> Option<Refutation> {
     })
 }
 
-/// A kernel of which fewer CTAs fit an SM than is stated, and how many do. Stated resources say so, else the device's limit.
+/// A kernel with fewer CTAs per SM than stated, and the number that fits. Derived from stated resources, otherwise
+/// from the device limit.
 fn overfull(c: &Candidate) -> Option<(&StageLaunch, u32)> {
     let device = &c.device;
     c.launch.kernels().iter().find_map(|kernel| {
         let fit = kernel.takes.map(|takes| {
-            let of = |has: u32, takes: u32| has.checked_div(takes).unwrap_or(u32::MAX);
-            of(device.shared_per_sm, takes.shared)
-                .min(of(Profile::REGISTERS_PER_SM, takes.registers))
-                .min(of(device.threads_per_sm, takes.threads))
+            let ratio = |has: u32, takes: u32| has.checked_div(takes).unwrap_or(u32::MAX);
+            ratio(device.shared_per_sm, takes.shared)
+                .min(ratio(Profile::REGISTERS_PER_SM, takes.registers))
+                .min(ratio(device.threads_per_sm, takes.threads))
         });
         let most = fit.unwrap_or(u32::MAX).min(device.ctas_per_sm);
         (kernel.ctas_per_sm > most).then_some((kernel, most))
     })
 }
 
-/// Whether a worker that draws tiles in launch order can wait for a tile that nobody has drawn.
+/// Whether a worker that draws tiles in launch order can wait for an undrawn tile.
 fn listed_late(c: &Candidate, waits: &Waits) -> Option<Refutation> {
     let name = |s: StageId| c.graph.stages[s.0].name.as_str();
     waits.late(c).next().map(|(consumer, producer, edge)| {
@@ -198,31 +202,31 @@ fn listed_late(c: &Candidate, waits: &Waits) -> Option<Refutation> {
     })
 }
 
-/// Whether kernels that semaphores couple can stand still.
+/// Whether kernels coupled by semaphores can deadlock.
 fn stands_still(c: &Candidate, p: &dyn TileProgram, waits: &Waits) -> Option<Refutation> {
     let name = |s: StageId| c.graph.stages[s.0].name.as_str();
     let starved = condition(c, waits)?;
-    // The worst that may be thought of; whether it can be reached is known where there are few states.
+    // The conceivable worst case; exploration shows whether it is reachable if there are few states.
     match explore(c, p) {
         Explored::Moves => None,
         Explored::TooLarge => Some(starved),
         Explored::Stuck { holding, pending } => {
-            let told = |counts: &[u32]| {
+            let listed = |counts: &[u32]| {
                 let some = counts.iter().enumerate().filter(|(_, n)| **n > 0);
                 some.map(|(s, n)| format!("{n} of `{}`", name(StageId(s)))).collect::<Vec<_>>().join(", ")
             };
             Some(starved.fact(format!(
                 "found among all placements: {} hold the SMs and wait, and {} cannot be placed",
-                told(&holding),
-                told(&pending)
+                listed(&holding),
+                listed(&pending)
             )))
         }
     }
 }
 
-/// What the sufficient condition has against kernels that semaphores couple; `None`: nothing can stand still.
+/// Why the sufficient condition fails for kernels coupled by semaphores; `None` means that no deadlock is possible.
 fn condition(c: &Candidate, waits: &Waits) -> Option<Refutation> {
-    // A guarantee speaks of kernels launched before: behind a later launch it promises nothing.
+    // The guarantee covers only kernels launched earlier; it promises nothing about later launches.
     let guaranteed =
         c.launch.guarantees_starts() && waits.late(c).next().is_none() && waits.foreign.is_none();
     if guaranteed {
@@ -231,24 +235,24 @@ fn condition(c: &Candidate, waits: &Waits) -> Option<Refutation> {
     (0..c.graph.stages.len()).map(StageId).find_map(|producer| starved(c, waits, producer))
 }
 
-/// Each way to decide of kernels that semaphores couple, for itself: whether the sufficient condition holds, and what is
-/// found among all states.
+/// Both decision procedures for kernels coupled by semaphores, independently: whether the sufficient condition holds,
+/// and the result of the exploration.
 #[cfg(feature = "fault-injection")]
 pub(in crate::check) fn both_ways(c: &Candidate, p: &dyn TileProgram) -> (bool, Explored) {
-    (condition(c, &Waits::of(c, &Scan::of(c, p))).is_none(), explore(c, p))
+    (condition(c, &Waits::new(c, &Scan::new(c, p))).is_none(), explore(c, p))
 }
 
-/// The placement in which waiting CTAs may leave `producer` no SM; `None` when they cannot. See docs/progress.md for why
-/// nothing stands still when this is `None` for every stage.
+/// The placement in which waiting CTAs may leave no SM for `producer`; `None` if that is impossible. See
+/// docs/progress.md for why no deadlock is possible if this is `None` for every stage.
 fn starved(c: &Candidate, waits: &Waits, producer: StageId) -> Option<Refutation> {
     let sms = u128::from(c.device.sms);
     let before = waits.ancestors(producer);
-    // Whoever waits for anything that is not done when all that `producer` needs is.
+    // Stages that wait for something unfinished after everything `producer` needs is done.
     let waiting: Vec<StageId> = (0..c.graph.stages.len())
         .map(StageId)
         .filter(|s| *s != producer && !before.contains(s) && waits.pairs.iter().any(|(w, ..)| w == s))
         .collect();
-    // Occupancies are per SM: 1/n of an SM a CTA. An SM is closed when what is left is less than the producer's share.
+    // Occupancies are per SM: a CTA takes 1/n of it. An SM is closed when less than the producer's share is left.
     let per_sm = |s: StageId| u128::from(c.launch.ctas_per_sm(s).max(1));
     let closed =
         (0..c.graph.stages.len()).try_fold(1, |all, s| lcm(all, per_sm(StageId(s)))).and_then(|whole| {
@@ -258,16 +262,17 @@ fn starved(c: &Candidate, waits: &Waits, producer: StageId) -> Option<Refutation
                 .try_fold(0u128, |sum, s| sum.checked_add(u128::from(ctas(c, *s)).checked_mul(share(*s))?))?;
             Some(held / (whole - share(producer) + 1))
         });
-    // Of occupancies that no arithmetic holds, each CTA counts as one that closes an SM.
+    // If the occupancies overflow, count each CTA as closing a whole SM.
     let count: u128 = waiting.iter().map(|s| u128::from(ctas(c, *s))).sum();
     if closed.unwrap_or(count).min(count) < sms {
         return None;
     }
-    let of = |s: StageId| waits.pairs.iter().find(|(consumer, ..)| *consumer == s).map(|(.., edge)| *edge);
+    let waited_edge =
+        |s: StageId| waits.pairs.iter().find(|(consumer, ..)| *consumer == s).map(|(.., edge)| *edge);
     let direct = waits.pairs.iter().find(|(s, p, _)| *p == producer && waiting.contains(s));
     let (spins, edge) = match direct {
         Some((s, _, edge)) => (*s, *edge),
-        None => (*waiting.first()?, of(*waiting.first()?)?),
+        None => (*waiting.first()?, waited_edge(*waiting.first()?)?),
     };
     let name = |s: StageId| c.graph.stages[s.0].name.as_str();
     let holders: Vec<String> = waiting.iter().map(|s| format!("{} of `{}`", ctas(c, *s), name(*s))).collect();
@@ -295,13 +300,13 @@ fn starved(c: &Candidate, waits: &Waits, producer: StageId) -> Option<Refutation
     )
 }
 
-/// CTAs of a stage that can exist at once: one a tile and split-K slice.
+/// CTAs of a stage that can exist at once: one per tile and split-K slice.
 fn ctas(c: &Candidate, stage: StageId) -> u64 {
     let stage = &c.graph.stages[stage.0];
     u64::from(stage.tiles()) * u64::from(stage.split_k.max(1))
 }
 
-/// The least common multiple of two numbers above 0; `None` where it is too large.
+/// The least common multiple of two positive numbers; `None` on overflow.
 pub(super) fn lcm(a: u128, b: u128) -> Option<u128> {
     let (mut x, mut y) = (a, b);
     while y > 0 {

@@ -1,4 +1,4 @@
-//! `progress` of a schedule: its lists are run, without time, until they end or stand still.
+//! `progress` of a schedule: its lists are executed, without time, until they end or deadlock.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,10 +7,10 @@ use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgra
 use crate::schedule::{Hand, Item, Schedule};
 use crate::sync::Tile;
 
-/// Facts of a cycle that are told; a longer one is cut.
-const TOLD: usize = 8;
+/// Maximum number of facts reported for a cycle; a longer one is truncated.
+const MAX_FACTS: usize = 8;
 
-/// Every worker is resident, and every list ends.
+/// Every worker is resident and every list ends.
 pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     let schedule = c.launch.work()?;
     not_resident(c, p, schedule).or_else(|| deferred_draw(c, schedule)).or_else(|| {
@@ -20,7 +20,7 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation>
     })
 }
 
-/// The order in which the items of a schedule end when its lists are run; `None` where they stand still.
+/// The order in which the items of a schedule end when its lists are executed; `None` if they deadlock.
 pub(in crate::check) fn order_of_ends(c: &Candidate, p: &dyn TileProgram) -> Option<Vec<u32>> {
     let schedule = c.launch.work()?;
     let mut run = Run::new(c, p, schedule);
@@ -28,22 +28,23 @@ pub(in crate::check) fn order_of_ends(c: &Candidate, p: &dyn TileProgram) -> Opt
     (run.ended.len() == schedule.sequence.len()).then_some(run.ended)
 }
 
-/// An order of a schedule's sequence in which every item comes after all that it waits for, with as little moved as that
-/// takes; `None` when there is none. A schedule that was built for the tiles that are read needs it where a policy waits
-/// for more than those.
+/// An order of a schedule's sequence in which every item comes after everything it waits for, with as few moves as
+/// possible; `None` if there is none. A schedule built for the tiles that are read needs it if a policy waits for
+/// more.
 pub(in crate::check) fn linear_extension(c: &Candidate, p: &dyn TileProgram) -> Option<Vec<u32>> {
     let schedule = c.launch.work()?;
-    // A worker an item: whoever has what it needs goes on at once.
+    // One worker per item, so an item runs as soon as its needs are met.
     let alone = (0..schedule.sequence.len() as u32).map(|i| vec![i]).collect();
-    let mut run = Run::of(c, p, schedule, alone);
+    let mut run = Run::with_lists(c, p, schedule, alone);
     run.all();
     (run.ended.len() == schedule.sequence.len()).then_some(run.ended)
 }
 
-/// Lists beyond which it is not explored which of them may be resident together.
+/// Maximum number of lists for which all co-resident subsets are explored.
 const MAX_LISTS: usize = 10;
 
-/// Whether lists end, `fit` of them at a time, whichever come first. A list that has ended makes room for any other.
+/// Whether all lists end with `fit` of them resident at a time, in any order of arrival. A finished list makes room
+/// for any other.
 fn ends_in_turns(c: &Candidate, p: &dyn TileProgram, schedule: &Schedule, fit: usize) -> bool {
     let busy: Vec<usize> = (0..schedule.lists.len()).filter(|w| !schedule.lists[*w].is_empty()).collect();
     if busy.len() <= fit {
@@ -61,7 +62,7 @@ fn ends_in_turns(c: &Candidate, p: &dyn TileProgram, schedule: &Schedule, fit: u
         let mut lists = vec![Vec::new(); schedule.lists.len()];
         let ours = |bit: &usize| begun & 1 << bit != 0;
         (0..busy.len()).filter(ours).for_each(|bit| lists[busy[bit]] = schedule.lists[busy[bit]].clone());
-        let mut run = Run::of(c, p, schedule, lists);
+        let mut run = Run::with_lists(c, p, schedule, lists);
         run.all();
         let under_way = (0..busy.len()).filter(ours).filter(|bit| {
             let worker = busy[*bit];
@@ -76,11 +77,11 @@ fn ends_in_turns(c: &Candidate, p: &dyn TileProgram, schedule: &Schedule, fit: u
     true
 }
 
-/// A worker that has no SM never begins its list, while those that wait for it hold theirs.
+/// A worker without an SM never begins its list, while the workers that wait for it keep their SMs.
 fn not_resident(c: &Candidate, p: &dyn TileProgram, schedule: &Schedule) -> Option<Refutation> {
     let (rows, cols) = schedule.cluster;
     let (workers, fit) = (schedule.lists.len() as u32, c.device.resident_clusters(rows * cols));
-    // Whoever is resident draws all items that there are.
+    // The resident workers draw all items.
     let enough = match schedule.mode {
         _ if fit == 0 => false,
         Hand::Drawn => true,
@@ -102,7 +103,7 @@ fn not_resident(c: &Candidate, p: &dyn TileProgram, schedule: &Schedule) -> Opti
     })
 }
 
-/// Whoever draws the next item may draw one that needs, through others, what it has not posted yet.
+/// The worker that draws the next item may draw one that needs, through others, its own deferred post.
 fn deferred_draw(c: &Candidate, schedule: &Schedule) -> Option<Refutation> {
     let edge = (c.contract.deferred_post && schedule.mode == Hand::Drawn && !c.graph.dependences.is_empty())
         .then_some(0)?;
@@ -120,55 +121,55 @@ fn deferred_draw(c: &Candidate, schedule: &Schedule) -> Option<Refutation> {
     )
 }
 
-/// A word that items wait for.
+/// A semaphore word that items wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Word {
     /// A slot, numbered over all edges.
     Slot(u32),
-    /// The flag of a slab, and the CTA of the cluster that it belongs to.
+    /// The flag of a slab, and the CTA of the cluster that owns it.
     Flag(u32, u32),
 }
 
-/// A word, and the posts that it must have had.
+/// A word, and the number of posts it must have received.
 type Need = (Word, u32);
 
-/// How far an item is: its waits, then the slabs that it gives, then what it awaits of others, then its posts.
+/// Progress of an item: its waits, then the slabs it contributes, then the slabs it awaits, then its posts.
 struct Progress {
-    /// What it waits for now.
+    /// The current needs.
     needs: Vec<Need>,
-    /// What it gives when it has that, and what it waits for afterwards. `None`: that time has come.
+    /// The words it posts once `needs` are met, and its next needs. `None`: already posted.
     then: Option<(Vec<Word>, Vec<Need>)>,
 }
 
-/// Lists under way. A worker's CTAs go together, since they load for each other.
+/// Lists in execution. A worker's CTAs advance together, since they load for each other.
 struct Run<'a> {
     c: &'a Candidate,
     p: &'a dyn TileProgram,
     schedule: &'a Schedule,
     parts: Parts,
-    /// A worker's items. In dynamic mode the sequence is run as one list: see the head of [`crate::check`].
+    /// Each worker's items. In dynamic mode the sequence is executed as one list: see [`crate::check`].
     lists: Vec<Vec<u32>>,
-    /// The place of each worker's next item in its list, and how far that is.
+    /// For each worker, the position of its next item in its list, and the progress of that item.
     heads: Vec<(usize, Option<Progress>)>,
-    /// Items of each cluster tile that have not ended, by stage.
+    /// Unfinished items of each cluster tile, by stage.
     left: Vec<Vec<u32>>,
     /// The edges from each stage.
     edges: Vec<Vec<usize>>,
-    /// The item whose posts each worker holds back.
+    /// The item with deferred posts of each worker.
     held: Vec<Option<u32>>,
     /// First slot of each edge.
     bases: Vec<u32>,
-    /// Posts to each slot so far, and in a whole run.
+    /// Posts to each slot so far, and in a complete run.
     slots: Vec<(u32, u32)>,
-    /// Slabs whose flag is set, by CTA.
+    /// Slabs with a set flag, by CTA.
     flags: HashSet<(u32, u32)>,
     /// Workers that wait for a word.
     sleeping: HashMap<Word, Vec<usize>>,
-    /// Workers to look at.
+    /// Workers to process.
     awake: Vec<usize>,
     /// Items in the order in which they ended.
     ended: Vec<u32>,
-    /// Room for the posts of a tile.
+    /// Scratch buffer for the posts of a tile.
     posts: Vec<Need>,
 }
 
@@ -178,10 +179,15 @@ impl<'a> Run<'a> {
             Hand::Fixed => schedule.lists.clone(),
             Hand::Drawn => vec![(0..schedule.sequence.len() as u32).collect()],
         };
-        Run::of(c, p, schedule, lists)
+        Run::with_lists(c, p, schedule, lists)
     }
 
-    fn of(c: &'a Candidate, p: &'a dyn TileProgram, schedule: &'a Schedule, lists: Vec<Vec<u32>>) -> Run<'a> {
+    fn with_lists(
+        c: &'a Candidate,
+        p: &'a dyn TileProgram,
+        schedule: &'a Schedule,
+        lists: Vec<Vec<u32>>,
+    ) -> Run<'a> {
         let mut bases = Vec::new();
         let mut slots: Vec<(u32, u32)> = Vec::new();
         for (edge, count) in c.slot_counts().into_iter().enumerate() {
@@ -197,7 +203,7 @@ impl<'a> Run<'a> {
             }
         }
         let workers = lists.len();
-        let parts = Parts::of(&c.graph, schedule);
+        let parts = Parts::new(&c.graph, schedule);
         let mut edges = vec![Vec::new(); c.graph.stages.len()];
         for (edge, dependence) in c.graph.dependences.iter().enumerate() {
             edges[dependence.producer.0].push(edge);
@@ -228,7 +234,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs a worker's list as far as it goes.
+    /// Runs a worker's list as far as possible.
     fn advance(&mut self, worker: usize) {
         while let Some(&item) = self.lists[worker].get(self.heads[worker].0) {
             let mut progress = self.heads[worker].1.take().unwrap_or_else(|| self.begin(item));
@@ -261,14 +267,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The CTAs of an item: tile, number in the cluster.
+    /// The CTAs of an item: tile, and index in the cluster.
     fn ctas(&self, item: u32) -> impl Iterator<Item = (Tile, u32)> + use<> {
         let (item, (rows, cols)) = (self.schedule.sequence[item as usize], self.schedule.cluster);
         (0..rows * cols)
             .map(move |cta| (Tile { m: item.m * rows + cta / cols, n: item.n * cols + cta % cols }, cta))
     }
 
-    /// Number of an item among those of its tile.
+    /// Index of an item among those of its tile.
     fn slice(&self, item: u32) -> u32 {
         let first = self.ctas(item).next().map_or(Tile { m: 0, n: 0 }, |(tile, _)| tile);
         let items = self.parts.items(self.schedule.sequence[item as usize].stage, first);
@@ -295,16 +301,16 @@ impl<'a> Run<'a> {
             });
         }
         for needs in [&mut needs, &mut then] {
-            // A few ascending runs, which this sort finds.
+            // A few ascending runs, which this sort detects.
             needs.sort();
             needs.dedup();
-            // The last is looked at first; a list then stops at what it would meet first.
+            // The last need is checked first, so a list stops at the need it would reach first.
             needs.reverse();
         }
         Progress { needs, then: Some((given, then)) }
     }
 
-    /// A wait value beyond the posts of a run is `count`'s to refute.
+    /// A wait value beyond the posts of a run is rejected by `count`.
     fn satisfied(&self, (word, value): Need) -> bool {
         match word {
             Word::Slot(slot) => {
@@ -325,12 +331,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes the end of an item. The last part of a tile to end makes what the tile posts complete: a wait is for all of
-    /// it, so what others had posted of it before makes no difference.
+    /// Records the end of an item. The last part of a tile to end completes the tile's posts: a wait covers the whole
+    /// tile, so earlier posts of other parts make no difference.
     fn post(&mut self, item: u32) {
         let Item { stage, m, n, .. } = self.schedule.sequence[item as usize];
         let left = self.parts.number(stage, (m, n)).and_then(|tile| self.left[stage.0].get_mut(tile));
-        // Items outside their grid are `bounds`'s to refute.
+        // Items outside their grid are rejected by `bounds`.
         let Some(left) = left else { return };
         *left = left.saturating_sub(1);
         if *left == 0 {
@@ -341,7 +347,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A word changes; who waits for it looks again.
+    /// Updates a word and wakes the workers that wait for it.
     fn tell(&mut self, word: Word, amount: u32) {
         match word {
             Word::Slot(slot) => {
@@ -356,14 +362,14 @@ impl<'a> Run<'a> {
         self.awake.extend(self.sleeping.remove(&word).into_iter().flatten());
     }
 
-    /// The item that a worker stands at, and the word that it waits for.
+    /// A worker's current item, and the word it waits for.
     fn waits_at(&self, worker: usize) -> Option<(u32, Word)> {
         let (at, progress) = &self.heads[worker];
         let item = *self.lists[worker].get(*at)?;
         Some((item, progress.as_ref()?.needs.last()?.0))
     }
 
-    /// An item that would change a word and has not: its worker and its place in that worker's list.
+    /// An item that would change a word and has not yet: its worker and its position in that worker's list.
     fn provider(&self, word: Word) -> Option<(usize, usize)> {
         let gives = |item: u32| match word {
             Word::Slot(_) => {
@@ -375,16 +381,16 @@ impl<'a> Run<'a> {
         };
         (0..self.lists.len()).find_map(|worker| {
             let list = &self.lists[worker];
-            // A held back post counts as not made.
+            // A deferred post counts as not made.
             let first = self.heads[worker].0 - usize::from(self.held[worker].is_some());
             (first..list.len()).find(|at| gives(list[*at])).map(|at| (worker, at))
         })
     }
 
-    /// After the run: the cycle in which unfinished lists wait for each other.
+    /// After the run: the cycle of unfinished lists that wait for each other.
     fn stuck(&self) -> Option<Refutation> {
         let places = crate::check::parts::places(self.schedule);
-        let of = |item: u32| -> (Place, String) {
+        let place_and_name = |item: u32| -> (Place, String) {
             let name = describe(&self.c.graph, self.schedule.cluster, &self.schedule.sequence[item as usize]);
             (places[item as usize], name)
         };
@@ -393,13 +399,13 @@ impl<'a> Run<'a> {
         let mut nobody = false;
         while path.iter().all(|(worker, _)| *worker != at) {
             let (item, word) = self.waits_at(at)?;
-            let (place, name) = of(item);
+            let (place, name) = place_and_name(item);
             let Some((next, index)) = self.provider(word) else {
                 path.push((at, format!("{place}, {name}, waits for what no item posts")));
                 nobody = true;
                 break;
             };
-            let (wanted_place, wanted) = of(self.lists[next][index]);
+            let (wanted_place, wanted) = place_and_name(self.lists[next][index]);
             let (head, _) = self.heads[next];
             let how = match (index.cmp(&head), self.schedule.mode) {
                 (std::cmp::Ordering::Greater, Hand::Fixed) => format!(", behind item {head} of that list"),
@@ -412,21 +418,24 @@ impl<'a> Run<'a> {
             path.push((at, format!("{place}, {name}, waits for {wanted}: {wanted_place}{how}")));
             at = next;
         }
-        // What led into the cycle is no part of it.
+        // Drop the path that leads into the cycle.
         let first =
             if nobody { path.len() - 1 } else { path.iter().position(|(w, _)| *w == at).unwrap_or(0) };
         let cycle = &path[first..];
         let (item, _) = self.waits_at(cycle.first()?.0)?;
-        let (place, name) = of(item);
+        let (place, name) = place_and_name(item);
         let subject = Subject::Item { stage: self.schedule.sequence[item as usize].stage, place };
         let message = format!("{place}, {name}, waits for ever");
         let mut refutation = Refutation::new(Obligation::Progress, subject, message);
-        for (_, fact) in cycle.iter().take(TOLD) {
+        for (_, fact) in cycle.iter().take(MAX_FACTS) {
             refutation = refutation.fact(fact);
         }
-        if cycle.len() > TOLD {
-            refutation =
-                refutation.fact(format!("and {} more, back to worker {}", cycle.len() - TOLD, cycle[0].0));
+        if cycle.len() > MAX_FACTS {
+            refutation = refutation.fact(format!(
+                "and {} more, back to worker {}",
+                cycle.len() - MAX_FACTS,
+                cycle[0].0
+            ));
         }
         Some(refutation.help("order every list so that items come after those that they need"))
     }

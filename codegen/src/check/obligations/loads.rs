@@ -1,5 +1,5 @@
-//! `order` of what a tile is the sum of: every k-block of what other stages write is loaded before the tile is stored. The
-//! warps of a share bring the k-blocks in any order, each of them once.
+//! `order` of loads: every k-block that other stages write is loaded before the tile is stored. The warps of a share
+//! load the k-blocks in any order, each of them once.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgra
 use crate::graph::{StageId, When};
 use crate::sync::Tile;
 
-/// Every k-block of what a stage writes is loaded by each tile that is made from it, in the slice that sums it up.
+/// Every k-block that a stage writes is loaded by each tile that reads it, in the slice that sums it up.
 pub(super) fn order(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     let Some(((stage, tile), slice, edge, k_block)) = scan.unloaded else {
         return scan.unshared.then(|| of_shares(c, p)).flatten();
@@ -25,8 +25,8 @@ pub(super) fn order(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
     ))
 }
 
-/// The CTAs of a worker load slices for each other: the first k-block of `ks` of which they together do not bring all that
-/// one of them needs.
+/// The CTAs of a worker load slices for each other. Returns the first k-block of `ks` for which their combined loads
+/// miss something that one of them needs.
 pub(super) fn together(
     c: &Candidate,
     p: &dyn TileProgram,
@@ -35,12 +35,12 @@ pub(super) fn together(
     edge: usize,
     ks: &Range<u32>,
 ) -> Option<u32> {
-    let (of, operand) = (&c.graph.stages[stage.0], c.graph.dependences[edge].operand);
-    let tensor = &c.graph.tensors[of.operands[operand].tensor.0];
+    let (this_stage, operand) = (&c.graph.stages[stage.0], c.graph.dependences[edge].operand);
+    let tensor = &c.graph.tensors[this_stage.operands[operand].tensor.0];
     let (rows, cols) = c.launch.cluster();
     let (m, n) = (tile.m / rows * rows, tile.n / cols * cols);
     let mates = || (m..m + rows).flat_map(move |m| (n..n + cols).map(move |n| Tile { m, n }));
-    // What each brings for itself, and what all of them bring for each other.
+    // Loads of each CTA for itself, and loads for all CTAs.
     let (mut own, mut shared) = (Vec::<(Tile, u32)>::new(), Vec::<(u32, Region)>::new());
     for mate in mates() {
         let mut note = |event| match event {
@@ -60,14 +60,14 @@ pub(super) fn together(
         own.binary_search_by_key(&(tile.m, tile.n, k), |(tile, k)| (tile.m, tile.n, *k)).is_ok()
     };
     shared.sort_by_key(|(k, _)| *k);
-    let inside = |t: &Tile| t.m < of.grid.0 && t.n < of.grid.1;
-    let each = of.operands[operand].kind.when() == When::Each;
+    let inside = |t: &Tile| t.m < this_stage.grid.0 && t.n < this_stage.grid.1;
+    let each = this_stage.operands[operand].kind.when() == When::Each;
     ks.clone().filter(|_| each).find(|k| {
         let from = |k: u32| shared.partition_point(|(other, _)| *other < k);
         let brought = &shared[from(*k)..from(k + 1)];
         mates().filter(inside).any(|mate| {
             let mut missing = false;
-            of.reads(operand, tensor, (mate.m, mate.n), *k, &mut |rows, cols| {
+            this_stage.reads(operand, tensor, (mate.m, mate.n), *k, &mut |rows, cols| {
                 missing |= !loads(&mate, *k) && !covered(&(rows, cols), brought);
             });
             missing
@@ -75,7 +75,7 @@ pub(super) fn together(
     })
 }
 
-/// Whether boxes that are as wide, or as tall, as an area leave nothing of it out.
+/// Whether boxes that span the full width or height of an area cover it completely.
 fn covered((rows, cols): &Region, boxes: &[(u32, Region)]) -> bool {
     let within =
         |outer: &Range<u32>, inner: &Range<u32>| outer.start <= inner.start && inner.end <= outer.end;
@@ -95,14 +95,14 @@ fn covered((rows, cols): &Region, boxes: &[(u32, Region)]) -> bool {
         || along(rows, &|(r, c)| within(c, cols).then(|| r.clone()))
 }
 
-/// The k-blocks of what a dependence is about.
+/// The k-blocks of a dependence's operand.
 pub(super) fn k_blocks(c: &Candidate, edge: usize) -> u32 {
     let d = &c.graph.dependences[edge];
     let stage = &c.graph.stages[d.consumer.0];
     if stage.operands[d.operand].kind.when() == When::Epilogue { 1 } else { stage.k_blocks }
 }
 
-/// Every k-block of what a stage writes is loaded once in each share.
+/// Every k-block that a stage writes is loaded once in each share.
 fn of_shares(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     c.graph.dependences.iter().enumerate().find_map(|(edge, d)| {
         let stage = &c.graph.stages[d.consumer.0];

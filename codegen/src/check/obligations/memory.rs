@@ -1,4 +1,4 @@
-//! `reuse`, `replay` and `visible`: buffers that are written again, runs that are repeated, fences at both ends.
+//! `reuse`, `replay` and `visible`: overwritten buffers, repeated runs, and fences at both ends of an edge.
 
 use std::ops::Range;
 
@@ -46,9 +46,9 @@ pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     })
 }
 
-/// The tensor whose memory this one lives in.
+/// The tensor that owns the memory of this one.
 fn root(graph: &Graph, mut tensor: TensorId) -> TensorId {
-    // Bounded, because a candidate may state a cycle of aliases.
+    // Bounded because a candidate may contain a cycle of aliases.
     for _ in 0..graph.tensors.len() {
         match graph.tensors[tensor.0].alias {
             Some(next) => tensor = next,
@@ -63,7 +63,8 @@ fn written_before(graph: &Graph, a: TensorId, b: TensorId) -> bool {
     graph.tensors[a.0].producer < graph.tensors[b.0].producer
 }
 
-/// A tile of `writer` whose output `new` covers part of `old` that some tile may still have to read (or write).
+/// A tile of `writer` with an output `new` that overlaps a part of `old` which some tile may still have to read or
+/// write.
 fn overwritten_early(
     c: &Candidate,
     p: &dyn TileProgram,
@@ -99,7 +100,7 @@ fn overwritten_early(
         for ((user, operand), met) in users.iter().zip(&met) {
             let user_stage = &graph.stages[user.0];
             for &other in &met[number] {
-                // A tile may overwrite what it has itself read: it stores after its last load.
+                // A tile may overwrite its own input: it stores after its last load.
                 let mut ordered = || match &mut order {
                     Some(order) => order.store((*user, other), (writer, tile), operand.is_none()),
                     None => c.launch.position(*user) < c.launch.position(writer),
@@ -129,8 +130,8 @@ fn overwritten_early(
     None
 }
 
-/// For each tile of `writer`, row by row, the tiles of `user` that touch what it writes, through an operand or, for `None`, by
-/// writing it too.
+/// For each tile of `writer`, row by row, the tiles of `user` that touch its output, through an operand or, for
+/// `None`, by writing it too.
 fn met_by(writer: &Stage, user: &Stage, operand: Option<usize>, tensor: &Tensor) -> Vec<Vec<Tile>> {
     let (gm, gn) = writer.grid;
     let mut met = vec![Vec::new(); gm as usize * gn as usize];
@@ -156,7 +157,7 @@ fn met_by(writer: &Stage, user: &Stage, operand: Option<usize>, tensor: &Tensor)
     met
 }
 
-/// A second run starts from a state equal to the first.
+/// A second run starts from a state equal to that of the first.
 pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
     if c.launch.has_semaphores()
         && c.contract.epoch == EpochSource::LaunchParameter
@@ -211,7 +212,7 @@ pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
     })
 }
 
-/// Both ends of an edge, and of a slab, have the order that their kind of store and load needs.
+/// Both ends of an edge, and of a slab, have the memory ordering that their kind of store and load needs.
 pub(super) fn visible(c: &Candidate) -> Option<Refutation> {
     if !c.launch.has_semaphores() || !c.launch.on_gpu() {
         return None;
@@ -219,7 +220,7 @@ pub(super) fn visible(c: &Candidate) -> Option<Refutation> {
     edge_visible(c).or_else(|| slab_visible(c))
 }
 
-/// The first edge that has slots. What a CTA of a decode kernel reads of its own work has none.
+/// The first edge with slots. Reads of a decode CTA's own results have none.
 fn first_awaited(c: &Candidate) -> Option<usize> {
     c.slot_counts().iter().position(|slots| *slots > 0)
 }
@@ -257,7 +258,7 @@ fn edge_visible(c: &Candidate) -> Option<Refutation> {
     Some(Refutation::new(Obligation::Visible, Subject::Edge(edge), fault).fact(fact).help(help))
 }
 
-/// Slabs are written and read by ordinary accesses of many threads; one thread sets the flag, one looks at it.
+/// Many threads write and read slabs with ordinary accesses; one thread sets the flag and one polls it.
 fn slab_visible(c: &Candidate) -> Option<Refutation> {
     c.launch.lists().filter(|s| s.slabs > 0)?;
     let contract = &c.contract.slabs;

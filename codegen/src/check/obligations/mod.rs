@@ -1,4 +1,4 @@
-//! One function an obligation: `None` when it is proved, else a counterexample.
+//! One function per obligation: `None` if it is proved, otherwise a counterexample.
 
 mod before;
 mod explore;
@@ -17,7 +17,7 @@ mod stores;
 
 use super::{Candidate, Obligation, Refutation, TileProgram};
 
-/// The fault without which nothing else can be evaluated.
+/// The fault that prevents any further evaluation.
 pub(super) fn well_formed(c: &Candidate) -> Option<Refutation> {
     grids::well_formed(c).or_else(|| schedule::well_formed(c))
 }
@@ -27,7 +27,7 @@ pub(super) use scan::Scan;
 #[cfg(feature = "fault-injection")]
 pub(super) use {explore::Explored, launch::both_ways};
 
-/// Decides one obligation, with what a walk over all tiles has found.
+/// Decides one obligation from the results of the scan over all tiles.
 pub(super) fn judge(
     obligation: Obligation,
     c: &Candidate,
@@ -60,7 +60,7 @@ fn grid_tiles(stage: &crate::graph::Stage) -> impl Iterator<Item = crate::sync::
     (0..gm).flat_map(move |m| (0..gn).map(move |n| crate::sync::Tile { m, n }))
 }
 
-/// Every tile that has events: those of the grid and, in a cluster at its edge, those of CTAs that only load for others.
+/// Every tile with events: those of the grid and, in a cluster at its edge, CTAs that only load for others.
 fn extent_tiles(
     c: &Candidate,
     p: &dyn TileProgram,
@@ -70,7 +70,7 @@ fn extent_tiles(
     (0..gm).flat_map(move |m| (0..gn).map(move |n| crate::sync::Tile { m, n }))
 }
 
-/// The tiles of a stage from a tile on, which may be of another stage.
+/// The tiles of a stage, starting at a tile that may belong to another stage.
 fn from(
     begin: scan::At,
     c: &Candidate,
@@ -80,7 +80,7 @@ fn from(
     extent_tiles(c, p, stage).skip_while(move |tile| (stage, *tile) < begin)
 }
 
-/// `stage(m, n)`, with the slice's place in a schedule: `down(0, 3) (item 5 of worker 17)`.
+/// `stage(m, n)`, with the slice's position in a schedule: `down(0, 3) (item 5 of worker 17)`.
 fn slice_name(
     c: &Candidate,
     p: &dyn TileProgram,
@@ -95,7 +95,7 @@ fn slice_name(
     }
 }
 
-/// A slice as the subject of a refutation, where it has a place in a schedule.
+/// A slice as the subject of a refutation, if it has a position in a schedule.
 fn slice_subject(
     p: &dyn TileProgram,
     stage: crate::graph::StageId,

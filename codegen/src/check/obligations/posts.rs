@@ -4,21 +4,21 @@ use super::grid_tiles;
 use crate::check::{Candidate, TileProgram};
 use crate::sync::Tile;
 
-/// Which slots each producer tile posts, and what each slot receives.
+/// The slots that each producer tile posts, and the posts that each slot receives.
 pub(super) struct Posts {
     /// Columns of the producer's grid.
     columns: u32,
-    /// The first slot of each tile, row by row, and one more for the end.
+    /// For each tile, row by row, the index of its first slot, plus the end.
     begins: Vec<u32>,
     slots: Vec<u32>,
-    /// What a run adds to each slot.
+    /// Sum of a run's posts to each slot.
     pub(super) totals: Vec<u64>,
-    /// How many posts make up the total of each slot.
+    /// Number of posts that make up each slot's total.
     pub(super) counts: Vec<u32>,
 }
 
 impl Posts {
-    pub(super) fn of(c: &Candidate, p: &dyn TileProgram, edge: usize) -> Posts {
+    pub(super) fn for_edge(c: &Candidate, p: &dyn TileProgram, edge: usize) -> Posts {
         let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
         let mut begins = Vec::with_capacity(producer.tiles() as usize + 1);
         let mut slots = Vec::with_capacity(producer.tiles() as usize);
@@ -42,7 +42,7 @@ impl Posts {
         Posts { columns: producer.grid.1, begins, slots, totals, counts }
     }
 
-    /// What a run adds to a slot.
+    /// Sum of a run's posts to a slot.
     pub(super) fn total(&self, slot: u32) -> u64 {
         self.totals.get(slot as usize).copied().unwrap_or(0)
     }

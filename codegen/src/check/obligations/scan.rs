@@ -1,31 +1,30 @@
-//! One walk over the posts, waits and loads of all tiles, for all obligations that are about them.
+//! One walk over the posts, waits and loads of all tiles, shared by all obligations about them.
 //!
-//! The walk tells no story: for each obligation it finds the first tile that may break it, and before which none does. Who
-//! has to tell the story begins there, and walks on by itself.
+//! The walk does not build explanations: for each obligation it finds the first tile that may violate it. The code
+//! that builds the explanation starts at that tile.
 //!
-//! # Tiles that need not be looked at
+//! # Skipped tiles
 //!
-//! Most tiles of a GEMM do with their operand A what the tile to their left does, and with B what the tile above does. Where
-//! a program's strands do not depend on each other ([`Strands`]), each edge is judged for itself, and a tile is passed over
-//! for an edge when the program has the same strand there as in a tile before it, and the stage reads the same there:
+//! Most GEMM tiles use operand A like their left neighbor, and operand B like the tile above. If a program's strands
+//! are independent ([`Strands`]), each edge is judged separately, and a tile is skipped for an edge if the program has
+//! the same strand there as in an earlier tile and the stage reads the same region:
 //!
-//! * What is judged of a strand is a function of the strand and of what its loads read. A wait is for a slot inside the edge's
-//!   array, and for its posts of a run: both are in the wait. A load is covered if for each producer tile that it reads some
-//!   slot that this tile posts has been waited for in full by then: that is in the waits before it on its own edge, and in the
-//!   load's region. The region of a [`Event::Load`] follows from operand, k-block and tile, by
-//!   [`crate::graph::Stage::reads`]; it is the same for tiles of a row, or of a column, where
+//! * The verdict on a strand is a function of the strand and of the regions its loads read. A wait is checked for a
+//!   slot inside the edge's array and for the slot's posts per run; both are part of the wait. A load is covered if,
+//!   for each producer tile that it reads, some slot that this tile posts has been waited for in full; that depends on
+//!   earlier waits on its own edge and on the load's region. The region of an [`Event::Load`] follows from operand,
+//!   k-block and tile, by [`crate::graph::Stage::reads`]; it is equal for tiles of a row, or of a column, where
 //!   [`crate::graph::Stage::reads_by`] says so. So alike tiles have the same verdict.
-//! * A tile is compared with one to its left or above it, which comes before it row by row, and which was judged or passed
-//!   over itself. So by induction each class of alike tiles is judged at its first tile, and the first tile of all at which
-//!   anything is wrong is judged, not passed over: the refutation names the same tile as without classes.
-//! * Behind a causal mask a tile does what the tile above it does, and then more. It is judged from there on, with what the
-//!   tile above has waited for: had that part a fault, the tile above would have it too, and comes first. So the k-blocks of
-//!   a column are judged once, and not once a tile.
+//! * A tile is compared with the tile to its left or above, which precedes it row by row and was itself judged or
+//!   skipped. By induction each class of alike tiles is judged at its first tile, and the first faulty tile overall is
+//!   judged, not skipped: the refutation names the same tile as without classes.
+//! * Behind a causal mask, a tile extends the strand of the tile above it. Only the extension is judged, given the
+//!   waits of the tile above: a fault in the shared part would also be a fault of the tile above, which comes first.
+//!   So the k-blocks of a column are judged once, not once per tile.
+//! * Whether a strand loads each k-block that its tile needs follows from the strand too, and is judged with it.
 //!
-//! * Whether a strand loads each k-block that its tile is made from follows from the strand too, and is judged with it.
-//!
-//! The program's word on likeness is needed, not its arithmetic: a generated program compares all that a strand is made from,
-//! and nothing else reaches the function that makes it. A program that gives no word is judged tile by tile.
+//! The program is trusted about which tiles are alike, but not about its arithmetic: a generated program compares all
+//! inputs of the function that makes a strand. A program without strands is judged tile by tile.
 
 use std::ops::Range;
 
@@ -39,56 +38,56 @@ use crate::sync::Tile;
 /// A tile, in the order in which tiles are judged.
 pub(super) type At = (StageId, Tile);
 
-/// What the walk has found. Without semaphores there is nothing to walk, and all is empty.
+/// Results of the walk. Without semaphores there is nothing to walk, and all fields are empty.
 #[derive(Default)]
 pub(in crate::check) struct Scan {
     /// The posts of each edge.
     pub(super) posts: Vec<Posts>,
     /// The number of slots of each edge.
     slots: Vec<u32>,
-    /// Whether a tile posts a slot beyond those of its edge.
+    /// Whether a tile posts a slot outside its edge's array.
     pub(super) posts_outside: bool,
-    /// The first tile that waits for a slot beyond those of its edge.
+    /// The first tile that waits for a slot outside its edge's array.
     pub(super) outside: Option<At>,
-    /// The first tile that waits for another number than the posts of a run.
+    /// The first tile with a wait value other than the posts of a run.
     pub(super) miscounted: Option<At>,
     /// The first tile with a load that its own waits do not cover.
     pub(super) uncovered: Option<At>,
-    /// The first tile that does not load a k-block of what it reads of another stage: tile, slice, edge, k-block.
+    /// The first tile that misses a load of a k-block written by another stage: tile, slice, edge, k-block.
     pub(super) unloaded: Option<(At, u32, usize, u32)>,
-    /// Stages that wait for edges of others, and those edges, ascending.
+    /// Stages that wait on edges of other stages, and those edges, ascending.
     pub(super) foreign: Vec<(StageId, usize)>,
-    /// Whether semaphores are waited for at all.
+    /// Whether the launch uses semaphores.
     semaphores: bool,
     /// The items of each tile of a chain kernel.
     parts: Option<Parts>,
-    /// What is enough for shares to wait for, by edge and k-block: all of them load the same k-blocks, of as many rows of a
-    /// normalisation as there are tokens.
+    /// Waits that suffice for shares, by edge and k-block: all shares load the same k-blocks, and a normalization
+    /// loads as many rows as there are tokens.
     enough: Vec<Vec<Option<Enough>>>,
-    /// Whether a share may not load each k-block of what other stages write once, before it stores.
+    /// Whether a share may fail to load each k-block that other stages write exactly once before it stores.
     pub(super) unshared: bool,
 }
 
-/// The region that was loaded last, and slots whose waits together say that all of it is done. Others may say so too, where a
-/// tile posts several. `None` where a tile posts none.
+/// The last loaded region, and slots that together guarantee that all of it is done. Other slots may guarantee it too,
+/// if a tile posts several. `None` if a tile posts none.
 struct Enough {
     region: Region,
     slots: Option<Vec<u32>>,
 }
 
-/// What the slice at hand has done so far.
+/// State of the current slice.
 struct Seen {
     waits: Marks,
-    /// The k-blocks that have been loaded in time, by edge.
+    /// The k-blocks loaded in time, by edge.
     loads: Marks,
-    /// How many loads there were, and whether one was of a k-block that there is not, or was made before, or came behind a store.
+    /// Number of loads, and whether one had an invalid k-block, was a duplicate, or came after a store.
     loaded: usize,
     amiss: bool,
-    /// An edge, and a region all of whose tiles are done by what has been waited for. Most loads read what lies in it.
+    /// An edge, and a region in which all tiles are done after the waits so far. Most loads read inside it.
     done: Option<(usize, Region)>,
-    /// Whether a tile of the stage reads the same at several k-blocks.
+    /// Whether a tile of the stage reads the same region at several k-blocks.
     repeats: bool,
-    /// Where it does, a tile, an operand and k-blocks whose loads are known to be covered, as they read the same.
+    /// If so, a tile, an operand and k-blocks with loads known to be covered because they read the same region.
     covered: Option<(Tile, usize, Range<u32>)>,
     /// Whether it has left its sums, and whether it has stored.
     left: bool,
@@ -105,22 +104,23 @@ impl Seen {
 }
 
 impl Scan {
-    pub(in crate::check) fn of(c: &Candidate, p: &dyn TileProgram) -> Scan {
+    pub(in crate::check) fn new(c: &Candidate, p: &dyn TileProgram) -> Scan {
         let (edges, semaphores) = (c.graph.dependences.len(), c.launch.has_semaphores());
-        let posts: Vec<Posts> = (0..edges).filter(|_| semaphores).map(|edge| Posts::of(c, p, edge)).collect();
+        let posts: Vec<Posts> =
+            (0..edges).filter(|_| semaphores).map(|edge| Posts::for_edge(c, p, edge)).collect();
         let slots: Vec<u32> = c.slot_counts();
         let posts_outside =
             posts.iter().zip(&slots).any(|(posts, slots)| posts.totals.len() > *slots as usize);
-        let parts = c.launch.work().map(|schedule| Parts::of(&c.graph, schedule));
+        let parts = c.launch.work().map(|schedule| Parts::new(&c.graph, schedule));
         let shared = c.launch.shares().is_some();
         let enough = (0..edges).filter(|_| shared).map(|_| Vec::new()).collect();
-        // What a share loads is counted over all its edges.
+        // The loads of a share are counted over all its edges.
         let unshared = shared && p.strands().is_some();
         let mut scan =
             Scan { posts, slots, posts_outside, semaphores, parts, enough, unshared, ..Scan::default() };
         let k_blocks = |d: &Dependence| c.graph.stages[d.consumer.0].k_blocks.max(1) as usize;
         let mut seen = Seen {
-            waits: Marks::of(&scan.posts),
+            waits: Marks::for_slots(&scan.posts),
             loads: Marks::new(c.graph.dependences.iter().map(k_blocks)),
             loaded: 0,
             amiss: false,
@@ -133,8 +133,9 @@ impl Scan {
         for stage in (0..c.graph.stages.len()).map(StageId) {
             let edges: Vec<usize> =
                 (0..edges).filter(|e| c.graph.dependences[*e].consumer == stage).collect();
-            let of = &c.graph.stages[stage.0];
-            seen.repeats = (0..of.operands.len()).any(|operand| of.reads_again(operand, 0).len() > 1);
+            let this_stage = &c.graph.stages[stage.0];
+            seen.repeats =
+                (0..this_stage.operands.len()).any(|operand| this_stage.reads_again(operand, 0).len() > 1);
             match p.strands() {
                 Some(strands) => {
                     edges.iter().for_each(|edge| scan.strands(c, (p, strands), stage, *edge, &mut seen));
@@ -145,7 +146,7 @@ impl Scan {
         scan
     }
 
-    /// Judges one edge of a stage at the tiles that differ.
+    /// Judges one edge of a stage, skipping alike tiles.
     fn strands(
         &mut self,
         c: &Candidate,
@@ -157,7 +158,7 @@ impl Scan {
         let (by_m, by_n) = c.graph.stages[stage.0].reads_by(c.graph.dependences[edge].operand);
         let ((rows, cols), (gm, gn)) = (strands.period(), p.extent(&c.graph, stage));
         for n in 0..gn {
-            // The tile whose strand the marks are of.
+            // The tile that the marks belong to.
             let mut marked = None;
             for tile in (0..gm).map(|m| Tile { m, n }) {
                 let left = tile.n.checked_sub(cols).filter(|_| !by_n).map(|n| Tile { n, ..tile });
@@ -166,7 +167,7 @@ impl Scan {
                     continue;
                 }
                 if above.is_some_and(|above| strands.alike(edge, tile, above)) {
-                    marked = marked.filter(|of| Some(*of) == above).map(|_| tile);
+                    marked = marked.filter(|last| Some(*last) == above).map(|_| tile);
                     continue;
                 }
                 let grows = above.filter(|above| marked == Some(*above));
@@ -229,8 +230,8 @@ impl Scan {
                 (item.k_begin..item.k_end, item.part.finishes())
             }),
             _ => {
-                let of = &c.graph.stages[stage.0];
-                let (ks, last) = (slice_k_blocks(of, slice), of.k_blocks_of(tile.m));
+                let this_stage = &c.graph.stages[stage.0];
+                let (ks, last) = (slice_k_blocks(this_stage, slice), this_stage.k_blocks_of(tile.m));
                 let ks = ks.start.min(last)..ks.end.min(last);
                 let some = !ks.is_empty();
                 (ks, some)
@@ -238,8 +239,8 @@ impl Scan {
         }
     }
 
-    /// Notes it when a slice, from k-block `from` on, has not loaded all that it is made from of other stages. Shares have a
-    /// stricter rule of their own.
+    /// Records a fault if a slice, from k-block `from` on, has not loaded everything it needs from other stages.
+    /// Shares have a stricter check of their own.
     fn complete(
         &mut self,
         c: &Candidate,
@@ -303,7 +304,7 @@ impl Scan {
                     let outside = || k_block >= loads::k_blocks(c, edge);
                     seen.amiss |= seen.stored || outside() || seen.loads.any(edge, &[k_block]);
                     seen.loaded += 1;
-                    // What comes later is in nothing that is stored.
+                    // Later loads do not reach any stored result.
                     if !seen.stored && (!seen.left || kind.when() == When::Epilogue) {
                         seen.loads.set(edge, k_block);
                     }
@@ -311,12 +312,12 @@ impl Scan {
                 if !self.semaphores {
                     return;
                 }
-                // What is known of a stage that waits for nothing is `forgotten`'s to judge.
+                // Reads of a stage without edges are judged by `forgotten`.
                 if edges.is_empty() || self.uncovered.is_some_and(|known| known <= at) {
                     return;
                 }
-                let again = |(tile, of, ks): &(Tile, usize, Range<u32>)| {
-                    (*tile, *of) == (at.1, operand) && ks.contains(&k_block)
+                let again = |(tile, read, ks): &(Tile, usize, Range<u32>)| {
+                    (*tile, *read) == (at.1, operand) && ks.contains(&k_block)
                 };
                 if seen.covered.as_ref().is_some_and(again) {
                     return;
@@ -335,7 +336,7 @@ impl Scan {
                     seen.covered = Some((at.1, operand, ks));
                 }
             }
-            // It knows nothing of what other warps have waited for.
+            // The new warp does not inherit the waits of other warps.
             Event::Warp { .. } => {
                 seen.waits.next();
                 (seen.done, seen.covered) = (None, None);
@@ -346,12 +347,12 @@ impl Scan {
         }
     }
 
-    /// Whether all tiles that write into a region are done by what has been waited for.
+    /// Whether all tiles that write into a region are done after the waits so far.
     fn covers(&mut self, c: &Candidate, edge: usize, k_block: u32, region: &Region, seen: &mut Seen) -> bool {
         let holds =
             |outer: &Range<u32>, inner: &Range<u32>| outer.start <= inner.start && inner.end <= outer.end;
-        if let Some((of, (rows, cols))) = &seen.done
-            && *of == edge
+        if let Some((done_edge, (rows, cols))) = &seen.done
+            && *done_edge == edge
             && holds(rows, &region.0)
             && holds(cols, &region.1)
         {
@@ -367,8 +368,8 @@ impl Scan {
             return false;
         }
         let (mut rows, cols) = c.graph.stages[c.graph.dependences[edge].producer.0].around(region);
-        if let Some((of, (before, same))) = &seen.done
-            && (*of, same) == (edge, &cols)
+        if let Some((done_edge, (before, same))) = &seen.done
+            && (*done_edge, same) == (edge, &cols)
             && before.start <= rows.end
             && rows.start <= before.end
         {
@@ -379,7 +380,7 @@ impl Scan {
     }
 }
 
-/// Slots whose waits are enough for a region, looked up where the k-block was of that region the last time.
+/// Slots that suffice for a region, cached if the k-block had the same region the last time.
 fn enough<'a>(
     c: &Candidate,
     edge: usize,
@@ -388,7 +389,7 @@ fn enough<'a>(
     k_block: u32,
     region: &Region,
 ) -> Option<&'a [u32]> {
-    // Whoever loads what is not there is refuted elsewhere.
+    // Loads of invalid k-blocks are rejected elsewhere.
     if k_block >= loads::k_blocks(c, edge) {
         return None;
     }
@@ -399,7 +400,7 @@ fn enough<'a>(
     if known[at].as_ref().is_none_or(|enough| enough.region != *region) {
         let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
         let posted: Vec<&[u32]> = producer.writers(&region.0, &region.1).map(|t| posts.of_tile(t)).collect();
-        // Tiles that meet at a slot need no other.
+        // Tiles that share a slot need no other.
         let of_all = |slot: &&u32| posted.iter().all(|slots| slots.contains(slot));
         let one = posted.first().and_then(|slots| slots.iter().find(of_all));
         let slots = match one {
@@ -415,15 +416,15 @@ fn first(known: &mut Option<At>, at: At) {
     *known = Some(known.map_or(at, |before| before.min(at)));
 }
 
-/// What the slice at hand has done of each edge: the slots that it has waited for in full, or the k-blocks that it has loaded.
+/// Marks of the current slice for each edge: the slots waited for in full, or the k-blocks loaded.
 pub(super) struct Marks {
-    /// The number of the last slice that did, by edge.
+    /// By edge, the number of the last slice that set each mark.
     slices: Vec<Vec<u32>>,
     slice: u32,
 }
 
 impl Marks {
-    pub(super) fn of(posts: &[Posts]) -> Marks {
+    pub(super) fn for_slots(posts: &[Posts]) -> Marks {
         Marks::new(posts.iter().map(|p| p.totals.len()))
     }
 
@@ -442,14 +443,14 @@ impl Marks {
         }
     }
 
-    /// Notes a wait or a load; a wait for a slot that nobody posts guarantees nothing.
+    /// Marks a wait or a load; a wait for a slot without posts guarantees nothing.
     pub(super) fn set(&mut self, edge: usize, at: u32) {
         if let Some(mark) = self.slices[edge].get_mut(at as usize) {
             *mark = self.slice;
         }
     }
 
-    /// Whether one of these has been done of an edge.
+    /// Whether any of these is marked for an edge.
     pub(super) fn any(&self, edge: usize, these: &[u32]) -> bool {
         these.iter().any(|at| self.slices[edge][*at as usize] == self.slice)
     }
@@ -458,7 +459,7 @@ impl Marks {
 /// Rows and columns of a tensor.
 pub(super) type Region = (Range<u32>, Range<u32>);
 
-/// Calls `f` with what a load reads: operand, k-block, regions of its tensor.
+/// Calls `f` with each region that a load reads: operand, k-block, region of its tensor.
 pub(super) fn regions(
     c: &Candidate,
     stage: StageId,
@@ -486,7 +487,7 @@ pub(super) fn regions(
     }
 }
 
-/// The first producer tile in the region of a load that is not known to be done.
+/// The first producer tile in a load's region that is not known to be done.
 pub(super) fn uncovered(
     c: &Candidate,
     edge: usize,

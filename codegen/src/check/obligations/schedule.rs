@@ -1,4 +1,4 @@
-//! `bounds` and `order` of a schedule: what the chain kernel can be handed, and every k-block of every tile once.
+//! `bounds` and `order` of a schedule: the limits of the chain kernel, and every k-block of every tile exactly once.
 
 use crate::check::parts::{Place, cluster_grid, describe, places};
 use crate::check::{Candidate, How, Obligation, Refutation, StageLaunch, Subject};
@@ -7,10 +7,10 @@ use crate::graph::{Partition, Stage, StageId};
 use crate::schedule::decode::COLUMN_TILE;
 use crate::schedule::{Hand, Item, MAX_STAGES, Part, Schedule, may_share, units};
 
-/// Incoming, and outgoing, edges of one of them (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
+/// Maximum incoming and outgoing edges of a stage (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
 const MAX_EDGES: usize = 4;
 
-/// The fault without which nothing else about the schedule can be evaluated.
+/// The fault that prevents any further evaluation of the schedule.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
     let lists = |kernel: &&StageLaunch| kernel.lists.is_some();
     let in_order = matches!(c.launch.how(), Some(How::Serial | How::Library));
@@ -66,8 +66,8 @@ impl View<'_> {
         for (i, stage) in graph.stages.iter().enumerate() {
             operations.extend(stage.op.operation());
             let mut kernels = ChainKernel::running(operations.iter().copied().collect());
-            let edges = |of: &dyn Fn(&crate::graph::Dependence) -> StageId| {
-                graph.dependences.iter().filter(|d| of(d) == StageId(i)).count()
+            let edges = |end: &dyn Fn(&crate::graph::Dependence) -> StageId| {
+                graph.dependences.iter().filter(|d| end(d) == StageId(i)).count()
             };
             let other = first.filter(|first| tiled(&stage) && first.mma_tile != stage.mma_tile);
             let runs = |k: &ChainKernel| tiled(&stage) || k.cluster == (rows, cols);
@@ -101,7 +101,7 @@ impl View<'_> {
                 format!("{workers} workers of clusters of {rows} x {cols} CTAs"),
             );
         }
-        // The CTAs of a row share the rows of operand A, those of a column the columns of operand B.
+        // The CTAs of a row share the rows of operand A; those of a column share the columns of operand B.
         let uneven = |s: &&Stage| {
             let (m, n) = s.out_tile();
             tiled(s) && (!m.is_multiple_of(cols) || !n.is_multiple_of(rows))
@@ -122,7 +122,7 @@ impl View<'_> {
         None
     }
 
-    /// Stages in even shares, each of which one CTA computes whole.
+    /// Stages in even shares, each computed entirely by one CTA.
     fn shares(&self) -> Option<Refutation> {
         let Schedule { cluster, mode, sequence, lists, slabs, .. } = self.schedule;
         let plain = *cluster == (1, 1) && *mode == Hand::Fixed && *slabs == 0 && !lists.is_empty();
@@ -152,7 +152,7 @@ impl View<'_> {
         })
     }
 
-    /// Items inside their grids, slabs inside their array, everything inside the fields of `cusync_item`.
+    /// Items are inside their grids, slabs inside their array, and everything fits the fields of `cusync_item`.
     fn bounds(&self) -> Option<Refutation> {
         let graph = &self.c.graph;
         self.schedule.sequence.iter().enumerate().find_map(|(index, item)| {
@@ -236,7 +236,7 @@ impl View<'_> {
         for (s, stage) in graph.stages.iter().enumerate() {
             let (rows, cols) = cluster_grid(graph, StageId(s), self.schedule.cluster);
             for (m, n) in (0..rows).flat_map(|m| (0..cols).map(move |n| (m, n))) {
-                // Sorted, and inside the grids: the next tile is this one, or this one is missing.
+                // Sorted and inside the grids, so either the next tile is this one, or this one is missing.
                 let parts = tiles.next().unwrap_or(&[]);
                 let first = parts.first().map(item);
                 if first.is_none_or(|i| (i.stage, i.m, i.n) != (StageId(s), m, n)) {
@@ -269,7 +269,7 @@ impl View<'_> {
         stage.k_blocks_of(m * self.schedule.cluster.0)
     }
 
-    /// One tile's items, by their first k-block.
+    /// One tile's items, by first k-block.
     fn tile(&self, parts: &[u32], k_blocks: u32) -> Option<Refutation> {
         let item = |index: u32| -> &Item { &self.schedule.sequence[index as usize] };
         let refute = |index: u32, fault: String| Some(self.item_fault(Obligation::Order, index, &fault));

@@ -1,4 +1,4 @@
-//! Partial sums of split tiles: a slab has one writer, readers wait for it, and what they store is complete.
+//! Partial sums of split tiles: a slab has one writer, readers wait for it, and stored results are complete.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,30 +9,30 @@ use crate::graph::{Partition, StageId};
 use crate::schedule::decode::is_in_pairs;
 use crate::sync::Tile;
 
-/// What one CTA of an item does with slabs.
+/// Slab operations of one CTA of an item.
 #[derive(Default)]
 struct Use {
     contributes: Vec<u32>,
-    /// Slabs that are awaited before the first store.
+    /// Slabs awaited before the first store.
     awaits: Vec<u32>,
-    /// Slab, and whether its flag had been awaited.
+    /// Slab, and whether its flag was awaited first.
     adds: Vec<(u32, bool)>,
-    /// Units of the tile that it stores, after its additions, and units of a tile.
+    /// Units of the tile that it stores after its additions, and the number of units in a tile.
     stores: Vec<(Range<u32>, u32)>,
 }
 
 impl Use {
-    fn of(p: &dyn TileProgram, stage: StageId, tile: Tile, slice: u32) -> Use {
+    fn for_slice(p: &dyn TileProgram, stage: StageId, tile: Tile, slice: u32) -> Use {
         let mut all = Use::default();
         p.events(stage, tile, slice, &mut |event| match event {
             Event::Contribute { slab } => all.contributes.push(slab),
-            // What is awaited after the store is of no use to it.
+            // Awaiting after the store does not order it.
             Event::Await { .. } if !all.stores.is_empty() => {}
             Event::Await { slab } => all.awaits.push(slab),
-            // What is added after the store is not in it.
+            // Sums added after the store are not stored.
             Event::Add { .. } if !all.stores.is_empty() => {}
             Event::Add { slab } => all.adds.push((slab, all.awaits.contains(&slab))),
-            Event::Store { units, of } => all.stores.push((units, of)),
+            Event::Store { units, of: in_tile } => all.stores.push((units, in_tile)),
             Event::Wait { .. } | Event::Load { .. } | Event::Multicast { .. } | Event::Warp { .. } => {}
         });
         all
@@ -62,15 +62,15 @@ fn split_tiles(
     })
 }
 
-/// Whoever stores a part of a tile has added the sums of all other items of the tile, each behind its flag. In a decode kernel whoever
-/// stores a share that a pair of workers makes has awaited the other's sums.
+/// Each item that stores a part of a tile has added the sums of all other items of the tile, each after awaiting its
+/// flag. In a decode kernel, a share computed by a pair of workers is stored only after awaiting the other's sums.
 pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     if c.launch.shares().is_some() {
         return pairs(c, p);
     }
     c.launch.lists()?;
     split_tiles(c, p, |stage, tile, slices| {
-        let uses: Vec<Use> = (0..slices).map(|slice| Use::of(p, stage, tile, slice)).collect();
+        let uses: Vec<Use> = (0..slices).map(|slice| Use::for_slice(p, stage, tile, slice)).collect();
         let name = |slice: usize| slice_name(c, p, stage, tile, slice as u32);
         for (slice, one) in uses.iter().enumerate() {
             let fault =
@@ -116,16 +116,16 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     })
 }
 
-/// Each share of a pair leaves sums for the other's, in a slab of its own, and is stored behind those that the other leaves.
+/// Each share of a pair leaves sums for the other in its own slab, and is stored after awaiting the other's sums.
 fn pairs(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     let workers = c.launch.shares()?.workers();
-    c.graph.stages.iter().enumerate().find_map(|(s, of)| {
+    c.graph.stages.iter().enumerate().find_map(|(s, this_stage)| {
         let stage = StageId(s);
-        let Partition::Even { parts } = of.partition else { return None };
-        if !is_in_pairs(&c.graph, of, workers) {
+        let Partition::Even { parts } = this_stage.partition else { return None };
+        if !is_in_pairs(&c.graph, this_stage, workers) {
             return None;
         }
-        let uses: Vec<Use> = (0..parts).map(|n| Use::of(p, stage, Tile { m: 0, n }, 0)).collect();
+        let uses: Vec<Use> = (0..parts).map(|n| Use::for_slice(p, stage, Tile { m: 0, n }, 0)).collect();
         (0..parts).zip(&uses).find_map(|(n, own)| {
             let (tile, other) = (Tile { m: 0, n }, Tile { m: 0, n: n ^ 1 });
             let fault = |fault: String| Some(refute(c, p, Obligation::Cover, (stage, tile, 0), &fault));
@@ -135,7 +135,7 @@ fn pairs(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
                     "is half of a pair with {name}, which does not leave its sums in one slab"
                 ));
             };
-            let writers = uses.iter().filter(|of| of.contributes.contains(&left)).count();
+            let writers = uses.iter().filter(|each| each.contributes.contains(&left)).count();
             if writers > 1 {
                 return fault(format!("awaits slab {left}, which {writers} shares write"));
             }
@@ -151,14 +151,14 @@ fn pairs(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
 fn writer(c: &Candidate, p: &dyn TileProgram, slab: u32) -> Option<Slice> {
     let mut found = None;
     split_tiles(c, p, |stage, tile, slices| {
-        let writes = |slice: &u32| Use::of(p, stage, tile, *slice).contributes.contains(&slab);
+        let writes = |slice: &u32| Use::for_slice(p, stage, tile, *slice).contributes.contains(&slab);
         found = found.or_else(|| (0..slices).find(writes).map(|slice| (stage, tile, slice)));
         None
     });
     found
 }
 
-/// No slab is written twice in a run: nothing would order the second writer behind the reader of the first sums.
+/// No slab is written twice in a run: nothing would order the second writer after the reader of the first sums.
 pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     let schedule = c.launch.lists()?;
     let ends = c.contract.full_run_boundary && (!c.contract.overlap || c.contract.dependency_wait);
@@ -178,8 +178,8 @@ pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     split_tiles(c, p, |stage, tile, slices| {
         (0..slices).find_map(|slice| {
             let at = (stage, tile, slice);
-            Use::of(p, stage, tile, slice).contributes.into_iter().find_map(|slab| {
-                // Each CTA of a cluster has a slab of its own under the number.
+            Use::for_slice(p, stage, tile, slice).contributes.into_iter().find_map(|slab| {
+                // Each CTA of a cluster has its own slab under this number.
                 let before = writers.insert((slab, tile.m % rows, tile.n % cols), at)?;
                 let other = slice_name(c, p, before.0, before.1, before.2);
                 Some(

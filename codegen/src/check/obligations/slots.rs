@@ -1,4 +1,4 @@
-//! `cover` and `count`: every load is behind waits that guarantee it, and every wait is reached exactly.
+//! `cover` and `count`: every load follows waits that guarantee it, and every wait value is reached exactly.
 
 use super::before::Before;
 use super::posts::Posts;
@@ -8,11 +8,11 @@ use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgra
 use crate::graph::StageId;
 use crate::sync::Tile;
 
-/// More posts than this to one slot in one epoch could let the signed comparison of two epochs overflow.
+/// More posts than this to one slot per epoch could overflow the signed comparison of two epochs.
 const MAX_POSTS: u64 = 1 << 30;
 
-/// Before each load, for every producer tile that its footprint meets, some slot that this tile posts has been waited
-/// for up to all the posts that it gets: then, and only then, the tile is known to be done.
+/// Before each load, for every producer tile in its footprint, some slot that this tile posts has been waited for up
+/// to its full number of posts. This is necessary and sufficient for the tile to be known to be done.
 pub(super) fn cover(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     if let Some(forgotten) = forgotten(c) {
         return Some(forgotten);
@@ -20,10 +20,10 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
     if !c.launch.has_semaphores() {
         return serial_cover(c);
     }
-    // Seldom: a load without a wait of its own, which others may stand behind.
+    // Rare: a load without a wait of its own, which other waits may cover.
     let begin = scan.uncovered?;
     let posts = &scan.posts;
-    let mut marks = Marks::of(posts);
+    let mut marks = Marks::for_slots(posts);
     let mut order: Option<Before> = None;
     for consumer in (begin.0.0..c.graph.stages.len()).map(StageId) {
         let edges: Vec<usize> =
@@ -72,7 +72,7 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
     None
 }
 
-/// A read of what another stage writes, of which the graph states no dependence: nothing below would look at it.
+/// A read of another stage's output without a dependence in the graph: no later check would look at it.
 fn forgotten(c: &Candidate) -> Option<Refutation> {
     c.graph.stages.iter().enumerate().find_map(|(s, stage)| {
         stage.operands.iter().enumerate().find_map(|(operand, read)| {
@@ -167,7 +167,7 @@ fn serial_cover(c: &Candidate) -> Option<Refutation> {
     })
 }
 
-/// Wait values are the posts of an epoch, no less (or a wait guarantees nothing) and no more (or it never ends).
+/// Wait values equal the posts of an epoch: with fewer, a wait guarantees nothing; with more, it never ends.
 pub(super) fn count(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     if !c.launch.has_semaphores() {
         return None;

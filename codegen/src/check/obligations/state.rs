@@ -1,15 +1,9 @@
-//! `reuse`, `replay` and `visible` of what lives on between runs: caches that a run reads and appends to.
-//!
-//! Tile (b, h) of an attention reads rows below n[b] of its sequence and head, which runs before have appended, and appends row
-//! n[b], which it never reads. So within a run nothing of a cache is written and read, as long as one stage alone uses it; and from
-//! run to run a row is written and then read, as long as a run sees what the ones before have appended. Lengths may be anything from
-//! run to run: one that leaves no room, or a page outside the pool, is found by the run, which leaves that sequence out. With pages
-//! it also rests on [`crate::check::Axiom::Pages`]: no sequence has a page to which another appends.
+//! Across runs, a row is written and then read, as long as a run sees the rows appended by earlier runs.
 
 use crate::check::{Candidate, Obligation, Refutation, Subject};
 use crate::graph::{StageId, Tensor, TensorId};
 
-/// A stage that appends, and the first tensor that it appends to.
+/// A stage that appends, and the first tensor it appends to.
 fn appends(c: &Candidate) -> Option<(StageId, &Tensor)> {
     c.graph.stages.iter().enumerate().find_map(|(s, stage)| {
         let operand = stage.operands.iter().find(|o| o.kind.is_state())?;
@@ -21,14 +15,14 @@ fn name(c: &Candidate, stage: StageId) -> &str {
     &c.graph.stages[stage.0].name
 }
 
-/// What a run appends is read by nobody in the run, and written by one stage.
+/// Rows appended in a run are not read in that run, and only one stage writes them.
 pub(super) fn reuse(c: &Candidate) -> Option<Refutation> {
     let graph = &c.graph;
     let uses = |t: TensorId| {
-        let of = |(s, stage): (usize, &crate::graph::Stage)| {
+        let readers = |(s, stage): (usize, &crate::graph::Stage)| {
             stage.operands.iter().filter(|o| o.tensor == t).map(|o| (StageId(s), o.kind)).collect::<Vec<_>>()
         };
-        graph.stages.iter().enumerate().flat_map(of).collect::<Vec<_>>()
+        graph.stages.iter().enumerate().flat_map(readers).collect::<Vec<_>>()
     };
     for (t, tensor) in graph.tensors.iter().enumerate() {
         let used = uses(TensorId(t));
@@ -82,7 +76,7 @@ pub(super) fn reuse(c: &Candidate) -> Option<Refutation> {
     })
 }
 
-/// A replayed run follows the lengths that it finds, and counts parts from nothing.
+/// A replayed run reads the current lengths and counts parts from zero.
 pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
     let (stage, tensor) = appends(c)?;
     let refute = |message: String| Refutation::new(Obligation::Replay, Subject::Stage(stage), message);
@@ -103,7 +97,7 @@ pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
     None
 }
 
-/// A run sees what the runs before it have appended, and whoever ends a tile sees all of its parts.
+/// A run sees the rows appended by earlier runs, and the worker that finishes a tile sees all of its parts.
 pub(super) fn visible(c: &Candidate) -> Option<Refutation> {
     let (stage, tensor) = appends(c)?;
     let refute = |message: String| Refutation::new(Obligation::Visible, Subject::Stage(stage), message);

@@ -1,4 +1,4 @@
-//! `order` of what is stored: every unit of every tile, once.
+//! `order` of stores: every unit of every tile is stored once.
 
 use std::ops::Range;
 
@@ -8,12 +8,13 @@ use crate::check::{Candidate, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
 use crate::sync::Tile;
 
-/// The items of a tile together store each of its units once. Without a schedule the slices of a tile come together before
-/// the last of them stores it, whichever that is, so each of them that sums anything up has to store all of it.
+/// The items of a tile together store each of its units once. Without a schedule, the slices of a tile are combined
+/// and the last one to arrive stores it, whichever that is, so each slice that sums anything must store the whole
+/// tile.
 pub(super) fn order(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     (0..c.graph.stages.len()).map(StageId).find_map(|stage| {
-        let of = &c.graph.stages[stage.0];
-        grid_tiles(of).filter(|tile| !of.writes(*tile).1.is_empty()).find_map(|tile| {
+        let this_stage = &c.graph.stages[stage.0];
+        grid_tiles(this_stage).filter(|tile| !this_stage.writes(*tile).1.is_empty()).find_map(|tile| {
             let slices = scan.slices(c, p, (stage, tile));
             if c.launch.work().is_some() {
                 return stored_once(c, p, (stage, tile), 0..slices);
@@ -27,7 +28,7 @@ pub(super) fn order(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
     })
 }
 
-/// Calls `f` with the units that a slice stores, and the units of its tile; how many stores there are.
+/// Calls `f` with the units that a slice stores and the units of its tile. Returns the number of stores.
 fn each(
     p: &dyn TileProgram,
     stage: StageId,
@@ -36,9 +37,9 @@ fn each(
     f: &mut dyn FnMut(Range<u32>, u32),
 ) -> u32 {
     let mut count = 0;
-    p.stores(stage, tile, slice, &mut |units, of| {
+    p.stores(stage, tile, slice, &mut |units, in_tile| {
         count += 1;
-        f(units, of);
+        f(units, in_tile);
     });
     count
 }
@@ -52,14 +53,16 @@ fn stored_once(
 ) -> Option<Refutation> {
     let (mut count, mut whole) = (0, 0);
     for slice in slices.clone() {
-        count += each(p, stage, tile, slice, &mut |units, of| whole += u32::from(of > 0 && units == (0..of)));
+        count += each(p, stage, tile, slice, &mut |units, in_tile| {
+            whole += u32::from(in_tile > 0 && units == (0..in_tile))
+        });
     }
     if (count, whole) == (1, 1) {
         return None;
     }
     let mut stores: Vec<(Range<u32>, u32, u32)> = Vec::new();
     for slice in slices.clone() {
-        each(p, stage, tile, slice, &mut |units, of| stores.push((units, of, slice)));
+        each(p, stage, tile, slice, &mut |units, in_tile| stores.push((units, in_tile, slice)));
     }
     let refute = |slice: u32, fault: String| {
         let subject = slice_subject(p, stage, tile, slice).unwrap_or(Subject::Stage(stage));
@@ -74,19 +77,19 @@ fn stored_once(
     };
     stores.sort_by_key(|(units, ..)| (units.start, units.end));
     let mut done = 0;
-    for (units, of, slice) in &stores {
-        if *of != all {
-            return refute(*slice, format!("is a tile of {of} units and of {all}"));
+    for (units, in_tile, slice) in &stores {
+        if *in_tile != all {
+            return refute(*slice, format!("is a tile of {in_tile} units and of {all}"));
         }
         if units.start != done {
             let fault = if units.start < done { "stores again" } else { "leaves nobody to store" };
             let (from, to) = (done.min(units.start), done.max(units.start));
-            return refute(*slice, format!("{fault} units {from}..{to} of the {of} of its tile"));
+            return refute(*slice, format!("{fault} units {from}..{to} of the {in_tile} of its tile"));
         }
         done = units.end;
     }
-    let (_, of, slice) = stores.last()?;
-    (done != *of || done == 0)
-        .then(|| refute(*slice, format!("is of a tile of {of} units of which only {done} are stored")))
+    let (_, in_tile, slice) = stores.last()?;
+    (done != *in_tile || done == 0)
+        .then(|| refute(*slice, format!("is of a tile of {in_tile} units of which only {done} are stored")))
         .flatten()
 }

@@ -1,4 +1,4 @@
-//! A user's own kernel: its tile, its k-blocks and what it reads are stated, and nothing else is known of it.
+//! A user's own kernel: its tile, k-blocks and reads are stated, and nothing else is known.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::spec::{CustomSpec, RangeSpec};
 
 pub(super) struct Custom;
 
-/// Its tile covers the output, and its footprints are affine.
+/// Checks that its tile covers the output and its footprints are affine.
 pub(super) fn lower(spec: &CustomSpec, stated: &Stated<'_>) -> Result<Lowered, Diagnostic> {
     let CustomSpec { grid, tile, k_blocks, footprints } = spec;
     let (dims, m, n) = (stated.dims, stated.out().rows, stated.out().cols);

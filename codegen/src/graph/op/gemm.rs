@@ -1,4 +1,5 @@
-//! GEMMs: `Gemm`, known by its activation, and `GatedGemm`. A convolution is one too, but for what it reads of its images.
+//! GEMMs: `Gemm`, identified by its activation, and `GatedGemm`. A convolution is a GEMM too, except for its image
+//! reads.
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind};
 /// A GEMM.
 pub(super) struct Gemm {
     epilogue: Epilogue,
-    /// Whether a tile multiplies by two weights, gate and up, whose columns stand side by side.
+    /// Whether a tile multiplies by two weights, gate and up, with interleaved columns.
     gated: bool,
 }
 
@@ -27,7 +28,7 @@ impl Gemm {
     }
 }
 
-/// The GEMM with an epilogue.
+/// The GEMM with this epilogue.
 pub(super) fn plain(epilogue: Epilogue) -> &'static Gemm {
     let both: &'static [Gemm; 2] = match epilogue.activation {
         Activation::Identity => &const { Gemm::both(Activation::Identity) },
@@ -37,7 +38,8 @@ pub(super) fn plain(epilogue: Epilogue) -> &'static Gemm {
     &both[usize::from(epilogue.residual_first)]
 }
 
-/// The shapes of a GEMM's operands meet, and its rows are whole TMA granules. The length of its reduction.
+/// Checks that the shapes of a GEMM's operands match and its rows are whole TMA granules. Returns the length of its
+/// reduction.
 pub(super) fn lower(stated: &Stated<'_>) -> Result<u32, Diagnostic> {
     let (m, n, k) = (stated.out().rows, stated.out().cols, stated.tensor(0).cols);
     for (i, read) in stated.reads.iter().enumerate() {
@@ -81,8 +83,8 @@ pub(super) fn operand_shape(kind: OperandKind, (m, n, k): (u32, u32, u32)) -> Op
     }
 }
 
-/// The footprint of a GEMM's operand: (rows, columns) are those of an output tile. Gate and up weights are packed by
-/// columns: a CTA reads as many columns of each.
+/// The footprint of a GEMM's operand; (rows, columns) are those of an output tile. Gate and up weights are packed by
+/// columns: a CTA reads the same number of columns of each.
 pub(super) fn footprint(kind: OperandKind, (rows, cols): (u32, u32), depth: u32) -> Option<Footprint> {
     let along = |tile: u32| i32::try_from(tile).ok();
     let (rows, cols, k) = (along(rows)?, along(cols)?, along(depth)?);
@@ -98,7 +100,7 @@ pub(super) fn footprint(kind: OperandKind, (rows, cols): (u32, u32), depth: u32)
     }
 }
 
-/// Whether what a GEMM's tile reads of an operand depends on its row, and on its column.
+/// Whether the region that a GEMM's tile reads of an operand depends on its row, and on its column.
 pub(super) fn reads_by(kind: OperandKind) -> (bool, bool) {
     match kind {
         OperandKind::A => (true, false),
@@ -107,7 +109,7 @@ pub(super) fn reads_by(kind: OperandKind) -> (bool, bool) {
     }
 }
 
-/// What a GEMM's tile reads.
+/// The regions that a GEMM's tile reads.
 pub(super) fn reads(at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
     let elements = at.stage.elements(at.k);
     match at.operand.kind {
@@ -178,7 +180,7 @@ impl Rules for Gemm {
     }
 
     fn in_library(&self, has: &dyn Fn(OperandKind) -> bool) -> bool {
-        // Its epilogue adds what lies in the output before the activation.
+        // Its epilogue adds the old output contents before the activation.
         let Epilogue { activation, residual_first } = self.epilogue;
         let late = has(OperandKind::Residual) && activation != Activation::Identity && !residual_first;
         !late && !(self.gated && (has(OperandKind::Residual) || has(OperandKind::Bias)))

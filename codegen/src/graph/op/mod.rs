@@ -1,7 +1,7 @@
-//! What stages compute: a file an operation, with all that the graph layer decides by it.
+//! The operations of stages, one file per operation, with everything the graph layer decides by operation.
 //!
-//! The files hold shapes, tiles, footprints, reads and what a tile costs. Whoever else must know an operation is one of
-//! the few that do its arithmetic; ARCHITECTURE.md lists them under "How to add an operation".
+//! The files define shapes, tiles, footprints, reads and tile costs. Only a few other places, which do the arithmetic,
+//! distinguish operations; ARCHITECTURE.md lists them under "How to add an operation".
 
 mod attention;
 mod conv;
@@ -31,31 +31,31 @@ pub(crate) use crate::operand::OperandKind;
 use crate::spec::{StageKind, StageSpec, TensorUse};
 use crate::sync::{Policy, Tile};
 
-/// What a stage computes.
+/// The operation of a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     /// `out = act(a * b + bias) + residual`, or with the residual before the activation.
     Gemm(Epilogue),
     /// `out = silu(a * gate) * (a * up)`; gate and up columns interleaved in groups of 8.
     GatedGemm,
-    /// `out = a * b + bias`, the queries, keys and values of a prompt, of which queries and keys are rotated.
+    /// `out = a * b + bias`: the queries, keys and values of a prompt, with rotated queries and keys.
     RotatedGemm(Rotated),
-    /// The same as a GEMM of `conv(a, b)` over NHWC images; b is the filter, R S C x K.
+    /// A GEMM of `conv(a, b)` over NHWC images with the same epilogue; b is the filter, R S C x K.
     Conv2d(Conv),
-    /// Scaled dot-product attention of the whole sequences of a fused QKV matrix.
+    /// Scaled dot-product attention over the whole sequences of a fused QKV matrix.
     Attention(Attention),
-    /// The same of the next token of each sequence, with those before in a cache.
+    /// The same for the next token of each sequence, with earlier tokens in a cache.
     Attend(Attend),
-    /// Every row of a matrix brought to one scale.
+    /// Normalization of every row of a matrix.
     Norm(Norm),
-    /// The greatest or the mean of the pixels under a window, over NHWC images.
+    /// The maximum or mean of the pixels under a window, over NHWC images.
     Pool(Pool),
-    /// A user's own kernel, known by its footprints only.
+    /// A user's own kernel, known only by its footprints.
     Custom,
 }
 
 impl Op {
-    /// Everything that this layer decides by the operation.
+    /// Everything this layer decides by operation.
     pub(crate) fn rules(&self) -> &dyn Rules {
         match self {
             Op::Gemm(epilogue) => gemm::plain(*epilogue),
@@ -70,7 +70,7 @@ impl Op {
         }
     }
 
-    /// The operation in tiles of this size: where what a tile reads depends on more than its place.
+    /// The operation in tiles of this size, if reads depend on more than the tile's coordinates.
     pub(crate) fn tiled(&self, tile: MmaTile) -> Op {
         match self {
             Op::Conv2d(conv) => Op::Conv2d(conv.tiled(tile)),
@@ -85,7 +85,7 @@ impl Op {
         }
     }
 
-    /// Whether it is a product of whole matrices: what decode kernels cut into even shares.
+    /// Whether it is a product of whole matrices, which decode kernels cut into even shares.
     pub fn is_gemm(&self) -> bool {
         self.rules().cost().gemm
     }
@@ -95,12 +95,12 @@ impl Op {
         *self == Op::GatedGemm
     }
 
-    /// Whether its owner brings the kernel.
+    /// Whether the user provides the kernel.
     pub fn is_custom(&self) -> bool {
         *self == Op::Custom
     }
 
-    /// The attention of one more token of each sequence, where it is that.
+    /// The token-generation attention, if it is one.
     pub fn attend(&self) -> Option<&Attend> {
         match self {
             Op::Attend(attend) => Some(attend),
@@ -115,7 +115,7 @@ impl Op {
         }
     }
 
-    /// The cache that it reads earlier tokens from, where it has one.
+    /// The cache from which it reads earlier tokens, if any.
     pub fn cache(&self) -> Option<Cache> {
         match self {
             Op::Attend(shape) => Some(shape.cache),
@@ -130,26 +130,26 @@ impl Op {
         }
     }
 
-    /// The kind of stage, as a spec names it.
+    /// The kind of stage, as named in a spec.
     pub fn name(&self) -> &'static str {
         self.rules().name()
     }
 
-    /// What a kernel of the library would compute for it; `None` for a custom stage, whose owner has the kernel.
+    /// The operation of a library kernel for it; `None` for a custom stage, which has a user kernel.
     pub fn operation(&self) -> Option<Operation> {
         self.rules().operation()
     }
 
-    /// Whether an executor has a kernel for it on an architecture, or its owner brings one.
+    /// Whether an executor has a kernel for it on an architecture, or the user provides one.
     pub fn has_kernel(&self, arch: u32, executor: Executor) -> bool {
         let Some(operation) = self.operation() else { return true };
         match executor {
-            // A device without any of them is refused as a whole.
+            // A device without any of them is rejected as a whole.
             Executor::Fused => {
                 let decodes = || DECODE_KERNELS.iter().any(|k| k.operations.contains(operation));
                 self.in_chain() || decodes()
             }
-            // Sessions are of decode kernels for products alone.
+            // Sessions use decode kernels for products only.
             Executor::Copilot => self.is_gemm() && arch == 90,
             Executor::Cpu
             | Executor::Serial
@@ -159,18 +159,18 @@ impl Op {
         }
     }
 
-    /// Whether cuBLASLt computes it of operands of these kinds, but for gating and rotating, which are kernels of their own there.
+    /// Whether cuBLASLt computes it for operands of these kinds. Gating and rotating are separate kernels there.
     pub fn in_library(&self, kinds: impl Iterator<Item = OperandKind> + Clone) -> bool {
         self.rules().in_library(&|kind| kinds.clone().any(|other| other == kind))
     }
 
-    /// Whether a chain kernel runs it, in some of its tiles.
+    /// Whether a chain kernel runs it in some of its tiles.
     pub fn in_chain(&self) -> bool {
         let runs = |operation| ChainKernel::running([operation].into_iter().collect()).next().is_some();
         self.unfit_in_any().is_none() && self.operation().is_some_and(runs)
     }
 
-    /// Why no chain kernel runs it in any of its own tiles: the reason of the tile that comes nearest.
+    /// Why no chain kernel runs it in any of its own tiles: the reason for the tile that comes closest.
     pub fn unfit_in_any(&self) -> Option<Obstacle> {
         match self.rules().tiles(1) {
             Tiles::Own { list, .. } => self.unfit_in(&list),
@@ -185,18 +185,19 @@ impl Op {
         Some(Obstacle::nearest(unfit).unwrap_or_else(|| Obstacle::new("has no tile")))
     }
 
-    /// Whether its tiles are those of the kernel that runs it, so that it may share a kernel with others of that tile; else
-    /// it has its own in any kernel.
+    /// Whether it uses the tiles of the kernel that runs it, so it can share a kernel with others of that tile;
+    /// otherwise it has its own tiles in any kernel.
     pub fn has_kernel_tiles(&self) -> bool {
         matches!(self.rules().tiles(1), Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. })
     }
 
-    /// Why no kernel runs it in tiles of this MMA tile; it is of no stage yet.
+    /// Why no kernel runs it in tiles of this MMA tile; no stage is named yet.
     pub fn unfit(&self, tile: MmaTile) -> Option<Obstacle> {
         self.rules().unfit(tile)
     }
 
-    /// Why no kernel that runs other stages too runs it in tiles of this MMA tile, which one with a launch to itself does.
+    /// Why no kernel that also runs other stages runs it in tiles of this MMA tile, although one with its own launch
+    /// does.
     pub(crate) fn unfit_beside_others(&self, tile: MmaTile) -> Option<Obstacle> {
         self.rules().unfit_beside_others(tile)
     }
@@ -206,7 +207,7 @@ impl Op {
         self.rules().rows_multiplied(tile)
     }
 
-    /// Rows of the first operand that a k-block of a tile of `rows` rows brings.
+    /// Rows of the first operand that a k-block loads for a tile of `rows` rows.
     pub fn rows_loaded(&self, rows: u32) -> f64 {
         self.rules().rows_loaded(rows)
     }
@@ -216,7 +217,7 @@ impl Op {
         self.rules().activation()
     }
 
-    /// Matrix products of an output tile and a k-block.
+    /// Matrix products per output tile and k-block.
     pub fn products(&self) -> f64 {
         self.rules().cost().products
     }
@@ -227,40 +228,40 @@ pub(crate) type MmaTile = (u32, u32, u32);
 
 /// The tiles that a stage may have.
 pub(crate) enum Tiles {
-    /// The one that the spec states.
+    /// The tile stated in the spec.
     Stated,
-    /// Those of the kernels that are built for this.
+    /// The tiles of the kernels built for this operation.
     Kernels(Operation),
-    /// These, whatever kernels are built; `meaning` says what the three numbers are, `of_kernel` whether they are those of the
-    /// kernel that runs the stage, where one does.
+    /// These tiles, regardless of the kernels built. `meaning` describes the three numbers; `of_kernel` tells whether
+    /// they are the tiles of the kernel that runs the stage, if any.
     Own { list: Vec<MmaTile>, meaning: &'static str, of_kernel: bool },
 }
 
-/// What the tiles of an operation cost.
+/// Cost of an operation's tiles.
 #[derive(Clone, Copy)]
 pub(crate) struct Cost {
     /// Whether it is a GEMM of whole matrices.
     pub(crate) gemm: bool,
-    /// Matrix products of an output tile and a k-block.
+    /// Matrix products per output tile and k-block.
     pub(crate) products: f64,
     pub(crate) bound: Bound,
 }
 
-/// What bounds the time of tiles.
+/// Limiting factor of a tile's time.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Bound {
-    /// The rate and the copies of the GEMM kernel with this tile; rows of tiles share operand B.
+    /// The rate and copies of the GEMM kernel with this tile; rows of tiles share operand B.
     Kernel,
-    /// This share of the matrix rate; the first operand's tensor is read once.
+    /// This fraction of the matrix rate; the first operand's tensor is read once.
     Rate(f64),
     /// Reading every operand once and writing the output.
     Bytes,
 }
 
-/// What the graph layer, and the choice after it, must know of an operation. A default is what is right for an
-/// operation that has no special case there; what an operation computes, reads and costs it has to say itself.
+/// Properties of an operation needed by the graph layer and by the choice. Defaults suit operations without special
+/// cases; every operation must define its computation, reads and cost.
 pub(crate) trait Rules {
-    /// The kind of stage, as a spec names it.
+    /// The kind of stage, as named in a spec.
     fn name(&self) -> &'static str;
 
     /// See [`Op::operation`].
@@ -274,21 +275,21 @@ pub(crate) trait Rules {
         Activation::Identity
     }
 
-    /// What a stage of it is called in messages.
+    /// Its noun in messages.
     fn noun(&self) -> &'static str;
 
     /// The tiles that a stage with rows of `n` columns may have.
     fn tiles(&self, n: u32) -> Tiles;
 
-    /// Whether a stage with rows of `n` columns can have a tile at all, whatever kernels are built.
+    /// Whether a stage with rows of `n` columns can have a tile, regardless of the kernels built.
     fn takes(&self, tile: MmaTile, n: u32) -> bool;
 
-    /// Rows and columns of output of an MMA tile.
+    /// Output rows and columns of an MMA tile.
     fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
         (tile.0, tile.1)
     }
 
-    /// Why its tiles are not split along k, as `is not ...`; `None` when they may be.
+    /// Why its tiles are not split along k, as `is not ...`; `None` if they may be.
     fn unsplit(&self) -> Option<&'static str> {
         None
     }
@@ -298,12 +299,12 @@ pub(crate) trait Rules {
         k.div_ceil(tile.2)
     }
 
-    /// Places of the first operand that a tile looks at in a k-block: taps of a filter.
+    /// Positions of the first operand that a tile reads in a k-block: taps of a filter.
     fn taps_of_k_block(&self, _tile: MmaTile) -> u32 {
         1
     }
 
-    /// The elements of the reduction that a k-block adds up.
+    /// The elements of the reduction that a k-block sums.
     fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
         At::along(k_block, stage.mma_tile.2, stage.k)
     }
@@ -313,11 +314,12 @@ pub(crate) trait Rules {
         stage.k_blocks
     }
 
-    /// The shape that an operand of a stage of (M, N, K) must have; `None` where it has no such operand, or any shape will do.
+    /// The shape that an operand of a stage of (M, N, K) must have; `None` if there is no such operand, or any shape
+    /// is valid.
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)>;
 
-    /// The footprint of an operand, and the one that follows a filter; `None` where it leaves 32 bits, and for what a spec
-    /// states.
+    /// The footprint of an operand, and the one that follows a filter; `None` on 32-bit overflow, and for footprints
+    /// stated in the spec.
     fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)>;
 
     /// See [`Stage::reads_by`].
@@ -331,17 +333,18 @@ pub(crate) trait Rules {
         k..k + 1
     }
 
-    /// Why no stage may write an operand; `None` where one may.
+    /// Why no stage may write an operand; `None` if one may.
     fn constant(&self, _kind: OperandKind) -> Option<Constant> {
         None
     }
 
-    /// Whether operand A reads beyond the tile's own rows, as a filter does: what [`Policy::ConvHalo`] is for.
+    /// Whether operand A reads beyond the tile's own rows, as a filter does; [`Policy::ConvHalo`] is for these.
     fn has_halo(&self) -> bool {
         false
     }
 
-    /// A policy that suits an operand whose producer's tiles are `columns` wide, beside those that suit every one.
+    /// A policy that suits an operand with producer tiles of `columns` columns, in addition to those that suit every
+    /// operand.
     fn policy(&self, _operand: &Operand, _columns: u32) -> Option<Policy> {
         None
     }
@@ -356,7 +359,7 @@ pub(crate) trait Rules {
         None
     }
 
-    /// See [`Op::in_library`]; `has`: whether it has an operand of a kind.
+    /// See [`Op::in_library`]; `has` tells whether it has an operand of a kind.
     fn in_library(&self, _has: &dyn Fn(OperandKind) -> bool) -> bool {
         false
     }
@@ -374,7 +377,7 @@ pub(crate) trait Rules {
     fn cost(&self) -> Cost;
 }
 
-/// Why an operand is an input of the pipeline.
+/// Why an operand must be an input of the pipeline.
 pub(crate) struct Constant {
     pub(crate) code: &'static str,
     pub(crate) message: &'static str,
@@ -386,7 +389,7 @@ pub(crate) struct Constant {
 pub(crate) struct At<'a> {
     pub(crate) stage: &'a Stage,
     pub(crate) operand: &'a Operand,
-    /// The operand's.
+    /// The operand's tensor.
     pub(crate) tensor: &'a Tensor,
     /// Row and column of the tile.
     pub(crate) tile: (u32, u32),
@@ -404,12 +407,12 @@ impl At<'_> {
         Tile { m: self.tile.0, n: self.tile.1 }
     }
 
-    /// The tensor's rows that the tile's rows are.
+    /// The tensor's rows that correspond to the tile's rows.
     fn rows(&self) -> Range<u32> {
         clip(self.stage.writes(self.place()).0, self.tensor.rows)
     }
 
-    /// The tensor's columns that the tile's columns are.
+    /// The tensor's columns that correspond to the tile's columns.
     fn cols(&self) -> Range<u32> {
         clip(self.stage.writes(self.place()).1, self.tensor.cols)
     }
@@ -419,7 +422,7 @@ fn clip(range: Range<u32>, length: u32) -> Range<u32> {
     range.start.min(length)..range.end.min(length)
 }
 
-/// A stage as stated, its tensors known.
+/// A stage as stated, with resolved tensors.
 pub(super) struct Stated<'a> {
     pub(super) stage: &'a StageSpec,
     pub(super) dims: &'a Dims,
@@ -428,18 +431,18 @@ pub(super) struct Stated<'a> {
     pub(super) out: &'a Spanned<TensorId>,
 }
 
-/// What becomes of it.
+/// A lowered stage.
 pub(super) struct Lowered {
     pub(super) op: Op,
     /// Length of the reduction.
     pub(super) k: u32,
-    /// The shape that a custom stage states.
+    /// The shape stated for a custom stage.
     pub(super) custom: Option<CustomShape>,
-    /// The footprints that a custom stage states of its reads.
+    /// The footprints stated for the reads of a custom stage.
     pub(super) footprints: Vec<Footprint>,
 }
 
-/// An operation whose tensors agree with it.
+/// An operation, after checking its tensors.
 pub(super) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic> {
     let (op, k) = match &stated.stage.kind {
         StageKind::Gemm(epilogue) => (Op::Gemm(*epilogue), gemm::lower(stated)?),
@@ -457,7 +460,7 @@ pub(super) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic> {
     Ok(Lowered { op, k, custom: None, footprints: Vec::new() })
 }
 
-/// Elements in the 16 bytes that a TMA row must be a multiple of.
+/// Elements in 16 bytes; the length of a TMA row must be a multiple of this.
 const ROW_GRANULE: u32 = 8;
 
 impl Stated<'_> {
@@ -480,7 +483,7 @@ impl Stated<'_> {
         &self.tensors[self.out.value.0]
     }
 
-    /// Every row that the stage touches is whole TMA granules.
+    /// Checks that every row the stage accesses is a whole number of TMA granules.
     fn check_rows(&self) -> Result<(), Diagnostic> {
         let uses = self.reads.iter().map(|read| (read.tensor, read.span));
         for (TensorId(id), span) in uses.chain([(self.out.value, self.out.span)]) {

@@ -1,7 +1,8 @@
-//! Row normalisation: every row of a matrix is brought to one scale, and with `LayerNorm` to mean zero.
+//! Row normalization: every row of a matrix is scaled to unit variance, and with `LayerNorm` centered to mean zero.
 //!
-//! `y = (x - mean) / sqrt(variance + epsilon) * gain + bias` over the columns of a row; `RmsNorm` takes no mean away, and
-//! has no bias. A tile is a block of whole rows with one k-block, so it reads the rows of `x` that it writes.
+//! `y = (x - mean) / sqrt(variance + epsilon) * gain + bias` over the columns of a row; `RmsNorm` does not subtract
+//! the mean and has no bias. A tile is a block of whole rows with one k-block, so it reads the rows of `x` that it
+//! writes.
 
 use std::ops::Range;
 
@@ -11,19 +12,20 @@ use crate::diagnostic::Diagnostic;
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
 use crate::spec::NormSpec;
 
-/// Rows of a tile to choose from. Few make tiles for every worker of a small matrix; many make few waits for a large one.
+/// Candidate rows per tile. Few rows give every worker a tile of a small matrix; many rows need few waits for a large
+/// one.
 const ROWS: &[u32] = &[1, 2, 4, 8, 16, 32, 64];
 
-/// A row normalisation.
+/// A row normalization.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
-    /// Whether the mean of a row is taken away before its scale is measured: `LayerNorm`, else `RmsNorm`.
+    /// Whether the mean of a row is subtracted before its scale is computed: `LayerNorm`, otherwise `RmsNorm`.
     pub centred: bool,
-    /// Added to the variance, or to the mean of the squares.
+    /// Added to the variance, or to the mean square.
     pub epsilon: f32,
 }
 
-/// Input and output are of one shape, gain and bias of one row of it, and epsilon is positive.
+/// Checks that input and output have the same shape, gain and bias are single rows of it, and epsilon is positive.
 pub(super) fn lower(spec: &NormSpec, stated: &Stated<'_>) -> Result<Norm, Diagnostic> {
     let (rows, cols) = (stated.out().rows, stated.out().cols);
     for (i, read) in stated.reads.iter().enumerate() {
@@ -48,7 +50,7 @@ pub(super) fn lower(spec: &NormSpec, stated: &Stated<'_>) -> Result<Norm, Diagno
     Ok(Norm { centred: spec.centred, epsilon })
 }
 
-/// The shape of an operand of a normalisation of `rows` x `cols`.
+/// The shape of an operand of a `rows` x `cols` normalization.
 fn shape(kind: OperandKind, (rows, cols): (u32, u32)) -> Option<(u32, u32)> {
     match kind {
         OperandKind::A => Some((rows, cols)),

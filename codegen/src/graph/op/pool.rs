@@ -1,8 +1,8 @@
-//! Pools over NHWC images: each output pixel is the greatest of the input pixels under a window, or their mean, channel by
-//! channel. Pixels of the padding are none.
+//! Pools over NHWC images: each output pixel is the maximum or the mean of the input pixels under a window, channel by
+//! channel. Max pooling ignores padding; average pooling does not support it.
 //!
-//! A tile is whole rows of pixels of one output image, or whole images, with all their channels and one k-block, so it reads
-//! the input rows under its windows.
+//! A tile is whole rows of pixels of one output image, or whole images, with all their channels and one k-block, so it
+//! reads the input rows under its windows.
 
 use std::ops::Range;
 
@@ -16,13 +16,14 @@ use crate::spec::PoolSpec;
 /// A pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pool {
-    /// Whether pixels are averaged; else the greatest is taken.
+    /// Whether pixels are averaged; otherwise the maximum is taken.
     pub mean: bool,
     /// The window over the images.
     pub sliding: Sliding,
 }
 
-/// Images in and out agree, no window lies in the padding alone, and a mean has no padding.
+/// Checks that input and output images agree, no window lies entirely in the padding, and average pooling has no
+/// padding.
 pub(super) fn lower(spec: &PoolSpec, stated: &Stated<'_>) -> Result<Pool, Diagnostic> {
     let input = &stated.stage.reads[0].1;
     let ([images, height, width, channels], [out_images, p, q, out_channels]) =
@@ -73,7 +74,8 @@ impl Pool {
         self.sliding.filter.0 * self.sliding.filter.1
     }
 
-    /// The tiles' rows of so many output pixels; `None` where they are neither rows that divide an image nor whole images.
+    /// The window of tiles with this many output pixels; `None` if they are neither rows that divide an image nor
+    /// whole images.
     fn window(&self, pixels: u32) -> Option<Window> {
         let (p, q) = self.sliding.output;
         let (rows, images) = (pixels / q, pixels / (p * q));

@@ -1,5 +1,4 @@
-//! A window that slides over NHWC images: which input pixels lie under which output pixels. What convolutions and pools have
-//! in common.
+//! A window that slides over NHWC images: which input pixels an output pixel reads. Shared by convolutions and pools.
 
 use std::ops::Range;
 
@@ -20,56 +19,56 @@ pub struct Sliding {
     pub output: (u32, u32),
     /// Pixels of the window, the taps of a filter: R, S.
     pub filter: (u32, u32),
-    /// Input pixels between neighbouring output pixels.
+    /// Input pixels between neighboring output pixels.
     pub stride: (u32, u32),
-    /// Pixels of zeros, or of nothing, around an image.
+    /// Padding pixels around an image: zeros, or ignored.
     pub padding: (u32, u32),
 }
 
-/// Whole rows of pixels: how tiles cut images.
+/// How tiles cut images: into whole rows of pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
-    /// Rows of one output image of a tile: a number that divides its height.
+    /// Rows of an output image per tile; divides its height.
     pub rows: u32,
-    /// Images of a tile; more than one only where it has all their rows.
+    /// Images per tile; more than one only if the tile has all their rows.
     pub images: u32,
-    /// Rows of the MMA tile that a row of pixels takes.
+    /// Rows of the MMA tile per row of pixels.
     pub pitch: u32,
 }
 
 /// The shape of a window as stated.
 pub(super) struct StatedWindow<'a> {
     pub(super) filter: (u32, u32),
-    /// Where it is stated, and what it is called there.
+    /// Where it is stated, and its name there.
     pub(super) span: Span,
     pub(super) noun: &'static str,
     pub(super) stride: &'a Option<Spanned<(Expr, Expr)>>,
-    /// Where no stride is stated.
+    /// The default stride.
     pub(super) usual_stride: (u32, u32),
     pub(super) padding: &'a Option<Spanned<(Expr, Expr)>>,
 }
 
-/// A stated pair of numbers, each `least` at least.
+/// A stated pair of numbers, each at least `least`.
 pub(super) fn pair(
     stated: &Stated<'_>,
     given: &Option<Spanned<(Expr, Expr)>>,
     usual: (u32, u32),
-    (least, what): (u32, &str),
+    (least, noun): (u32, &str),
 ) -> Result<(u32, u32), Diagnostic> {
     let Some(given) = given else { return Ok(usual) };
     let number = |expr: &Expr| -> Result<u32, Diagnostic> {
         let value = stated.dims.constant(expr)?;
         u32::try_from(value).ok().filter(|v| (least..=1 << 16).contains(v)).ok_or_else(|| {
-            Diagnostic::new("size-range", format!("{what} is {value}"))
+            Diagnostic::new("size-range", format!("{noun} is {value}"))
                 .at(expr.span, format!("evaluates to {value}"))
-                .help(format!("{what} is at least {least} and at most 65536"))
+                .help(format!("{noun} is at least {least} and at most 65536"))
         })
     };
     Ok((number(&given.value.0)?, number(&given.value.1)?))
 }
 
 impl Sliding {
-    /// The window over the images that the stage reads first, all of which agree with the images that it writes.
+    /// The window over the stage's first operand, after checking the input images against the output images.
     pub(super) fn lower(
         stated: &Stated<'_>,
         (images, height, width): (u32, u32, u32),
@@ -84,7 +83,7 @@ impl Sliding {
             let diagnostic = Diagnostic::new("shape-mismatch", message).at(at, label);
             Err(diagnostic.also(input.span, also).help(help))
         };
-        // Windows and paddings are bounded, so that sums stay inside 32 bits.
+        // Windows and paddings are bounded so that sums stay within 32 bits.
         let along = |length: u32, filter: u32, stride: u32, padding: u32| {
             (u64::from(length) + 2 * u64::from(padding))
                 .checked_sub(filter.into())
@@ -122,13 +121,13 @@ impl Sliding {
         self.images * self.output.0 * self.output.1
     }
 
-    /// Input pixels of so many output pixels, if each had as many of its own.
+    /// Input pixels that correspond to this many output pixels at an equal ratio.
     pub(super) fn inputs_of(&self, pixels: u32) -> Option<i64> {
-        let (of, by) = (area(self.input), area(self.output));
-        i64::try_from((u64::from(pixels) * of + by / 2) / by).ok()
+        let (inputs, outputs) = (area(self.input), area(self.output));
+        i64::try_from((u64::from(pixels) * inputs + outputs / 2) / outputs).ok()
     }
 
-    /// The input rows in the windows of the tiles of a cut, as an affine range along M.
+    /// The input rows in the windows of tiles, as an affine range along M.
     pub(super) fn rows_under(&self, window: &Window) -> Option<Axis> {
         let tile = window.rows * window.images * self.output.1;
         let per_tile = i64::from(window.rows * window.images * self.stride.0) * i64::from(self.input.1);
@@ -138,7 +137,7 @@ impl Sliding {
         rows.best().map(along_m)
     }
 
-    /// Calls `f` with the input pixels in the window of the tile in row `m`, ascending: a range for each image.
+    /// Calls `f` with the input pixels in the window of the tile in row `m`, ascending: one range per image.
     pub(super) fn pixels_in(&self, window: &Window, m: u32, f: &mut dyn FnMut(Range<u32>)) {
         let tiles = self.output.0 / window.rows;
         let (first, row) = (m / tiles * window.images, i64::from(m % tiles * window.rows * self.stride.0));
@@ -153,8 +152,8 @@ impl Sliding {
     }
 
     /// Calls `f` with the input pixels under tap (r, s) of the output pixels `pixels`, ascending: one range for each
-    /// output row, or for several whose input pixels adjoin. Pixels of the padding are nobody's. With a stride along
-    /// columns a range holds the pixels between, too.
+    /// output row, or for several rows with adjacent input pixels. Padding pixels are skipped. With a stride along
+    /// columns, a range includes the pixels in between.
     pub fn pixels_under(&self, pixels: Range<u32>, tap: (u32, u32), f: &mut dyn FnMut(Range<u32>)) {
         let mut open: Option<Range<u32>> = None;
         let inside = self.inside(tap);
@@ -168,25 +167,25 @@ impl Sliding {
         open.into_iter().for_each(f);
     }
 
-    /// From the first to the last of them.
+    /// The range from the first to the last of these pixels.
     pub(super) fn bounds_under(&self, pixels: Range<u32>, tap: (u32, u32)) -> Option<Range<u32>> {
         let inside = self.inside(tap);
         let under = |line| self.line_under(line, &pixels, tap, &inside);
         Some(self.lines(&pixels).find_map(under)?.start..self.lines(&pixels).rev().find_map(under)?.end)
     }
 
-    /// Rows of output images, counted over the batch, that some pixels are of.
+    /// Rows of output images, counted over the batch, that contain these pixels.
     fn lines(&self, pixels: &Range<u32>) -> Range<u32> {
         pixels.start / self.output.1..pixels.end.div_ceil(self.output.1)
     }
 
-    /// The rows and columns of an output image whose input under a tap is in the image.
+    /// The rows and columns of an output image for which the tap lies inside the input image.
     fn inside(&self, tap: (u32, u32)) -> (Range<u32>, Range<u32>) {
         let rows = inside(self.input.0, self.output.0, self.stride.0, self.padding.0, tap.0);
         (rows, inside(self.input.1, self.output.1, self.stride.1, self.padding.1, tap.1))
     }
 
-    /// The input pixels under a tap of those of `pixels` that are in row `line`; which are inside, see [`Sliding::inside`].
+    /// The input pixels under a tap for the `pixels` in row `line`; for `inside` see [`Sliding::inside`].
     fn line_under(
         &self,
         line: u32,
@@ -216,7 +215,7 @@ fn area((rows, cols): (u32, u32)) -> u64 {
     u64::from(rows) * u64::from(cols)
 }
 
-/// The output positions, `outputs` along an axis, whose input under a tap lies inside the image and not in the padding.
+/// The output positions, of `outputs` along an axis, with a tap inside the image and not in the padding.
 fn inside(inputs: u32, outputs: u32, stride: u32, padding: u32, tap: u32) -> Range<u32> {
     let begin = padding.saturating_sub(tap).div_ceil(stride);
     let end = (inputs + padding).checked_sub(tap + 1).map_or(0, |last| last / stride + 1);

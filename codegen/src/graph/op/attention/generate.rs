@@ -1,8 +1,8 @@
-//! Token generation: the next token of every sequence attends to those in the cache and to itself, and is appended.
+//! Token generation: the next token of every sequence attends to the cached tokens and to itself, and is appended.
 //!
-//! Tile (b, h) of the output is what the query heads that share head h of keys and values make of sequence b. It has one
-//! k-block: how many tokens it turns to is known on the device alone. The keys and values of the new token come from QKV and
-//! never from the cache, so no stage of a run reads what the run appends.
+//! Tile (b, h) of the output holds the query heads of sequence b that share head h of keys and values. It has one
+//! k-block, because the number of tokens it attends to is known only on the device. The keys and values of the new
+//! token come from QKV and never from the cache, so no stage reads rows appended in the same run.
 
 use std::ops::Range;
 
@@ -11,31 +11,32 @@ use crate::device::Operation;
 use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 
-/// Attention of one new token a sequence.
+/// Attention of one new token per sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attend {
     /// Its heads.
     pub heads: Heads,
-    /// Where the tokens before are.
+    /// The cache with earlier tokens.
     pub cache: Cache,
     /// Whether queries and keys are rotated by their position.
     pub rotary: bool,
-    /// Tokens that a sequence has, the new one counted, in predictions: the true lengths are known on the device alone.
+    /// Tokens per sequence, including the new one, assumed in predictions; the actual lengths are known only on the
+    /// device.
     pub expected: u32,
 }
 
 impl Attend {
-    /// The one tile that it is cut into: a sequence and the query heads that share keys and values; all tokens.
+    /// Its only tile shape: one sequence, the query heads that share keys and values, and all tokens.
     fn tile(&self) -> MmaTile {
         (1, self.heads.group() * self.heads.dim, self.cache.capacity)
     }
 
-    /// Rows and columns that tile (m, n) may read of an operand, or change of a cache.
+    /// Rows and columns of an operand that tile (m, n) may read, or of a cache that it may change.
     fn box_of(&self, kind: OperandKind, (m, n): (u32, u32)) -> (Range<u32>, Range<u32>) {
         let Attend { heads, cache, .. } = self;
         let rows = match kind {
             OperandKind::CachedKeys | OperandKind::CachedValues => match cache.pages {
-                // The table says which pages, so any of them.
+                // The page table selects the pages, so any of them may be read.
                 Some(pages) => 0..pages * heads.kv * PAGE,
                 None => {
                     let first = cache.row(heads, m, 0, n, 0);
@@ -44,7 +45,7 @@ impl Attend {
             },
             OperandKind::Lengths => return (0..1, m..m + 1),
             OperandKind::Pages => return (m..m + 1, 0..cache.capacity / PAGE),
-            // At any position.
+            // Any position may be read.
             OperandKind::Rotary => 0..cache.capacity,
             _ => return (m..m + 1, heads.columns_of(kind, n)),
         };
@@ -117,14 +118,14 @@ impl Rules for Attend {
             let by = |other: &Range<u32>| number(other.start)?.checked_sub(start);
             Some(Axis { m: by(below)?, n: by(right)?, k: 0, offset: start, extent: end - start })
         };
-        let rows = axis(boxes.each_ref().map(|of| &of.0))?;
-        let cols = axis(boxes.each_ref().map(|of| &of.1))?;
+        let rows = axis(boxes.each_ref().map(|area| &area.0))?;
+        let cols = axis(boxes.each_ref().map(|area| &area.1))?;
         Some((Footprint { rows, cols }, None))
     }
 
     fn reads_by(&self, operand: &Operand) -> (bool, bool) {
-        let of = |tile| self.box_of(operand.kind, tile);
-        (of((1, 0)) != of((0, 0)), of((0, 1)) != of((0, 0)))
+        let area = |tile| self.box_of(operand.kind, tile);
+        (area((1, 0)) != area((0, 0)), area((0, 1)) != area((0, 0)))
     }
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {

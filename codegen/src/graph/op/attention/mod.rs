@@ -1,8 +1,8 @@
-//! Attention: queries, keys and values in one matrix, and the cache of those before.
+//! Attention: queries, keys and values in one matrix, and the cache of earlier tokens.
 //!
 //! Rows of QKV are tokens. Its columns are the heads of the queries, then those of the keys, then those of the values,
-//! `dim` columns each. A prompt brings whole sequences (`prompt.rs`); generation brings one token of each sequence, which
-//! attends to those in a cache and is appended to it (`generate.rs`).
+//! `dim` columns each. A prompt contains whole sequences (`prompt.rs`). Generation processes one token per sequence,
+//! which attends to the cached tokens and is appended to the cache (`generate.rs`).
 
 mod generate;
 mod prompt;
@@ -19,26 +19,26 @@ use crate::diagnostic::{Diagnostic, Span};
 use crate::graph::{OperandKind, Tensor};
 use crate::spec::{AttentionSpec, HeadsSpec, TensorUse};
 
-/// Tokens of a page of a cache, and of what a kernel loads of one at a time.
+/// Tokens per page of a cache, and per load of a kernel.
 pub const PAGE: u32 = 64;
-/// Columns of a head that kernels and caches are made for.
+/// Head widths that kernels and caches support.
 const KERNEL_HEADS: [u32; 2] = [64, 128];
-/// Most query heads that share a head of a cache: one side of the matrix product that a kernel forms of them.
+/// Maximum query heads per cache head: one side of the matrix product that a kernel computes for them.
 const MAX_GROUP: u32 = 8;
 
 /// The heads of an attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Heads {
-    /// Heads of queries.
+    /// Query heads.
     pub query: u32,
-    /// Heads of keys and values; they divide those of queries.
+    /// Key and value heads; their number divides the query heads.
     pub kv: u32,
     /// Columns of a head.
     pub dim: u32,
 }
 
 impl Heads {
-    /// Query heads that share a head of keys and values.
+    /// Query heads per key and value head.
     pub fn group(&self) -> u32 {
         self.query / self.kv
     }
@@ -48,8 +48,8 @@ impl Heads {
         (self.query + 2 * self.kv) * self.dim
     }
 
-    /// The columns of QKV that head `head` of keys and values is in, and those of the queries that share it; empty for
-    /// operands that are not in QKV.
+    /// The columns of QKV for head `head` of keys or values, or for the queries that share it; empty for operands that
+    /// are not in QKV.
     pub fn columns_of(&self, kind: OperandKind, head: u32) -> Range<u32> {
         let (first, heads) = match kind {
             OperandKind::Query => (head * self.group(), self.group()),
@@ -64,15 +64,15 @@ impl Heads {
 /// A cache of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cache {
-    /// Most tokens of a sequence.
+    /// Maximum tokens per sequence.
     pub capacity: u32,
-    /// Pages of [`PAGE`] tokens in the pool from which sequences have theirs; `None` where every sequence has rows of its own.
+    /// Pages of [`PAGE`] tokens in the pool shared by all sequences; `None` if every sequence has its own rows.
     pub pages: Option<u32>,
 }
 
 impl Cache {
-    /// The row of the cache's tensors that holds token `token` of a sequence and head. `page` is the page with that token,
-    /// and means nothing to a cache without pages.
+    /// The row of the cache's tensors that holds token `token` of a sequence and head. `page` is the page with that
+    /// token; it is ignored without pages.
     pub fn row(&self, heads: &Heads, sequence: u32, page: u32, head: u32, token: u32) -> u32 {
         match self.pages {
             None => (sequence * heads.kv + head) * self.capacity + token,
@@ -81,12 +81,12 @@ impl Cache {
     }
 }
 
-/// Whether it is an operand that lies in the matrix of queries, keys and values.
+/// Whether an operand lies in the matrix of queries, keys and values.
 fn in_qkv(kind: OperandKind) -> bool {
     matches!(kind, OperandKind::Query | OperandKind::Key | OperandKind::Value)
 }
 
-/// What no stage may write: all but the matrix of queries, keys and values.
+/// Operands that no stage may write: all except the matrix of queries, keys and values.
 fn constant(kind: OperandKind) -> Option<Constant> {
     (!in_qkv(kind)).then_some(Constant {
         code: "produced-cache",
@@ -96,13 +96,13 @@ fn constant(kind: OperandKind) -> Option<Constant> {
     })
 }
 
-/// An attention, all of whose tensors agree with it, and the length of its reduction.
+/// An attention, after checking its tensors, and the length of its reduction.
 pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u32), Diagnostic> {
-    let heads = heads(&spec.of, stated, (stated.tensor(0), stated.reads[0].span))?;
+    let heads = heads(&spec.qkv, stated, (stated.tensor(0), stated.reads[0].span))?;
     outputs(stated, heads)?;
     let tokens = stated.tensor(0).rows;
-    let sequences = sequences(&spec.of, stated, tokens)?;
-    // Without sequences, a cache makes every token the next of a sequence of its own.
+    let sequences = sequences(&spec.qkv, stated, tokens)?;
+    // With a cache but without sequences, every token is the next one of a separate sequence.
     let generates = spec.cache.is_some() && sequences.is_none();
     if let Some(expected) = spec.expected.as_ref().filter(|_| !generates) {
         return Err(Diagnostic::new("bad-cache", "`expected` is for token generation")
@@ -126,7 +126,7 @@ pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u3
     })
 }
 
-/// A product whose queries and keys are rotated, and the length of its reduction.
+/// A product with rotated queries and keys, and the length of its reduction.
 pub(super) fn lower_rotated(spec: &HeadsSpec, stated: &Stated<'_>) -> Result<(Op, u32), Diagnostic> {
     let k = gemm::lower(stated)?;
     let heads = heads(spec, stated, (stated.out(), stated.out.span))?;
@@ -142,7 +142,7 @@ pub(super) fn lower_rotated(spec: &HeadsSpec, stated: &Stated<'_>) -> Result<(Op
     Ok((Op::RotatedGemm(Rotated { heads, tokens }), k))
 }
 
-/// The sequences that `tokens` tokens are stated to be of.
+/// The stated number of sequences that `tokens` tokens belong to.
 fn sequences(spec: &HeadsSpec, stated: &Stated<'_>, tokens: u32) -> Result<Option<u32>, Diagnostic> {
     let Some(at) = &spec.sequences else { return Ok(None) };
     let sequences = stated.dims.size(at, "the number of sequences")?;
@@ -156,7 +156,7 @@ fn sequences(spec: &HeadsSpec, stated: &Stated<'_>, tokens: u32) -> Result<Optio
         .help("the rows of QKV are the tokens of the first sequence, then of the next; all have as many"))
 }
 
-/// The heads, with which QKV agrees, stated at `at`.
+/// The heads, checked against QKV, which is stated at `at`.
 fn heads(spec: &HeadsSpec, stated: &Stated<'_>, (qkv, at): (&Tensor, Span)) -> Result<Heads, Diagnostic> {
     let query = stated.dims.size(&spec.heads, "the number of heads")?;
     let kv = match &spec.kv_heads {
@@ -193,7 +193,7 @@ fn heads(spec: &HeadsSpec, stated: &Stated<'_>, (qkv, at): (&Tensor, Span)) -> R
     Ok(Heads { query, kv, dim: dim as u32 })
 }
 
-/// The output has a row a token, and all heads.
+/// Checks that the output has one row per token, and all heads.
 fn outputs(stated: &Stated<'_>, heads: Heads) -> Result<(), Diagnostic> {
     let (qkv, out) = (stated.tensor(0), stated.out());
     let columns = u64::from(heads.query) * u64::from(heads.dim);
@@ -208,7 +208,7 @@ fn outputs(stated: &Stated<'_>, heads: Heads) -> Result<(), Diagnostic> {
         .help("the output has a row a token, and heads * D columns"))
 }
 
-/// The tokens that times are predicted with: those stated, or a full cache.
+/// The tokens assumed in predictions: as stated, or a full cache.
 fn expected(spec: &AttentionSpec, stated: &Stated<'_>, cache: Cache) -> Result<u32, Diagnostic> {
     let Some(expr) = &spec.expected else { return Ok(cache.capacity) };
     let tokens = stated.dims.size(expr, "the expected number of tokens")?;
@@ -221,7 +221,7 @@ fn expected(spec: &AttentionSpec, stated: &Stated<'_>, cache: Cache) -> Result<u
         .help("times are predicted for so many tokens of each sequence: state at most the capacity"))
 }
 
-/// Whether there is a rotary table; it has a row for each of `positions` positions at least.
+/// Whether there is a rotary table, which must have a row for each of `positions` positions.
 fn rotary(stated: &Stated<'_>, heads: Heads, positions: u32) -> Result<bool, Diagnostic> {
     let Some((table, _, span)) = operand(stated, OperandKind::Rotary) else { return Ok(false) };
     if table.cols == heads.dim && table.rows >= positions {
@@ -235,7 +235,7 @@ fn rotary(stated: &Stated<'_>, heads: Heads, positions: u32) -> Result<bool, Dia
         .help(format!("it has {} columns, and {positions} rows or more", heads.dim)))
 }
 
-/// The tensor of an operand, as stated and where.
+/// The tensor of an operand, as stated, with its location.
 fn operand<'a>(stated: &'a Stated<'_>, kind: OperandKind) -> Option<(&'a Tensor, &'a TensorUse, Span)> {
     let at = stated.reads.iter().position(|read| read.kind == kind)?;
     Some((stated.tensor(at), &stated.stage.reads[at].1, stated.reads[at].span))
@@ -248,12 +248,12 @@ struct Caching<'a> {
     heads: Heads,
     /// Sequences.
     batch: u32,
-    /// Whether every token is the next of a sequence of its own.
+    /// Whether every token is the next one of a separate sequence.
     generates: bool,
 }
 
 impl Caching<'_> {
-    /// The cache, all of whose tensors agree with it; `None` where none is stated.
+    /// The cache, after checking its tensors; `None` if none is stated.
     fn cache(&self) -> Result<Option<Cache>, Diagnostic> {
         let pages = operand(self.stated, OperandKind::Pages);
         let Some(at) = self.spec.cache else {
@@ -309,7 +309,7 @@ impl Caching<'_> {
         Ok(Some(Cache { capacity, pages: pages.map(|_| pool) }))
     }
 
-    /// Heads that caches are made for, lengths where they are read and nowhere else.
+    /// Checks that caches support the heads, and that lengths are given exactly where they are read.
     fn kinds(&self, at: Span) -> Result<(), Diagnostic> {
         let Heads { dim, kv, query } = self.heads;
         if !KERNEL_HEADS.contains(&dim) {
@@ -320,7 +320,7 @@ impl Caching<'_> {
         }
         if self.heads.group() > MAX_GROUP {
             let message = format!("{} query heads share a head of the cache", self.heads.group());
-            let span = self.spec.of.kv_heads.as_ref().map_or(self.spec.of.heads.span, |e| e.span);
+            let span = self.spec.qkv.kv_heads.as_ref().map_or(self.spec.qkv.heads.span, |e| e.span);
             return Err(Diagnostic::new("bad-cache", message)
                 .at(span, format!("{query} heads of queries, {kv} of keys and values"))
                 .help(format!("with a cache, at most {MAX_GROUP} query heads share keys and values")));
@@ -354,8 +354,8 @@ impl Caching<'_> {
         }
     }
 
-    fn wrong(&self, what: &str, span: Span, tensor: &Tensor, wanted: String) -> Diagnostic {
-        Diagnostic::new("bad-cache", format!("the {what} `{}` are not {wanted}", tensor.name))
+    fn wrong(&self, noun: &str, span: Span, tensor: &Tensor, wanted: String) -> Diagnostic {
+        Diagnostic::new("bad-cache", format!("the {noun} `{}` are not {wanted}", tensor.name))
             .at(span, format!("{} x {} here", tensor.rows, tensor.cols))
             .also(self.stated.reads[0].span, format!("{} sequences", self.batch))
             .help("lengths are \"n(B)\", and pages \"P(B,S/64)\": a row a sequence, a column for every 64 tokens")

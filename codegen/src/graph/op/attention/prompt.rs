@@ -1,7 +1,7 @@
-//! Attention over the sequences of a prompt: which parts of the fused QKV matrix a tile reads.
+//! Attention over the sequences of a prompt: the parts of the fused QKV matrix that a tile reads.
 //!
-//! Tile (m, h) of the output is a block of queries of head h and of one sequence; its k-blocks are steps over the keys
-//! and values of that sequence, of the head that `group` query heads share. With a cache the tiles of the first of these
+//! Tile (m, h) of the output is a block of queries of head h in one sequence. Its k-blocks are steps over the keys and
+//! values of that sequence, of the head that `group` query heads share. With a cache, the tiles of the first of these
 //! heads append the keys and values of their own tokens.
 
 use std::ops::Range;
@@ -14,38 +14,38 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::obstacle::Obstacle;
 use crate::sync::Policy;
 
-/// Queries of a tile and tokens of a step over its keys and values. The last are those of chain kernels; plans for the `cpu`
-/// executor use the others, too.
+/// Queries per tile and tokens per step over its keys and values. Chain kernels use the last entry; plans for the
+/// `cpu` executor use the others, too.
 const TILES: &[(u32, u32)] = &[(64, 64), (128, 64), (KERNEL_TOKENS, KERNEL_TOKENS)];
 
-/// Queries of a tile of a chain kernel, and tokens of a step (`CUSYNC_PROMPT_TOKENS`).
+/// Queries per tile of a chain kernel, and tokens per step (`CUSYNC_PROMPT_TOKENS`).
 const KERNEL_TOKENS: u32 = 128;
 
-/// Most columns of a head that specs may state.
+/// Maximum columns of a head in a spec.
 pub(super) const MAX_HEAD: u32 = 256;
 
-/// What it reaches of the matrix rate: published kernels, with causal masks and heads of 128 columns, on H100.
+/// Achieved fraction of the matrix rate: published kernels with causal masks and heads of 128 columns, on H100.
 const EFFICIENCY: f64 = 0.6;
 
-/// Attention of whole sequences.
+/// Whole-sequence attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
     /// Its heads.
     pub heads: Heads,
-    /// Whether a token sees itself and earlier tokens of its sequence only.
+    /// Whether a token attends only to itself and earlier tokens of its sequence.
     pub causal: bool,
-    /// Sequences, one after the other in the rows of QKV.
+    /// Sequences, stored one after another in the rows of QKV.
     pub sequences: u32,
-    /// Tokens of each.
+    /// Tokens per sequence.
     pub tokens: u32,
-    /// Where keys and values are appended, from a sequence's first row on; `None` where they are not.
+    /// The cache to which keys and values are appended, starting at a sequence's first row; `None` if they are not.
     pub cache: Option<Cache>,
     /// Whether queries and keys are rotated by their position in their sequence.
     pub rotary: bool,
 }
 
 impl Attention {
-    /// The columns of QKV that query head `head` reads as its queries, keys or values; empty for other operands.
+    /// The columns of QKV that query head `head` reads as queries, keys or values; empty for other operands.
     pub fn columns(&self, kind: OperandKind, head: u32) -> Range<u32> {
         let (Heads { dim, .. }, group) = (self.heads, self.heads.group());
         let shared = self.heads.columns_of(kind, head / group);
@@ -53,21 +53,21 @@ impl Attention {
         shared.start + skip..(shared.start + skip + dim).min(shared.end)
     }
 
-    /// The first token of the sequence that a tile of `rows` queries is in.
+    /// The first token of the sequence that contains a tile of `rows` queries.
     fn first(&self, m: u32, rows: u32) -> u32 {
         m.saturating_mul(rows) / self.tokens * self.tokens
     }
 
-    /// The tokens of QKV in whose keys and values tile row `m` of `rows` queries may be interested.
+    /// The tokens that tile row `m` of `rows` queries may attend to.
     pub fn visible(&self, m: u32, rows: u32) -> Range<u32> {
         let first = self.first(m, rows);
         let end = first + self.tokens;
         first..if self.causal { (m + 1).saturating_mul(rows).min(end) } else { end }
     }
 
-    /// What a tile of `rows` queries reads at steps of `step` tokens, as affine ranges. Exact, but for the keys and values
-    /// of groups that are neither one head nor all, and of sequences of several tiles: those move in jumps, and the range holds
-    /// a jump more.
+    /// Affine ranges that a tile of `rows` queries reads in steps of `step` tokens. They are exact, except for the
+    /// keys and values of groups that are neither one head nor all, and of sequences with several tiles: those advance
+    /// in jumps, and the range is one jump longer.
     fn box_around(&self, kind: OperandKind, rows: u32, step: u32) -> Option<Footprint> {
         let dim = i64::from(self.heads.dim);
         let mut columns = Fit::new(&[(0, 0), (dim / i64::from(self.heads.group()), 0), (dim, 0)]);
@@ -94,7 +94,7 @@ impl Attention {
         Some(Footprint { rows: Axis { m, n: 0, k, offset, extent }, cols })
     }
 
-    /// Rows of a cache for sequences `..`; a paged one's may be anywhere.
+    /// Rows of a cache for all sequences; those of a paged cache may be anywhere.
     fn cache_rows(&self) -> u32 {
         self.cache.map_or(0, |cache| match cache.pages {
             Some(pages) => pages * PAGE * self.heads.kv,
@@ -126,7 +126,7 @@ impl Rules for Attention {
         let meaning = "(queries, columns of a head, tokens of a step)";
         let tile = |&(rows, step): &(u32, u32)| (rows, self.heads.dim, step);
         let mut list: Vec<MmaTile> = TILES.iter().map(tile).filter(|tile| self.takes(*tile, 0)).collect();
-        // Sequences that no block of a kernel's queries divides, or that are shorter than one, are blocks of their own.
+        // Sequences that are shorter than a kernel's block of queries, or no multiple of it, form blocks of their own.
         if list.is_empty() || (self.sequences > 1 && !self.tokens.is_multiple_of(KERNEL_TOKENS)) {
             list.extend(TILES.iter().map(|&(_, step)| (self.tokens, self.heads.dim, step)));
             list.dedup();
@@ -135,7 +135,7 @@ impl Rules for Attention {
     }
 
     fn takes(&self, tile: MmaTile, _: u32) -> bool {
-        // Queries of a tile are of one sequence.
+        // All queries of a tile belong to one sequence.
         tile.1 == self.heads.dim && tile.0 > 0 && (self.sequences == 1 || self.tokens.is_multiple_of(tile.0))
     }
 
@@ -155,7 +155,7 @@ impl Rules for Attention {
             Obstacle::new("fills the pages of a cache, which no kernel does")
                 .help("fill a cache without pages")
         } else if !whole && rows == self.tokens && step == KERNEL_TOKENS {
-            // The kernel of a launch of its own cuts sequences itself.
+            // A kernel with its own launch splits sequences itself.
             return None;
         } else if !whole && !self.tokens.is_multiple_of(KERNEL_TOKENS) {
             return self.unfit_beside_others((self.tokens, self.heads.dim, KERNEL_TOKENS));
@@ -195,13 +195,13 @@ impl Rules for Attention {
         if in_qkv(kind) {
             return Some((self.box_around(kind, tile.0, tile.2)?, None));
         }
-        // Inputs, which nobody waits for: any part of them.
+        // Inputs need no waits: any part of them may be read.
         let all = Axis { extent: i32::MAX, ..Axis::default() };
         Some((Footprint { rows: all, cols: all }, None))
     }
 
     fn reads_by(&self, operand: &Operand) -> (bool, bool) {
-        // A causal mask gives rows more or fewer steps, and changes none.
+        // A causal mask changes the number of steps of a row, not the steps.
         let several = in_qkv(operand.kind) && self.sequences > 1;
         (operand.kind == OperandKind::Query || several, in_qkv(operand.kind))
     }
@@ -224,8 +224,8 @@ impl Rules for Attention {
         constant(kind)
     }
 
-    /// Queries, keys and values of a head lie the heads' columns apart: their tiles share a slot where each head has keys of
-    /// its own and the tiles end with heads.
+    /// Queries, keys and values of a head are one block of head columns apart: their tiles share a slot if each head
+    /// has its own keys and tile boundaries coincide with head boundaries.
     fn policy(&self, _: &Operand, columns: u32) -> Option<Policy> {
         let Heads { query, kv, dim } = self.heads;
         let all = query * dim;
@@ -267,7 +267,7 @@ mod tests {
         }
         let shared = extent(shape(8, 1), OperandKind::Value);
         assert_eq!((shared.n, shared.offset, shared.extent), (0, 9 * 128, 128));
-        // Groups of four move by 128 every fourth head: 32 columns a head, at most 96 behind.
+        // Groups of four advance by 128 every fourth head: 32 columns per head, lagging by at most 96.
         let grouped = extent(shape(8, 2), OperandKind::Key);
         assert_eq!((grouped.n, grouped.extent), (32, 128 + 96));
         for (a, kind) in [(shape(8, 2), OperandKind::Key), (shape(12, 4), OperandKind::Value)] {
@@ -279,8 +279,8 @@ mod tests {
         }
     }
 
-    /// As docs/spec.md has it: any prompt, but several sequences of more than 128 tokens that are no multiple of 128 in a launch of their own
-    /// only.
+    /// As promised in docs/spec.md: any prompt, except that several sequences of more than 128 tokens, not a multiple
+    /// of 128, need a launch of their own.
     #[test]
     fn kernels_take_a_tile_of_every_prompt_that_is_promised() {
         for (sequences, tokens) in (1..=520).flat_map(|tokens| [(1, tokens), (3, tokens)]) {

@@ -1,5 +1,6 @@
-//! The product that makes the queries, keys and values of a prompt, queries and keys rotated by their position before they are rounded:
-//! once a token, where an attention that rotates what it reads does it once for each block of queries.
+//! The product that makes the queries, keys and values of a prompt, with queries and keys rotated by their position
+//! before rounding. This rotates each token once; an attention that rotates its operands does so for each block of
+//! queries.
 
 use std::ops::Range;
 
@@ -9,22 +10,22 @@ use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles, gemm};
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
 use crate::obstacle::Obstacle;
 
-/// A GEMM whose output has the heads of an attention.
+/// A GEMM with the heads of an attention in its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rotated {
     /// The heads of the attention.
     pub heads: Heads,
-    /// Tokens of each of its sequences: row r is of position r modulo this.
+    /// Tokens per sequence: row r has position r modulo this.
     pub tokens: u32,
 }
 
 impl Rotated {
-    /// Columns that are rotated: those of queries and keys.
+    /// Rotated columns: those of queries and keys.
     pub fn columns(&self) -> u32 {
         (self.heads.query + self.heads.kv) * self.heads.dim
     }
 
-    /// Whether tiles of a width end with heads, so that each has both elements of its pairs.
+    /// Whether tiles of a width end at head boundaries, so that each contains both elements of its pairs.
     fn whole(&self, columns: u32) -> bool {
         columns.is_multiple_of(self.heads.dim)
     }
@@ -49,7 +50,7 @@ impl Rules for Rotated {
     }
 
     fn tiles(&self, _: u32) -> Tiles {
-        // Those of products; no kernel of one stage rotates.
+        // Those of plain products; no single-stage kernel rotates.
         Tiles::Kernels(Operation::Gemm)
     }
 
@@ -70,7 +71,7 @@ impl Rules for Rotated {
 
     fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
         if kind == OperandKind::Rotary {
-            // An input, which nobody waits for: any part of it.
+            // Inputs need no waits: any part of them may be read.
             let all = Axis { extent: i32::MAX, ..Axis::default() };
             return Some((Footprint { rows: all, cols: all }, None));
         }

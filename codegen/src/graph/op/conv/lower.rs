@@ -1,4 +1,4 @@
-//! From the tensors and parameters that a spec states to a shape, or to a diagnostic.
+//! From the tensors and parameters of a spec to a shape, or to a diagnostic.
 
 use super::Conv;
 use crate::diagnostic::{Diagnostic, Span};
@@ -7,7 +7,7 @@ use crate::graph::op::sliding::StatedWindow;
 use crate::graph::op::{Sliding, Stated};
 use crate::spec::ConvSpec;
 
-/// The shape of a convolution, all of whose tensors agree with it.
+/// The shape of a convolution, after checking its tensors.
 pub(in crate::graph::op) fn lower(spec: &ConvSpec, stated: &Stated<'_>) -> Result<Conv, Diagnostic> {
     let (input, filter) = (&stated.stage.reads[0].1, &stated.stage.reads[1].1);
     let (
@@ -56,7 +56,7 @@ pub(in crate::graph::op) fn lower(spec: &ConvSpec, stated: &Stated<'_>) -> Resul
     Ok(Conv { epilogue: spec.epilogue, sliding, channels, window: None })
 }
 
-/// Bias and residual of a convolution have the shapes of its GEMM.
+/// Checks that bias and residual of a convolution have the shapes of its GEMM.
 fn check_epilogue(stated: &Stated<'_>) -> Result<(), Diagnostic> {
     let (m, n) = (stated.out().rows, stated.out().cols);
     for (i, read) in stated.reads.iter().enumerate().skip(2) {

@@ -1,6 +1,6 @@
-//! Convolutions over NHWC images as implicit GEMMs: which input pixels lie under which output pixels.
+//! Convolutions over NHWC images as implicit GEMMs: which input pixels an output pixel reads.
 //!
-//! Images are matrices, one row a pixel: input pixel (image, h, w) is row `(image * H + h) * W + w`. M counts output
+//! Images are matrices, one row per pixel: input pixel (image, h, w) is row `(image * H + h) * W + w`. M counts output
 //! pixels, N output channels, and k the filter: `k = (r * S + s) * C + c`.
 
 mod lower;
@@ -16,26 +16,26 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::obstacle::Obstacle;
 use crate::sync::Policy;
 
-/// Tiles of pixels and channels, and the depth of a k-block, beside those of the kernels: what the `cpu` executor cuts a
-/// convolution into.
+/// Additional tiles (pixels, channels, k-block depth) that the `cpu` executor uses for convolutions, besides those of
+/// the kernels.
 const TILES: &[MmaTile] = &[(64, 256, 64), (128, 256, 64), (256, 128, 64)];
 
-/// Slots that products with pixels on WGMMA's N side have (`kProductSlots` of `csrc/kernels/conv2d/window.h`).
+/// Slot counts of products with pixels on WGMMA's N side (`kProductSlots` of `csrc/kernels/conv2d/window.h`).
 const PRODUCT_SLOTS: [u32; 4] = [56, 104, 120, 128];
 
-/// Channels of a window.
+/// Channels per window.
 const CHANNELS: u32 = 64;
 
 /// The shape of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conv {
-    /// What becomes of its sums.
+    /// Operations on its sums.
     pub epilogue: Epilogue,
     /// The filter over the images.
     pub sliding: Sliding,
     /// Input channels, C.
     pub channels: u32,
-    /// How its tiles read images, once they have a size; see [`Conv::tiled`].
+    /// How its tiles read images, once their size is known; see [`Conv::tiled`].
     pub window: Option<Window>,
 }
 
@@ -114,7 +114,7 @@ impl Rules for Conv {
     fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
         match (kind, self.window) {
             (OperandKind::A, Some(window)) => {
-                // All rows of a window come at once: what follows the filter is the window.
+                // All rows of a window are loaded at once, so the sliding footprint is the window.
                 self.window_footprint(&window).map(|whole| (whole, Some(whole)))
             }
             (OperandKind::A, None) => {
@@ -149,7 +149,7 @@ impl Rules for Conv {
     }
 
     fn reads_again(&self, operand: &Operand, k: u32) -> Range<u32> {
-        // Taps of one class share a window; those of the other classes read other pixels of the same rows.
+        // Taps of one class share a window; those of other classes read other pixels of the same rows.
         let taps = self.filter.0 * self.filter.1;
         let shared = operand.kind == OperandKind::A && self.window.is_some();
         if shared { k / taps * taps..(k / taps + 1) * taps } else { k..k + 1 }

@@ -1,4 +1,4 @@
-//! Which pixels lie under which: taps, windows, and the boxes around both.
+//! Pixel geometry of convolutions: taps, windows, and their bounding boxes.
 
 use std::ops::Range;
 
@@ -10,26 +10,27 @@ use crate::graph::op::sliding::along_m;
 use crate::graph::op::{At, MmaTile};
 use crate::obstacle::Obstacle;
 
-/// Room for windows, in pixels of a block of channels: what every kernel for convolutions has that multiplies with pixels on WGMMA's M side.
+/// Room for windows, in pixels of a block of channels, in every convolution kernel that puts pixels on WGMMA's M side.
 const WINDOW_PIXELS: u32 = 512;
 
-/// Most pixels along an axis of a window, or images in it: a copy of the TMA takes no more. Kernels count taps and padding as far.
+/// Maximum pixels along an axis of a window, or images in it: the limit of a TMA copy. Kernels have the same limit for
+/// taps and padding.
 const WINDOW_AXIS: u32 = 255;
 
-/// Largest stride: a copy of the TMA leaves out no more pixels.
+/// Maximum stride: the limit of a TMA copy.
 const STRIDE: u32 = 8;
 
-/// Most tiles that one image may have: kernels count them in 16 bits (`row_tiles` of `csrc/kernels/conv2d/window.h`).
+/// Maximum tiles per image: kernels count them in 16 bits (`row_tiles` of `csrc/kernels/conv2d/window.h`).
 const TILES_OF_IMAGE: u32 = 0xffff;
 
-/// Room for windows, in pixels of a block of channels, of the kernel for convolutions that has this tile.
+/// Room for windows, in pixels of a block of channels, in the convolution kernel with this tile.
 fn window_room(tile: MmaTile) -> Option<u32> {
     let kernel = kernels().find(|kernel| kernel.tile == tile)?;
     Some(if turned_groups(tile) > 0 { kernel.window_pixels() } else { WINDOW_PIXELS })
 }
 
 impl Conv {
-    /// The convolution in tiles of this size: with windows, unless no kernel has the tile or no window fits into it.
+    /// The convolution in tiles of this size, with windows unless no kernel has the tile or no window fits.
     pub fn tiled(&self, tile: MmaTile) -> Conv {
         Conv { window: window_room(tile).and_then(|room| self.fit(tile, room)), ..*self }
     }
@@ -66,13 +67,15 @@ impl Conv {
         }
     }
 
-    /// Windows that a kernel has room for: it fills one while it multiplies the one before, where an item has several.
+    /// Windows that a kernel must hold at once: it fills one while it multiplies the previous one, if an item has
+    /// several.
     fn windows(&self) -> u32 {
         (self.channels.div_ceil(CHANNELS) * self.classes()).min(2)
     }
 
-    /// Rows of the MMA tile that are multiplied for a window's pixels: where pixels stand on WGMMA's N side, the least of what each warpgroup
-    /// could be given (`cut_slots` of `csrc/kernels/conv2d/window.h`). None where they do not fit.
+    /// Rows of the MMA tile that are multiplied for a window's pixels. With pixels on WGMMA's N side, this is the
+    /// smallest size that the warpgroups can be given (`cut_slots` of `csrc/kernels/conv2d/window.h`). `None` if they
+    /// do not fit.
     pub(super) fn product(&self, tile: MmaTile, window: &Window) -> Option<u32> {
         let Window { rows, images, pitch } = *window;
         let image = (rows + (self.filter.0 - 1) / self.stride.0) * pitch;
@@ -87,9 +90,10 @@ impl Conv {
         PRODUCT_SLOTS.iter().find(|slots| least <= **slots).map(|slots| slots * groups)
     }
 
-    /// Pixels in shared memory from one row of a window to the next, and zero pixels behind the last row; `None` where the sum overflows.
+    /// Pixels in shared memory from one row of a window to the next, and zero pixels after the last row; `None` on
+    /// overflow.
     fn pitch(&self) -> Option<(u32, u32)> {
-        // Without a stride the padding behind a row of pixels is the padding before the next one.
+        // With stride 1, the padding after a row of pixels is the padding before the next one.
         if self.stride.1 == 1 && self.padding.1 < self.filter.1 {
             Some((self.input.1.checked_add(self.padding.1)?, self.padding.1))
         } else {
@@ -97,11 +101,11 @@ impl Conv {
         }
     }
 
-    /// Why no kernel can load its windows, whatever the tiles.
+    /// Why no kernel can load its windows, with any tile.
     pub(super) fn beyond_kernels(&self) -> Option<Obstacle> {
         let (stride, padding) = (self.stride.0.max(self.stride.1), self.padding.0.max(self.padding.1));
         let taps = u64::from(self.filter.0) * u64::from(self.filter.1);
-        // A sum that overflows is as good as the greatest number.
+        // On overflow, use the maximum.
         let row = self.pitch().map_or(u64::MAX, |(pitch, _)| u64::from(pitch) * u64::from(self.stride.1));
         let beyond = |text: String, have: u64, limit: u32| Some(Obstacle::new(text).numbers(have, limit));
         if stride > STRIDE {
@@ -124,7 +128,8 @@ impl Conv {
         }
     }
 
-    /// The largest window whose output pixels fit into the rows of an MMA tile, and twice into room for so many.
+    /// The largest window with output pixels that fit into the rows of an MMA tile, and which itself fits twice into a
+    /// room of this size.
     fn fit(&self, tile: MmaTile, room: u32) -> Option<Window> {
         if self.beyond_kernels().is_some() {
             return None;
@@ -145,12 +150,12 @@ impl Conv {
         Some(Window { rows, images, pitch })
     }
 
-    /// Classes of taps, by what the strides leave of row and column. Each has a window of every stride-th pixel.
+    /// Number of tap classes, by row and column modulo the strides. Each class has a window of every stride-th pixel.
     pub(super) fn classes(&self) -> u32 {
         self.stride.0.min(self.filter.0) * self.stride.1.min(self.filter.1)
     }
 
-    /// The tap of a block of channels whose turn comes at place `place` where tiles have windows: class by class.
+    /// The tap of a block of channels at position `place` if tiles have windows, which go class by class.
     pub(super) fn tap_of(&self, place: u32) -> u32 {
         let ((r, s), mut before) = (self.filter, 0);
         let classes =
@@ -166,7 +171,7 @@ impl Conv {
         before
     }
 
-    /// Input pixels that a k-block brings, on average: a window serves all taps of its class.
+    /// Average number of input pixels that a k-block loads: a window serves all taps of its class.
     pub(crate) fn pixels_a_k_block(&self) -> Option<f64> {
         let window = self.window?;
         let rows = window.rows + (self.filter.0 - 1) / self.stride.0;
@@ -174,7 +179,7 @@ impl Conv {
         Some(f64::from(pixels) / f64::from(self.filter.0 * self.filter.1))
     }
 
-    /// What tiles with windows read: pixels along M, and channels along the k-blocks.
+    /// Footprint of tiles with windows: pixels along M, and channels along the k-blocks.
     pub(super) fn window_footprint(&self, window: &Window) -> Option<Footprint> {
         let taps = self.filter.0 * self.filter.1;
         let mut cols = Fit::new(&[(0, 0), (0, i64::from(CHANNELS / taps))]);
@@ -184,7 +189,7 @@ impl Conv {
         Some(Footprint { rows: self.rows_under(window)?, cols: along_m(cols.best()?) })
     }
 
-    /// Calls `f` with the filter taps (r, s) that the elements `ks` of k belong to, and their channels.
+    /// Calls `f` with the filter taps (r, s) of the elements `ks` of k, and their channels.
     pub fn taps(&self, ks: Range<u32>, f: &mut dyn FnMut((u32, u32), Range<u32>)) {
         let mut at = ks.start;
         while at < ks.end {
@@ -195,15 +200,15 @@ impl Conv {
         }
     }
 
-    /// What the tiles of `tile_m` output pixels read of the input at k-blocks of `k` elements, as affine ranges: with the
-    /// same rows at every k-block (the whole halo), and with rows that follow the filter. Both hold every pixel that is
+    /// Affine ranges of the input for tiles of `tile_m` output pixels and k-blocks of `k` elements: one with the same
+    /// rows at every k-block (the whole halo), and one with rows that follow the filter. Both contain every pixel
     /// read; they are exact up to the steps of the filter's rows, and of strides that do not divide a tile.
     pub(super) fn footprints(&self, tile_m: u32, k: u32) -> Option<(Footprint, Footprint)> {
         let pixels = self.pixels();
         let length = self.filter.0 * self.filter.1 * self.channels;
         let blocks = length.div_ceil(k);
         let per_tile = self.inputs_of(tile_m)?;
-        // Rows move by W from one row of taps to the next, R times along the k-blocks.
+        // Rows advance by W from one row of taps to the next, R times along the k-blocks.
         let travel = i64::from(self.input.1) * i64::from(self.filter.0) / i64::from(blocks);
         let mut whole = Fit::new(&[(per_tile, 0)]);
         let mut sliding = Fit::new(&[(per_tile, 0), (per_tile, travel), (per_tile, travel + 1)]);
@@ -253,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Odd shapes, strides and paddings, padding wider than the filter among them.
+    /// Odd shapes, strides and paddings, including padding wider than the filter.
     fn shapes() -> [Conv; 7] {
         [
             conv((7, 7), (3, 3), (1, 1), (1, 1)),
@@ -266,7 +271,7 @@ mod tests {
         ]
     }
 
-    /// The input row under a tap of an output pixel, from the definition.
+    /// The input row of an output pixel's tap, from the definition.
     fn under(c: &Conv, pixel: u32, (r, s): (u32, u32)) -> Option<u32> {
         let (q, p) = (pixel % c.output.1, pixel / c.output.1 % c.output.0);
         let image = pixel / c.output.1 / c.output.0;
@@ -339,7 +344,7 @@ mod tests {
         let (whole, sliding) = c.footprints(128, 64).expect("small");
         assert_eq!(whole.rows, Axis { m: 128, n: 0, k: 0, offset: -57, extent: 128 + 2 * 57 });
         assert_eq!(whole.cols, Axis { extent: 64, ..Axis::default() });
-        // From one row of taps to the next the window moves by 54 or 57 of 56 pixels.
+        // From one row of taps to the next, the window advances by 54 or 57 of 56 pixels.
         assert!(sliding.rows.k >= 18 && sliding.rows.extent < 128 + 57, "{sliding:?}");
         let one = two_images((1, 1), (0, 0));
         let (whole, sliding) = one.footprints(128, 32).expect("small");
@@ -347,7 +352,7 @@ mod tests {
         assert_eq!((whole.cols, whole), (Axis { k: 32, extent: 32, ..Axis::default() }, sliding));
     }
 
-    /// The output pixels of tile `m` of a window, by the definition of a tile.
+    /// The output pixels of tile `m` of a window, from the definition of a tile.
     fn pixels_of(c: &Conv, window: &Window, m: u32) -> Range<u32> {
         let tile = window.rows * window.images * c.output.1;
         m * tile..((m + 1) * tile).min(c.images * c.output.0 * c.output.1)
@@ -408,11 +413,11 @@ mod tests {
         assert_eq!(window(7, 1, 128), Some((7, 1, 8)));
         assert_eq!(window(13, 1, 128), Some((1, 1, 14)), "13 rows do not fit, and nothing else divides them");
         assert_eq!(window(224, 1, 128), None, "a row does not fit");
-        // A window for each parity of the taps, of which two have room.
+        // One window per parity of the taps; two fit at a time.
         let down = conv((56, 56), (3, 3), (2, 2), (1, 1));
         assert_eq!(down.fit((64, 64, 64), WINDOW_PIXELS).map(|w| (w.rows, w.pitch)), Some((2, 29)));
         assert_eq!(down.fit((128, 64, 64), WINDOW_PIXELS).map(|w| (w.rows, w.pitch)), Some((4, 29)));
-        // Two blocks of channels have no more windows at a time.
+        // Two blocks of channels need no more windows at a time.
         let wide = Conv { channels: 72, ..down };
         assert_eq!(wide.fit((128, 64, 64), WINDOW_PIXELS).map(|w| (w.rows, w.pitch)), Some((4, 29)));
         let wider = conv((112, 112), (7, 7), (2, 2), (3, 3));
@@ -455,8 +460,8 @@ mod tests {
         assert_eq!(order(conv((14, 14), (1, 1), (2, 2), (0, 0))), [0]);
         for c in shapes() {
             let mut taps = order(c);
-            let of = |tap: &u32| (tap / c.filter.1 % c.stride.0, tap % c.filter.1 % c.stride.1);
-            let classes = taps.chunk_by(|a, b| of(a) == of(b));
+            let class = |tap: &u32| (tap / c.filter.1 % c.stride.0, tap % c.filter.1 % c.stride.1);
+            let classes = taps.chunk_by(|a, b| class(a) == class(b));
             assert_eq!(classes.count() as u32, c.classes(), "{c:?}: {taps:?}");
             taps.sort_unstable();
             assert!(taps.into_iter().eq(0..c.filter.0 * c.filter.1), "{c:?}");
