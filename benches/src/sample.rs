@@ -62,7 +62,7 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
         push((decode, Overlap::Captured));
     }
     for executor in executors(device) {
-        let chosen = choose::candidate(resolved, device, executor).map(|c| Config::of(&c));
+        let chosen = choose::candidate(resolved, device, executor).map(|c| Config::from_candidate(&c));
         match chosen {
             // That is a serial launch.
             Ok(Config { kernels: Kernels::Stages { overlap: false, .. }, .. })

@@ -53,7 +53,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
 
 /// A plan's stages.
 pub(crate) fn stages(plan: &Plan) -> Vec<StageView> {
-    StageView::of(plan.graph(), plan.launch(), plan.device())
+    StageView::from_graph(plan.graph(), plan.launch(), plan.device())
 }
 
 /// A plan's edges.

@@ -66,7 +66,7 @@ pub(crate) fn axioms(graph: &Graph, launch: &Launch, arch: u32) -> Vec<AxiomRepo
         statement: axiom.statement(),
         used_by: axiom.used_by().iter().map(|o| o.id()).collect(),
     };
-    Axiom::of(graph, launch, arch).into_iter().map(report).collect()
+    Axiom::for_launch(graph, launch, arch).into_iter().map(report).collect()
 }
 
 /// The work lists of the fused executor.

@@ -150,7 +150,7 @@ fn proofs(target: &Target, resolved: &Resolved) -> Result<Vec<Proof>, Fault> {
 /// What an executor's own choices are predicted to take.
 fn time(proof: &Proof, device: &Profile, serial_us: Option<f64>) -> Option<PredictedTime> {
     let (candidate, predicted) = (proof.candidate(), proof.predicted()?);
-    let mut stages = StageView::of(&candidate.graph, &candidate.launch, device);
+    let mut stages = StageView::from_graph(&candidate.graph, &candidate.launch, device);
     for (stage, (begin_us, end_us)) in stages.iter_mut().zip(predict(candidate).stages) {
         (stage.begin_us, stage.end_us) = (Some(begin_us), Some(end_us));
     }

@@ -37,7 +37,7 @@ impl Descriptors {
         }
         let mut edges = Vec::new();
         for edge in 0..plan.edges().len() {
-            let numbers = EdgeNumbers::of(plan, edge);
+            let numbers = EdgeNumbers::from_plan(plan, edge);
             let tables = match &numbers.policy.table {
                 Some((slots, posts)) => Some((upload(slots)?, upload(posts)?)),
                 None => None,

@@ -45,7 +45,7 @@ fn kernels(candidate: &Candidate, executor: Executor) -> Run {
     let per_sm = launch.kernels().iter().map(|kernel| kernel.ctas_per_sm).max().unwrap_or(1).max(1);
     let fixed_us = |stage: usize| {
         let order = launch.order(StageId(stage));
-        TileCost::of(graph, &graph.stages[stage], order, &candidate.device, (per_sm, false)).fixed_us
+        TileCost::new(graph, &graph.stages[stage], order, &candidate.device, (per_sm, false)).fixed_us
     };
     let fixed: Vec<f64> = (0..graph.stages.len()).map(fixed_us).collect();
     // Waits refer to spans, which are known when all have been made.

@@ -194,7 +194,7 @@ mod tests {
         let entry = entry(&resolved, None, config.clone());
         let found = answer(&resolved, h200(), None, Some(&entry)).expect("it fits");
         assert_eq!(found.origin.to_string(), "tuned 2026-11-21 on NVIDIA H200, 3 candidates");
-        assert_eq!(Config::of(&found.candidate), config);
+        assert_eq!(Config::from_candidate(&found.candidate), config);
         let plan = check(found.candidate).expect("it was judged before");
         assert_eq!(plan.graph().stages[0].mma_tile.1, 128);
         let without = answer(&resolved, h200(), None, None).expect("there is a prediction");
@@ -204,10 +204,11 @@ mod tests {
     #[test]
     fn a_wrong_or_stale_entry_is_never_launched_and_the_prediction_stands_in() {
         let resolved = resolved("gpt3_mlp", 512);
-        let prediction = Config::of(&predicted(&resolved, h200(), None).expect("there is a choice"));
+        let prediction =
+            Config::from_candidate(&predicted(&resolved, h200(), None).expect("there is a choice"));
         let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("a choice");
         // Spins on slots that are posted after it, and the tiles' order is another grid's.
-        let mut stale = Config::of(&chosen);
+        let mut stale = Config::from_candidate(&chosen);
         if let Kernels::Stages { stages, .. } = &mut stale.kernels {
             stages.reverse();
         }
@@ -223,7 +224,7 @@ mod tests {
                 found.origin.to_string().starts_with("predicted; the cache's entry was refused: "),
                 "{config}"
             );
-            assert_eq!(Config::of(&found.candidate), prediction);
+            assert_eq!(Config::from_candidate(&found.candidate), prediction);
         }
         // The plan is for another executor than was asked for.
         let config = Config::chain(((128, 128), (1, 1)), Hand::Fixed, true);

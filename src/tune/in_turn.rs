@@ -30,7 +30,7 @@ pub fn in_turn(
         [Executor::Serial, Executor::Library].into_iter().filter(proposed).collect();
     let Some(&first) = executors.first() else { return Ok(()) };
     let Ok(automatic) = choose::candidate(resolved, &profile, first) else { return Ok(()) };
-    let mut config = Config::of(&automatic);
+    let mut config = Config::from_candidate(&automatic);
     let Kernels::InTurn { stages } = &mut config.kernels else { return Ok(()) };
     for (index, stage) in stages.iter_mut().enumerate() {
         let alone = resolved.only(StageId(index));

@@ -179,7 +179,7 @@ impl Proposals {
     /// Comes before all others of its executor.
     fn automatic(&mut self, executor: Executor, candidate: Candidate) {
         // One that overlaps kernels may fall back to a serial chain: it is the answer for the executor all the same.
-        let config = Config { executor, ..Config::of(&candidate) };
+        let config = Config { executor, ..Config::from_candidate(&candidate) };
         self.list.extend(Proposal::of(config, true, candidate));
     }
 
@@ -209,7 +209,7 @@ impl Proposals {
         }
         // A shape that a stated table does not fit leaves the others.
         if let Ok(candidate) = choose::candidate(&stated, device, executor) {
-            self.push(Config::of(&candidate), candidate);
+            self.push(Config::from_candidate(&candidate), candidate);
         }
     }
 
@@ -218,7 +218,7 @@ impl Proposals {
         for (mode, splits) in STRATEGIES.into_iter().take(3) {
             let asked = ChainOverride { kernel: None, mode, splits };
             let Ok(candidate) = choose::in_turn(resolved, device, How::Serial, |_| asked) else { continue };
-            let mut config = Config::of(&candidate);
+            let mut config = Config::from_candidate(&candidate);
             if let Kernels::InTurn { stages } = &mut config.kernels {
                 stages.iter_mut().for_each(|stage| stage.splits = splits);
             }
@@ -228,7 +228,7 @@ impl Proposals {
 
     fn fused(&mut self, resolved: &Resolved, device: &Profile) {
         if let Ok(candidate) = choose::decode(resolved, device) {
-            self.push(Config::of(&candidate), candidate);
+            self.push(Config::from_candidate(&candidate), candidate);
         }
         for asked in chains(resolved.operations()) {
             if let (Some(kernel), Ok(candidate)) = (asked.kernel, choose::chain(resolved, device, asked)) {
@@ -263,7 +263,7 @@ mod tests {
             }
             for executor in executors(device) {
                 let automatic = choose::candidate(&resolved, device, executor).expect("a choice");
-                let config = Config { executor, ..Config::of(&automatic) };
+                let config = Config { executor, ..Config::from_candidate(&automatic) };
                 assert!(all.iter().any(|p| p.config == config), "{name} {executor:?}");
                 let least = if executor == Executor::Library { 1 } else { 3 };
                 let offered = all.iter().filter(|p| p.config.executor == executor).count();
@@ -301,7 +301,11 @@ mod tests {
         assert!(few.windows(2).all(|w| w[0].predicted_us <= w[1].predicted_us));
         let choice = first_choice(&all).expect("one is automatic");
         let same = predicted(&resolved, device, None).expect("a choice");
-        assert_eq!(choice.config, Config::of(&same), "it is what is planned without measurements");
+        assert_eq!(
+            choice.config,
+            Config::from_candidate(&same),
+            "it is what is planned without measurements"
+        );
         assert!(few.iter().any(|p| p.config == choice.config));
         assert_eq!(shortlist(&all, 1)[0].config, choice.config);
         assert_eq!(shortlist(&all[..2], 6).len(), 2);

@@ -130,8 +130,8 @@ mod tests {
             tiles
         };
         assert_eq!(tiles(&plans.fixed), tiles(&plans.drawn));
-        assert!(Ledger::of(&plans.drawn).is_ok() && Ledger::of(&plans.fixed).is_err());
+        assert!(Ledger::from_plan(&plans.drawn).is_ok() && Ledger::from_plan(&plans.fixed).is_err());
         let two = planned(TWO, &[], Hand::Drawn, (128, 128), h200).expect("proved");
-        assert_eq!(Ledger::of(&two).expect("drawn").kinds(), 2);
+        assert_eq!(Ledger::from_plan(&two).expect("drawn").kinds(), 2);
     }
 }

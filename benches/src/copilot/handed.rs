@@ -310,7 +310,7 @@ pub(super) fn handed_out(
 /// Without a GPU: the ledger alone, and a look at mailboxes that nobody writes.
 fn host_cost(plan: &Plan) -> Result<HostCost> {
     let refused = |e: cusync_gen::check::Refutation| Error::Argument(e.message);
-    let mut ledger = Ledger::of(plan).map_err(refused)?;
+    let mut ledger = Ledger::from_plan(plan).map_err(refused)?;
     let begin = Instant::now();
     const JOBS: u32 = 20;
     let mut count = 0;

@@ -240,7 +240,7 @@ mod tests {
         let h200 = Profile::named("h200").expect("it ships");
         let overrides = Overrides { chain: Some(chain(Hand::Drawn, (128, 128))), ..Overrides::default() };
         let plan = plan_text(&both(), "both", &overrides, h200, Executor::Fused).expect("proved");
-        let ledger = Ledger::of(&plan).expect("drawn");
+        let ledger = Ledger::from_plan(&plan).expect("drawn");
         assert_eq!(ledger.kinds(), 1 + SLOTS);
         // The short one's products have one row of tiles, the long one's sixteen.
         assert_eq!(ledger.items(0).len(), 16 * ledger.items(1).len());

@@ -61,7 +61,7 @@ fn edge(c: &Candidate, stage: usize, kind: OperandKind) -> usize {
 fn what_a_cache_rests_on_is_a_premise() {
     for (pages, premise) in [("", false), (r#"pages: "P(B,S/64)","#, true)] {
         let mut c = planned(&source(5, (8, 2, 128), pages));
-        let axioms = |c: &Candidate| Axiom::of(&c.graph, &c.launch, 90);
+        let axioms = |c: &Candidate| Axiom::for_launch(&c.graph, &c.launch, 90);
         assert!(axioms(&c).contains(&Axiom::Runs), "who orders the runs is not the proof's to know");
         assert_eq!(axioms(&c).contains(&Axiom::Pages), premise, "{pages}");
         // A run on the host has its pipeline to itself.

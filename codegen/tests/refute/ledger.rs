@@ -150,7 +150,7 @@ fn no_sabotaged_ledger_that_could_stand_still_is_accepted() {
     let (mut accepted, mut refused, mut stuck) = (0, 0, 0);
     for round in 0..count {
         let at = round % plans.len();
-        let mut ledger = Ledger::of(&plans[at]).expect("a ledger");
+        let mut ledger = Ledger::from_plan(&plans[at]).expect("a ledger");
         (0..ledger.kinds()).for_each(|kind| assert_eq!(ledger.begin(kind).expect("nothing is under way"), 0));
         let mut order = honest(&ledger, &needs[at], &mut rng);
         let right = round % 10 == 0;
@@ -183,7 +183,7 @@ fn no_sabotaged_ledger_that_could_stand_still_is_accepted() {
 #[test]
 fn jobs_of_a_kind_follow_each_other_and_kinds_overlap() {
     let plan = plan(SPECS[1], Policy::Row);
-    let mut ledger = Ledger::of(&plan).expect("a ledger");
+    let mut ledger = Ledger::from_plan(&plan).expect("a ledger");
     assert_eq!(ledger.kinds(), 2, "shared weights bind nothing together");
     assert_eq!((ledger.begin(0).expect("idle"), ledger.begin(1).expect("idle")), (0, 0));
     let short: Vec<u32> = ledger.items(1).to_vec();
@@ -214,6 +214,6 @@ fn plans_whose_proof_rests_on_lists_have_no_ledger() {
     let resolved = resolved(SPECS[0]);
     let asked = choose::ChainOverride { kernel: None, mode: Hand::Fixed, splits: false };
     let fixed = check(choose::chain(&resolved, h200, asked).expect("chosen")).expect("proved");
-    let refused = Ledger::of(&fixed).expect_err("lists");
+    let refused = Ledger::from_plan(&fixed).expect_err("lists");
     assert!(refused.message.contains("static lists") && !refused.help.is_empty());
 }

@@ -331,8 +331,9 @@ fn wait_mutants_for_the_device_are_refuted_for_cover() {
                 "the same seed, the same mutants"
             );
             // What the kernel is handed is wrong in the waits, and in nothing else.
-            let wrong = cusync_gen::check::EdgeNumbers::of(&mutant.plan, mutant.edge);
-            let right = cusync_gen::check::EdgeNumbers::of(&check(c.clone()).expect("sound"), mutant.edge);
+            let wrong = cusync_gen::check::EdgeNumbers::from_plan(&mutant.plan, mutant.edge);
+            let right =
+                cusync_gen::check::EdgeNumbers::from_plan(&check(c.clone()).expect("sound"), mutant.edge);
             assert_ne!((wrong.rows, wrong.cols), (right.rows, right.cols));
             assert_eq!((wrong.policy, wrong.tensor, wrong.tile), (right.policy, right.tensor, right.tile));
         }

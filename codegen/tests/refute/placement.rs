@@ -105,7 +105,7 @@ fn gates_leave_an_sm_free() {
 fn a_start_guarantee_rests_on_triggers_or_on_gates() {
     let mut c = fan(3, &[(1, None); 4]);
     let graph = c.graph.clone();
-    let trigger = |launch: &Launch, arch| Axiom::of(&graph, launch, arch).contains(&Axiom::Trigger);
+    let trigger = |launch: &Launch, arch| Axiom::for_launch(&graph, launch, arch).contains(&Axiom::Trigger);
     assert!(!trigger(&c.launch, 90) && !c.launch.has_gates(80), "no guarantee is asked for");
     *c.launch.how_mut().expect("stages") = How::STREAMS;
     assert!(trigger(&c.launch, 90) && !c.launch.has_gates(90));

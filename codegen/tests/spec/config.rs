@@ -45,12 +45,12 @@ fn what_was_chosen_comes_back_when_it_is_stated() {
         let chains = |e: &Executor| own_kernels || matches!(e, Executor::Serial | Executor::Fused);
         for executor in Executor::GPU.into_iter().filter(chains) {
             let chosen = choose::candidate(&resolved, h200(), executor).expect("every spec has a choice");
-            let config = Config::of(&chosen);
+            let config = Config::from_candidate(&chosen);
             let text = serde_json::to_string(&config).expect("plain values");
             let read: Config = serde_json::from_str(&text).expect("its own text");
             assert_eq!(read, config);
             let again = proved(&read, &resolved);
-            assert_eq!(Config::of(&again), config, "{name} {m:?} {executor:?}");
+            assert_eq!(Config::from_candidate(&again), config, "{name} {m:?} {executor:?}");
             assert_eq!((again.launch, again.edges), (chosen.launch, chosen.edges), "{name} {executor:?}");
         }
     }
@@ -60,7 +60,8 @@ fn what_was_chosen_comes_back_when_it_is_stated() {
 fn no_configuration_gives_a_gpu_a_stage_without_a_kernel() {
     for name in ["resnet_layer", "llama65_attention"] {
         let resolved = resolved(name, None);
-        let host = Config::of(&choose::candidate(&resolved, h200(), Executor::Cpu).expect("a choice"));
+        let host =
+            Config::from_candidate(&choose::candidate(&resolved, h200(), Executor::Cpu).expect("a choice"));
         // Chain kernels run convolutions, and attentions in tiles of their own.
         let without = |executor: &Executor| name != "resnet_layer" || *executor != Executor::Fused;
         for executor in Executor::GPU.into_iter().filter(without) {
@@ -113,7 +114,7 @@ fn what_a_spec_states_as_a_table_comes_from_the_spec() {
     let resolved = spec::parse(source, "tables.ron").and_then(|s| s.resolve(&[]));
     let resolved = resolved.unwrap_or_else(|e| panic!("{}", e.message));
     let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("tables fit");
-    let config = Config::of(&chosen);
+    let config = Config::from_candidate(&chosen);
     let c = proved(&config, &resolved);
     assert_eq!(c.edges[0].policy, Policy::Table(vec![0, 1, 0, 1]));
     assert!(matches!(&c.launch.kernels()[0].order, Order::Table(tiles) if tiles.len() == 4));
@@ -170,7 +171,7 @@ fn policies_and_orders_have_one_notation() {
 fn what_makes_no_sense_is_refused_and_never_panics() {
     let resolved = resolved("gpt3_mlp", Some(512));
     let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("a choice");
-    let chosen = Config { executor: Executor::Programmatic, ..Config::of(&chosen) };
+    let chosen = Config { executor: Executor::Programmatic, ..Config::from_candidate(&chosen) };
     let good = serde_json::to_string(&chosen).expect("plain values");
     let chain = |tile, cluster| Config::chain((tile, cluster), Hand::Fixed, true);
     let mut wrong: Vec<Config> = vec![

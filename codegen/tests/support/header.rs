@@ -62,7 +62,7 @@ fn expected_dump(plan: &Plan) -> String {
     }
     for (i, edge) in plan.edges().iter().enumerate() {
         let consumer = &graph.stages[edge.dependence().consumer.0];
-        out += &edge_dump(&EdgeNumbers::of(plan, i), consumer.grid);
+        out += &edge_dump(&EdgeNumbers::from_plan(plan, i), consumer.grid);
     }
     out
 }

@@ -86,7 +86,7 @@ fn all_concurrency_is_kept_with_the_fewest_waits() {
     for seed in 0..programs(2000) {
         let program = tiny(&mut SmallRng::seed_from_u64(seed));
         let dependences = analyse(&program);
-        let plan = all_concurrency(&program, &dependences, &Times::of(&program, &dependences));
+        let plan = all_concurrency(&program, &dependences, &Times::new(&program, &dependences));
         sound(&program, &dependences, &plan, &format!("program {seed}"));
         let all: BTreeSet<_> = program
             .ids()
@@ -95,7 +95,7 @@ fn all_concurrency_is_kept_with_the_fewest_waits() {
             .map(|(a, b)| (a.0, b.0))
             .collect();
         assert_eq!(implied(&plan), all, "program {seed}: concurrency is lost");
-        let written = as_written(&program, &dependences, &Times::of(&program, &dependences));
+        let written = as_written(&program, &dependences, &Times::new(&program, &dependences));
         sound(&program, &dependences, &written, &format!("program {seed} as written"));
         assert!(written.order.is_sorted(), "program {seed}: not in the order of the code");
         assert_eq!(implied(&written), all, "program {seed} as written: concurrency is lost");
@@ -105,7 +105,7 @@ fn all_concurrency_is_kept_with_the_fewest_waits() {
             assert_eq!(plan.waits.len(), fewest, "program {seed}");
             waits += fewest;
         }
-        assert_eq!(plan, all_concurrency(&program, &dependences, &Times::of(&program, &dependences)));
+        assert_eq!(plan, all_concurrency(&program, &dependences, &Times::new(&program, &dependences)));
     }
     assert!(waits > 100, "the programs hardly need waits: {waits}");
 }
@@ -115,7 +115,7 @@ fn fewer_streams_are_sound_too() {
     for seed in 0..programs(1000) {
         let program = tiny(&mut SmallRng::seed_from_u64(seed));
         let dependences = analyse(&program);
-        let times = Times::of(&program, &dependences);
+        let times = Times::new(&program, &dependences);
         for streams in 1..=3 {
             let plan = limited(&program, &dependences, &times, streams);
             sound(&program, &dependences, &plan, &format!("program {seed}, {streams} streams"));
@@ -133,7 +133,7 @@ fn kernels_are_spread_evenly() {
         program.push(kernel(&format!("k{i}"), 10.0, Vec::new())).expect("good");
     }
     let dependences = analyse(&program);
-    let plan = limited(&program, &dependences, &Times::of(&program, &dependences), 4);
+    let plan = limited(&program, &dependences, &Times::new(&program, &dependences), 4);
     let mut count = [0; 4];
     plan.stream.iter().for_each(|&s| count[s as usize] += 1);
     assert_eq!(count, [6; 4]);
@@ -153,7 +153,7 @@ fn a_copy_is_issued_early_on_a_stream_of_its_own() {
     let three = vec![program.whole(x, AccessMode::ReadWrite), program.whole(y, AccessMode::Read)];
     let three = program.push(kernel("three", 10.0, three)).expect("good");
     let dependences = analyse(&program);
-    let plan = all_concurrency(&program, &dependences, &Times::of(&program, &dependences));
+    let plan = all_concurrency(&program, &dependences, &Times::new(&program, &dependences));
     assert!(plan.order[..2].contains(&copy), "the copy is issued with the first kernel: {:?}", plan.order);
     assert_eq!(plan.lanes[plan.stream[copy.index()] as usize], Lane::Copies(Direction::HostToDevice));
     let waits: Vec<_> = plan.waits.iter().map(|w| (w.before, w.after)).collect();
@@ -170,7 +170,7 @@ fn random_programs_are_as_asked_for_and_reproducible() {
         assert_eq!(program.nodes().len(), kernels);
         assert!(program.nodes().iter().all(|n| (1.0..=50.0).contains(&n.us)));
         let dependences = analyse(&program);
-        let times = Times::of(&program, &dependences);
+        let times = Times::new(&program, &dependences);
         let plan = all_concurrency(&program, &dependences, &times);
         assert!(plan.streams() <= 2 * width, "{} streams at width {width}", plan.streams());
         assert!(times.issue_order(&program).len() == kernels && (width > 1) == (plan.streams() > 1));
@@ -207,7 +207,7 @@ fn as_written_a_copy_stands_with_its_kernel() {
     }
     let program = &program;
     let dependences = analyse(program);
-    let times = Times::of(program, &dependences);
+    let times = Times::new(program, &dependences);
     // Two uploads, each with its kernel; then a kernel for both and a download.
     let written = as_written(program, &dependences, &times);
     sound(program, &dependences, &written, "as written");

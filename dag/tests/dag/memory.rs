@@ -115,5 +115,5 @@ fn the_suite_shares_less_memory_than_serial_code_could() {
     let buffer = |name: &str| program.buffers().iter().position(|b| b.name == name).expect("it is there");
     assert_ne!(plan.of[buffer("blur_u")], plan.of[buffer("blur_s")]);
     assert_ne!(plan.of[buffer("blur_u")], plan.of[buffer("sobel_l")]);
-    assert!(all_concurrency(&program, &dependences, &Times::of(&program, &dependences)).streams() == 4);
+    assert!(all_concurrency(&program, &dependences, &Times::new(&program, &dependences)).streams() == 4);
 }

@@ -30,7 +30,7 @@ fn a_chain_takes_the_time_of_its_kernels_and_edges() {
         program.push(kernel(&format!("k{i}"), 3.0, accesses)).expect("good");
     }
     let dependences = analyse(&program);
-    let plan = all_concurrency(&program, &dependences, &Times::of(&program, &dependences));
+    let plan = all_concurrency(&program, &dependences, &Times::new(&program, &dependences));
     let device = &DEVICES[0];
     let costs = &device.programs;
     let us = |form| simulate(&program, &dependences, &plan, form, device, false).total_us;
@@ -110,7 +110,7 @@ fn streams_can_be_limited() {
 fn together(tasks: &[(&Program, i32)], fair: bool) -> (Vec<f64>, Vec<f64>) {
     let us = |program: &Program| {
         let dependences = analyse(program);
-        let plan = all_concurrency(program, &dependences, &Times::of(program, &dependences));
+        let plan = all_concurrency(program, &dependences, &Times::new(program, &dependences));
         simulate(program, &dependences, &plan, Form::LANE_GRAPH, &DEVICES[0], fair).zone_end
     };
     let alone = tasks.iter().map(|(program, _)| us(program).into_iter().fold(0.0, f64::max)).collect();

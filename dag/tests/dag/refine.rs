@@ -130,7 +130,7 @@ fn conflict(program: &Program, a: Cta, b: Cta) -> bool {
         let node = program.node(tile.node);
         let tiles = node.kernel().and_then(|k| k.tiles.as_ref());
         let of = |(i, access): (usize, &Access)| {
-            let range = tiles.map_or(access.bytes.clone(), |tiles| tiles.bytes[i].of(access, tile.cta));
+            let range = tiles.map_or(access.bytes.clone(), |tiles| tiles.bytes[i].range(access, tile.cta));
             range.map(|byte| (access.buffer, byte, access.mode)).collect::<Vec<_>>()
         };
         node.accesses.iter().enumerate().flat_map(of).collect::<Vec<_>>()

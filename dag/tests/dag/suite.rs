@@ -9,7 +9,7 @@ fn figures(name: &str, rounds: usize) -> [usize; 5] {
     let program = parse(text, &[], &DEVICES[0]).unwrap_or_else(|d| panic!("{}", d.render(text, name, false)));
     let program = program.repeat(rounds).expect("small");
     let dependences = analyse(&program);
-    let plan = all_concurrency(&program, &dependences, &Times::of(&program, &dependences));
+    let plan = all_concurrency(&program, &dependences, &Times::new(&program, &dependences));
     [
         program.nodes().len(),
         dependences.edges.len(),

@@ -133,7 +133,7 @@ mod tests {
     fn counts(case: &Case) -> [usize; 4] {
         let program = case.recording.program();
         let dependences = analyse(program);
-        let times = Times::of(program, &dependences);
+        let times = Times::new(program, &dependences);
         let waits = all_concurrency(program, &dependences, &times).waits.len();
         [program.nodes().len(), dependences.edges.len(), dependences.reduced.len(), waits]
     }

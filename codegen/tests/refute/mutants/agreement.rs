@@ -113,7 +113,7 @@ fn the_second_checker_agrees_on_what_caches_rest_on() {
             let device = Profile::named("h200").expect("shipped");
             // No kernel fills pages.
             let Ok(c) = choose::candidate(&resolved, device, executor) else { continue };
-            premises.push(Axiom::of(&c.graph, &c.launch, 90).contains(&Axiom::Pages));
+            premises.push(Axiom::for_launch(&c.graph, &c.launch, 90).contains(&Axiom::Pages));
             let name = format!("prompt: {prompt}, pages: {paged}, {}", executor.name());
             all.add(&c, &Generated::new(&c), judge(&c).proved(), name);
         }

@@ -511,7 +511,7 @@ fn ledger_of(plan: &Plan, handing: Handing) -> Result<Ledger> {
             handing.ahead
         )));
     }
-    Ledger::of(plan).map_err(refused)
+    Ledger::from_plan(plan).map_err(refused)
 }
 
 #[cfg(test)]
