@@ -1,6 +1,6 @@
 //! Order statistics of repeated times.
 
-/// Median, tenth and ninetieth percentile, of at least one sample.
+/// Median, tenth and ninetieth percentile of at least one sample.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     /// Median, microseconds.
@@ -9,7 +9,7 @@ pub struct Summary {
     pub p10_us: f64,
     /// Ninetieth percentile, microseconds.
     pub p90_us: f64,
-    /// How many times were taken.
+    /// Number of samples.
     pub samples: usize,
 }
 
@@ -26,7 +26,8 @@ impl Summary {
     }
 }
 
-/// The value at `fraction` (0 to 1) of the sorted times, interpolated between neighbours; NaN of no times.
+/// The value at `fraction` (0 to 1) of the sorted times, interpolated between neighbours; NaN for an empty
+/// slice.
 pub fn percentile(times: &mut [f64], fraction: f64) -> f64 {
     times.sort_by(f64::total_cmp);
     let Some(last) = times.len().checked_sub(1) else { return f64::NAN };
