@@ -1,4 +1,5 @@
-//! Waits for tiles on the GPU: the semaphores, and what each kernel is told of them (`csrc/include/cusync/tile_sync.cuh`).
+//! Waits for tiles on the GPU: the semaphores, and the kernel parameters that describe them
+//! (`csrc/include/cusync/tile_sync.cuh`).
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::calls::Calls;
 use super::error::{Error, Result};
 use crate::device::{Arg, DeviceBuffer, Report};
 
-/// Bits of what a kernel does, as in `tile_sync.cuh`.
+/// Flags of a kernel, as in `tile_sync.cuh`.
 const EARLY: u32 = 1;
 const TILES: u32 = 2;
 const POST: u32 = 4;
@@ -23,7 +24,7 @@ struct SyncMemory {
     report: Arc<Report>,
 }
 
-/// What a kernel is told; the default waits for the ends of the kernels before it.
+/// Synchronisation parameters of a kernel; the default waits for the ends of earlier kernels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SyncArgs {
     memory: Option<SyncMemory>,
@@ -52,20 +53,20 @@ impl SyncArgs {
     }
 }
 
-/// Whether a node's CTAs have slots: those that wait read the number of the run from their own.
+/// Whether a node's CTAs have slots: CTAs that wait read the run number from their own slot.
 fn counts(sync: &NodeSync) -> bool {
     sync.posts || sync.waits.is_some()
 }
 
-/// Slots and tables of a refinement. Pure.
+/// Slots and tables of a refinement; built without side effects.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Layout {
-    /// The first slot of each node.
+    /// First slot of each node.
     first_slot: Vec<u32>,
     slots: usize,
-    /// The first word of each node's table, and the words of a row.
+    /// First word of each node's table, and words per row.
     tables: Vec<(usize, u32)>,
-    /// The tables, one after the other.
+    /// The tables, concatenated.
     words: Vec<u32>,
 }
 
@@ -91,13 +92,13 @@ impl Layout {
     }
 }
 
-/// Names a wait whose time was up.
+/// Names a timed-out wait.
 #[derive(Debug)]
 pub(super) struct Watch {
     report: Arc<Report>,
-    /// The names of the nodes.
+    /// Names of the nodes.
     names: Vec<String>,
-    /// What each CTA of each node waits for.
+    /// CTAs that each CTA of each node waits for.
     waits: Vec<Option<Vec<Vec<Cta>>>>,
 }
 
@@ -118,11 +119,11 @@ impl Watch {
 }
 
 impl Bound {
-    /// The work of each node with the waits of a refinement, and semaphores of its own. Everything made of the answer shares
-    /// these, and may be launched in turn, on streams that are ordered.
+    /// Work of each node with the waits of a refinement, and semaphores of its own. Everything built from the
+    /// result shares these semaphores, and may be launched in turn, on ordered streams.
     ///
     /// # Errors
-    /// [`Error::OtherProgram`]; device faults.
+    /// [`Error::OtherProgram`]; device errors.
     pub fn refined(&self, proved: &ProvedRefinement) -> Result<Calls> {
         let refinement = proved.refinement();
         if !proved.is_of(self.program()) {
@@ -174,10 +175,10 @@ mod tests {
         let program = recorded.recording.program();
         let refinement = refine(program, &analyse(program), &DEVICES[0], Refine::Everywhere);
         let layout = Layout::of(program, &refinement);
-        // The last node is not waited for, but reads the number of the run from its slots.
+        // No node waits for the last one, but it reads the run number from its slots.
         assert_eq!((layout.first_slot.as_slice(), layout.slots), (&[0, 4, 8][..], 12));
         assert_eq!(layout.tables, [(0, 0), (0, 1), (4, 1)]);
-        // Mirror images: CTA 0 waits for CTA 3 of the node before.
+        // Mirror images: CTA 0 waits for CTA 3 of the previous node.
         assert_eq!(layout.words, [3, 2, 1, 0, 7, 6, 5, 4]);
         let none =
             Layout::of(program, &Refinement { nodes: vec![NodeSync::default(); 3], ..Refinement::default() });
@@ -192,7 +193,7 @@ mod tests {
         let refinement = refine(program, &analyse(program), &DEVICES[0], Refine::Everywhere);
         let layout = Layout::of(program, &refinement);
         let rows: Vec<&[u32]> = layout.words.chunks(layout.tables[1].1 as usize).collect();
-        // CTA 0 has a neighbour on one side only; the others overwrite what a third one read.
+        // CTA 0 has a neighbour on one side only; the others overwrite data that a third one read.
         assert_eq!(rows[..2], [[0, 1, 5, NONE], [0, 1, 2, 4]]);
     }
 }

@@ -1,4 +1,4 @@
-//! Timelines as one HTML page that needs nothing else.
+//! Timelines as one self-contained HTML page.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use super::timeline::{HostRow, Kind, Run, Timeline};
 
 const TEMPLATE: &str = include_str!("page.html");
 
-/// Where the data go.
+/// Placeholder of the data.
 const PLACE: &str = "/*DATA*/null";
 
-/// A page that shows the runs of a timeline one below the other on a common scale. It loads nothing.
+/// A page with the runs of a timeline one below the other on a common scale. It loads no other files.
 pub fn page(timeline: &Timeline) -> String {
-    // Inside a script element only `</` could end the data.
+    // Inside a script element, only `</` could end the data.
     let data = data(timeline).to_string().replace("</", "<\\/");
     TEMPLATE.replacen(PLACE, &data, 1)
 }

@@ -31,7 +31,7 @@ impl CpuPipeline {
                     let both = out.iter_mut().zip(&*line);
                     match shape.mean {
                         true => both.for_each(|(sum, x)| *sum += x),
-                        // What is not a number stays so.
+                        // NaN stays NaN.
                         false => both.for_each(|(most, x)| {
                             *most = if *most >= *x || most.is_nan() { *most } else { *x };
                         }),
@@ -48,7 +48,7 @@ impl CpuPipeline {
     }
 }
 
-/// The input positions under the window of output position `at`, along an axis of `length` pixels.
+/// Input positions in the window of output position `at`, along an axis of `length` pixels.
 fn under(at: usize, (stride, filter, padding): (u32, u32, u32), length: usize) -> std::ops::Range<usize> {
     let begin = at * stride as usize;
     let inside = |x: usize| x.saturating_sub(padding as usize).min(length);

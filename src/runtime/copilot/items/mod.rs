@@ -131,8 +131,8 @@ impl Worker {
     }
 }
 
-/// Time per item of a stage, as the host sees it. Rather too low than too high: an item that the host saw
-/// late does not count.
+/// Time per item of a stage, as the host sees it. Underestimates rather than overestimates: an item may look
+/// slow only because the host noticed its end late.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace(Duration);
 
