@@ -1,4 +1,4 @@
-//! Pools from their definition: no tiles, sums in float64.
+//! Pools by definition: no tiles, sums in float64.
 
 use cusync_gen::graph::Pool;
 use rayon::prelude::*;
@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::Matrix;
 use super::bound::{Expected, sum_error};
 
-/// Every output pixel from the pixels of the image that lie under its window.
+/// Every output pixel from the image pixels in its window.
 pub(super) fn pool(shape: &Pool, images: &Matrix) -> Expected {
     let of = &shape.sliding;
     let [h_len, w_len] = [of.input.0, of.input.1].map(i64::from);
@@ -37,7 +37,7 @@ pub(super) fn pool(shape: &Pool, images: &Matrix) -> Expected {
             let count = under.len() as f64;
             let (mean, magnitude) =
                 values.map(f64::from).fold((0.0, 0.0), |(m, a), x| (m + x / count, a + x.abs() / count));
-            // A term more: the division.
+            // One more term for the division.
             (*out, *slack) = (mean as f32, sum_error(under.len() + 1, magnitude) as f32);
         }
     });

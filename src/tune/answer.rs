@@ -1,4 +1,4 @@
-//! A plan from the cache where it has one, else from the prediction; and which of the two it was.
+//! Plans from the cache if it has an entry, otherwise from the prediction, with the origin of the plan.
 
 use cusync_gen::check::{Candidate, Executor, Plan, judge};
 use cusync_gen::choose;
@@ -13,29 +13,29 @@ use super::proposals::predicted;
 use crate::device::Device;
 use crate::runtime::{Options, Overrides, Pipeline, resolve_text};
 
-/// Where a choice comes from. Its text is what follows `plan: `.
+/// Origin of a choice. Its text follows `plan: `.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
-    /// The model chose it.
+    /// Chosen by the model.
     Predicted {
-        /// Why an entry of the cache was not used, where there was one.
+        /// Reason why an existing cache entry was not used.
         refused: Option<String>,
     },
-    /// It was the fastest that was measured.
+    /// Fastest of the measured configurations.
     Tuned {
-        /// When: UTC, RFC 3339.
+        /// Time of the measurement: UTC, RFC 3339.
         measured: String,
-        /// Name of the GPU that it was measured on.
+        /// Name of the measured GPU.
         gpu: String,
-        /// How many were measured.
+        /// Number of measured configurations.
         candidates: usize,
-        /// Median of the winner then, microseconds.
+        /// Median of the winner at that time, microseconds.
         median_us: f64,
     },
 }
 
 impl Origin {
-    /// The origin that an entry of the cache states.
+    /// Origin stated by a cache entry.
     pub fn of(entry: &Entry) -> Origin {
         Origin::Tuned {
             measured: entry.measured.clone(),
@@ -62,19 +62,19 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// A choice and where it comes from.
+/// A choice and its origin.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Still to be proved by whoever makes a plan of it; one from the cache has been judged once already.
+    /// The caller still has to prove it; one from the cache has been checked once already.
     pub candidate: Candidate,
-    /// Where it comes from.
+    /// Origin of the choice.
     pub origin: Origin,
 }
 
-/// The entry's choice if it is one of this spec and proved, else the predicted one.
+/// The entry's choice if it fits this spec and is proved, otherwise the predicted one.
 ///
 /// # Errors
-/// Nothing can be predicted either: a statement of the spec that no kernel allows.
+/// No prediction is possible either: no kernel allows a statement of the spec.
 pub fn answer(
     resolved: &Resolved,
     profile: &Profile,
@@ -106,20 +106,20 @@ fn proved(
     }
 }
 
-/// A plan and where it comes from.
+/// A plan and its origin.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The plan, proved.
+    /// The proved plan.
     pub plan: Plan,
-    /// Where it comes from.
+    /// Origin of the plan.
     pub origin: Origin,
 }
 
-/// Plans a spec for a GPU, by the cache where it has been tuned for. `executor`: `None` for the best of all. The entry looked
-/// for is of the regime that `options` says.
+/// Plans a spec for a GPU, from the cache if it has been tuned. `executor`: `None` for the best of all. Uses
+/// the entry for the overlap in `options`.
 ///
 /// # Errors
-/// The spec is refused, or the GPU is not one that there are kernels for.
+/// The spec is refused, or there are no kernels for this GPU.
 pub fn plan(
     source: &str,
     origin: &str,
@@ -138,10 +138,10 @@ pub fn plan(
     Ok(Planned { plan: choose::prove(&resolved, candidate).map_err(refused)?, origin: from })
 }
 
-/// [`plan`], and a pipeline of it.
+/// [`plan`], and a pipeline for it.
 ///
 /// # Errors
-/// The errors of [`plan`] and [`Pipeline::with_options`].
+/// Errors of [`plan`] and [`Pipeline::with_options`].
 pub fn pipeline(
     source: &str,
     origin: &str,
@@ -155,7 +155,7 @@ pub fn pipeline(
     Ok((Pipeline::with_options(&planned.plan, device, options)?, planned.origin))
 }
 
-/// The profile that plans for a GPU are proved with.
+/// Profile for proving plans for a GPU.
 pub(super) fn profile(device: &Device) -> Result<Profile> {
     let old = || Error::Unsupported(format!("{} is older than compute capability 8.0", device.name()));
     device.profile().ok_or_else(old)
@@ -206,7 +206,7 @@ mod tests {
         let resolved = resolved("gpt3_mlp", 512);
         let prediction = Config::of(&predicted(&resolved, h200(), None).expect("there is a choice"));
         let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("a choice");
-        // Spins on slots that are posted after it, and the tiles' order is another grid's.
+        // Waits for slots that are posted later, and the tile order belongs to another grid.
         let mut stale = Config::of(&chosen);
         if let Kernels::Stages { stages, .. } = &mut stale.kernels {
             stages.reverse();
@@ -225,7 +225,7 @@ mod tests {
             );
             assert_eq!(Config::of(&found.candidate), prediction);
         }
-        // The plan is for another executor than was asked for.
+        // The plan is for another executor than requested.
         let config = Config::chain(((128, 128), (1, 1)), Hand::Fixed, true);
         let serial = Some(Executor::Serial);
         let found =

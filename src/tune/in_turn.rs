@@ -1,4 +1,5 @@
-//! A chain kernel a stage, each measured by itself: what follows its neighbours on a stream takes as long as it does alone.
+//! One chain kernel per stage, each measured alone: a kernel that follows its neighbours on a stream takes as
+//! long as it does alone.
 
 use cusync_gen::check::Executor;
 use cusync_gen::choose::{self, Config, Kernels};
@@ -11,11 +12,12 @@ use super::proposals::{Proposal, proposals};
 use crate::device::Device;
 use crate::runtime::Overlap;
 
-/// Proposes what `serial` and `library` would launch with the kernel of each stage that is the fastest for it alone, for those of
-/// them that are among the proposals; nothing where they launch no chain kernels. Calls `progress` with each that begins.
+/// Proposes the launches of `serial` and `library` with the fastest measured kernel of each stage, for those
+/// of the two executors that are among the proposals; nothing if they launch no chain kernels. Calls
+/// `progress` as each begins.
 ///
 /// # Errors
-/// Those of [`confirm`].
+/// Errors of [`confirm`].
 pub fn in_turn(
     all: &mut Vec<Proposal>,
     resolved: &Resolved,

@@ -12,8 +12,8 @@ pub(crate) fn has_gpu() -> bool {
     Path::new("/dev/nvidiactl").exists()
 }
 
-/// Installs the pinned toolchain into `.toolchain/`; does nothing when that was done for the same list, or when another one that
-/// builds can take is stated.
+/// Installs the pinned toolchain into `.toolchain/`; does nothing if it is already installed from the same
+/// list, or if the variables name another usable one.
 pub(crate) fn setup(root: &Path) -> Outcome {
     let stated = compiler::stated();
     if ["CUDA_HOME", "CUTLASS_DIR"].iter().all(|name| stated.contains(name)) {
@@ -24,7 +24,8 @@ pub(crate) fn setup(root: &Path) -> Outcome {
     if !install(&root.join(".toolchain"), told)? {
         return Ok(());
     }
-    // The build script cannot watch a stamp that was not there; touched, it looks for the toolchain again.
+    // The build script cannot watch a stamp that did not exist; touching the script makes it look for the
+    // toolchain again.
     let script = root.join("build.rs");
     let touch = fs::File::options().append(true).open(&script);
     touch.and_then(|f| f.set_modified(SystemTime::now())).map_err(|e| format!("{}: {e}", script.display()))

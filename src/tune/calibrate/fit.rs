@@ -1,21 +1,21 @@
-//! Straight lines through times.
+//! Linear fits of times.
 
 use super::Sample;
 
-/// What the times of a kernel of whole waves come from: `run = start + waves * (tile + k_blocks * k_block)`.
+/// Cost model of a kernel of whole waves: `run = start + waves * (tile + k_blocks * k_block)`.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct WaveTimes {
-    /// Once a kernel, microseconds.
+    /// Per kernel, microseconds.
     pub start_us: f64,
-    /// Once a wave: ring fill, epilogue, the way to the next tile, microseconds.
+    /// Per wave: ring fill, epilogue, advance to the next tile, microseconds.
     pub tile_us: f64,
-    /// Once a k-block, microseconds.
+    /// Per k-block, microseconds.
     pub k_block_us: f64,
 }
 
 impl WaveTimes {
-    /// The best fit to samples in the sense of least squares of relative errors; `None` where they do not tell the three
-    /// apart, or where a cost comes out below nothing by more than noise.
+    /// Least-squares fit of relative errors; `None` if the samples cannot separate the three costs, or if a
+    /// cost is negative by more than noise.
     pub fn of(samples: &[Sample]) -> Option<WaveTimes> {
         // Normal equations of the three unknowns.
         let mut rows = [[0.0f64; 4]; 3];
@@ -31,7 +31,7 @@ impl WaveTimes {
         }
         let [start_us, tile_us, k_block_us] = solve(rows)?;
         let sane = [start_us, tile_us, k_block_us].iter().all(|us| us.is_finite());
-        // Noise may turn a small cost into a slightly negative one.
+        // Noise may make a small cost slightly negative.
         let most = samples.iter().map(|s| s.us).fold(f64::INFINITY, f64::min) * 0.05;
         (sane && k_block_us > 0.0 && start_us > -most && tile_us > -most).then_some(WaveTimes {
             start_us: start_us.max(0.0),
@@ -41,7 +41,7 @@ impl WaveTimes {
     }
 }
 
-/// Gaussian elimination with pivots; `None` where the system is singular.
+/// Gaussian elimination with pivoting; `None` if the system is singular.
 fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     let scale = rows.iter().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
     for column in 0..3 {

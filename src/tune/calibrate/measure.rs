@@ -1,4 +1,4 @@
-//! The measurements that a profile is made of.
+//! Measurements for a device profile.
 
 use std::time::Duration;
 
@@ -45,11 +45,12 @@ const CONVS: &str = r#"Pipeline(name: "convs", dims: { "M": 1, "N": 64, "K": 64 
     Conv2d(name: "down", input: "Y(M,7,7,N)", filter: "G(3,3,N,N)", padding: (1,1), out: "Z(M,7,7,N)"),
 ])"#;
 
-/// What a kind of chain kernel is measured with. `M` of a spec counts rows of its first operand, or images of which each takes
-/// [`Family::unit`] rows of an MMA tile; `N` counts columns of its result.
+/// Pipelines for measuring one kind of chain kernel. `M` of a spec counts rows of its first operand, or
+/// images, each of which takes [`Family::unit`] rows of an MMA tile; `N` counts columns of its result.
 struct Family {
     operations: fn() -> Operations,
-    /// One stage, with a GELU, with a gate, and two stages of which the second reads rows of the first.
+    /// One stage; the same with a GELU; the same with a gate; and two stages, the second of which reads rows
+    /// of the first.
     plain: &'static str,
     gelu: Option<&'static str>,
     gated: Option<&'static str>,
@@ -57,12 +58,12 @@ struct Family {
     unit: u32,
     /// `K` of a stage.
     depth: u32,
-    /// `K` of a chain of one column of tiles, where a wave of columns would take long beside what a launch does; else a chain is as wide
-    /// and deep as a stage alone.
+    /// `K` of a chain that is one column of tiles wide, if a wave of columns would take too long compared
+    /// with a launch; otherwise a chain is as wide and deep as a single stage.
     narrow: Option<u32>,
-    /// The kernel that a chain's costs are measured with.
+    /// Kernel for measuring a chain's costs.
     kernel: ChainShape,
-    /// The edges between runs that `launch_us` is of: those of the runs that predictions are held against.
+    /// Overlap of the runs that `launch_us` describes: that of the runs with which predictions are compared.
     edges: Overlap,
 }
 
@@ -79,7 +80,7 @@ const PRODUCTS: Family = Family {
     edges: Overlap::Captured,
 };
 
-/// Tiles of whole images: what a tile reads of the stage before is what one row of its tiles makes.
+/// Tiles of whole images: a tile reads the output of one row of the previous stage's tiles.
 const WINDOWS: Family = Family {
     operations: || [Operation::Conv2d].into_iter().collect(),
     plain: CONV,
@@ -94,13 +95,13 @@ const WINDOWS: Family = Family {
 };
 
 impl Family {
-    /// `M` and `N` of a stage whose tiles are one of each of so many workers.
+    /// `M` and `N` of a stage with one tile per worker.
     fn wave(&self, workers: u32, (tile, cluster): ChainShape) -> (u32, u32) {
         let (rows, columns) = wave(workers);
         (rows * cluster.0 * tile.0 / self.unit, columns * cluster.1 * tile.1)
     }
 
-    /// `M`, `N` and `K` of a chain whose stages are a wave each.
+    /// `M`, `N` and `K` of a chain whose stages are one wave each.
     fn chain_size(&self, sms: u32) -> (u32, u32, u32) {
         let ((rows, columns), _) = self.kernel;
         match self.narrow {
@@ -115,16 +116,18 @@ impl Family {
 
 /// Waves and k-blocks of the samples of a kernel.
 const SHAPES: [(u32, u32); 6] = [(1, 32), (1, 128), (2, 32), (2, 128), (4, 32), (4, 128)];
-/// Runs of a long graph; a run among others is a long graph less a short one, shared out.
+/// Runs of a long graph; the time of one run among others is the difference between a long and a short graph,
+/// divided by the additional runs.
 const LONG: usize = 9;
 const SAMPLES: usize = 9;
-/// Sets of inputs where a run is measured among others, so that the one before has brought the kernel's code into the caches.
+/// Sets of inputs for measuring a run among others, so that the previous run has loaded the kernel's code
+/// into the caches.
 const AMONG_OTHERS: usize = 2;
 
-/// Measures on GPU number `gpu`; calls `progress` with what comes next.
+/// Measures on GPU number `gpu`; calls `progress` with the next step.
 ///
 /// # Errors
-/// There is no such GPU, it is older than the kernels, or it failed.
+/// There is no such GPU, it has no kernels, or it failed.
 pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
     let device = Device::open(gpu)?;
     let profile = profile(&device)?;
@@ -181,7 +184,7 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     })
 }
 
-/// A kernel that was not built leaves the others.
+/// A kernel that was not built does not prevent measuring the others.
 fn kept<T>(
     measured: measure::Result<T>,
     skipped: &mut Vec<String>,
@@ -197,7 +200,7 @@ fn kept<T>(
     }
 }
 
-/// The most even `rows * columns` CTAs of one wave, rows fewer.
+/// The most even `rows * columns` CTAs of one wave, with fewer rows than columns.
 fn wave(sms: u32) -> (u32, u32) {
     let rows = (1..=sms).take_while(|r| r * r <= sms).filter(|r| sms.is_multiple_of(*r)).last();
     let rows = rows.unwrap_or(1);
@@ -230,7 +233,7 @@ impl Rig<'_> {
         Ok(pipeline)
     }
 
-    /// One run among others of a graph, microseconds, with so many sets of inputs in rotation.
+    /// Time of one run among others of a graph, microseconds, with `sets` sets of inputs in rotation.
     fn run_us(&self, plan: &Plan, options: Options, sets: usize) -> measure::Result<f64> {
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
         for rounds in [1, LONG] {
@@ -240,7 +243,7 @@ impl Rig<'_> {
         self.per_run(variants, (LONG - 1) * sets)
     }
 
-    /// The median of the second variant less that of the first, by the runs that it has more.
+    /// Difference between the medians of the second and the first variant, divided by the additional runs.
     fn per_run(&self, mut variants: Vec<Box<dyn Variant>>, more: usize) -> measure::Result<f64> {
         let mut times = interleaved(self.device, &mut variants, Regime::Rested, SAMPLES, Duration::ZERO)?;
         let [short, long] = [0, 1].map(|i| percentile(&mut times[i], 0.5));
@@ -278,7 +281,7 @@ impl Rig<'_> {
         Ok(KernelTimes { tile, samples, times, tflops })
     }
 
-    /// Few CTAs, so that neither power nor bandwidth is short.
+    /// Few CTAs, so that neither power nor bandwidth is a limit.
     fn alone(&self, tile: (u32, u32, u32)) -> measure::Result<f64> {
         const CTAS: u32 = 4;
         let (short, long) = (64, 256);
@@ -326,7 +329,7 @@ impl Rig<'_> {
             Ok(times.epilogue_us.zip(epilogue_us).map(|(all, plain)| (all - plain).max(0.0)))
         };
         let gelu_us = more(family.gelu, n)?;
-        // A gated tile's output is half as wide as its product.
+        // The output of a gated tile is half as wide as its product.
         let gate_us = more(family.gated, n / 2)?;
         let chain = self.fused(family.chain, family.chain_size(self.profile.sms), family.kernel, false)?;
         let items = self.items(&chain, AMONG_OTHERS)?;
@@ -336,7 +339,7 @@ impl Rig<'_> {
         let edges = Options { overlap: family.edges, ..Options::default() };
         let run_us = self.run_us(&chain, edges, AMONG_OTHERS)?;
         let launch_us = (end > begin).then(|| (run_us - (end - begin) as f64 * 1e-3).max(0.0));
-        // A wave and a half: the second half is cut along k.
+        // One and a half waves: the second half is split along k.
         let cut = times(family.plain, n + n / 2, true)?;
         Ok(ChainCosts {
             tile: family.kernel.0,
@@ -413,7 +416,8 @@ mod tests {
             }
             let chain = sized(family.chain, family.chain_size(h200.sms), family.kernel, false);
             assert!(chain.graph().stages.iter().all(|stage| stage.tiles() == h200.sms));
-            // A tile of the second stage reads one row of tiles of the first, so that `ItemTimes` knows what it waited for.
+            // A tile of the second stage reads one row of tiles of the first, so that `ItemTimes` can
+            // determine its producers.
             let waits = &chain.graph().stages[1].operands[0].footprint.rows;
             assert_eq!(waits.extent as u32, chain.graph().stages[0].out_tile().0);
             let cut = planned(family.plain, (3, 2), family.kernel, h200.sms, true);

@@ -1,19 +1,19 @@
-//! Makes a device profile of measurements.
+//! Creates a device profile from measurements.
 
 use cusync_gen::device::{CostModel, Profile, TileRate, WindowCost, area};
 
 use super::{Calibration, Chains};
 
-/// A profile, and what in it was not measured.
+/// A profile, and its fields that were not measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibrated {
-    /// The profile that was made.
+    /// The profile.
     pub profile: Profile,
-    /// Fields that are the base's, as a RON file names them.
+    /// Fields taken from the base, as a RON file names them.
     pub kept: Vec<String>,
 }
 
-/// Fields that no measurement tells.
+/// Fields that no measurement determines.
 const NEVER: [&str; 23] = [
     "post_us",
     "load_latency_us",
@@ -41,8 +41,8 @@ const NEVER: [&str; 23] = [
 ];
 
 impl Chains {
-    /// The costs of these kernels. What was not measured is the base's, and `kept` names it as a field of `of`. Rates of tiles are shares of
-    /// `best`, TFLOP/s.
+    /// Costs of these kernels. Values that were not measured come from the base, and `kept` records them as
+    /// fields of `of`. Rates of tiles are fractions of `best`, TFLOP/s.
     fn cost(
         &self,
         base: WindowCost,
@@ -52,7 +52,7 @@ impl Chains {
     ) -> WindowCost {
         let of_area = |us: Option<f64>| us.map(|us| us / area(self.chain.tile));
         let fill_us = self.reference().and_then(|c| c.times.fill_us);
-        // A tile is stored and posted, the post is seen, the consumer's ring fills.
+        // The tile is stored and posted, the post is seen, the consumer's ring fills.
         let post_us =
             self.chain.passed_on_us.zip(fill_us).map(|(all, fill)| (all - handoff_us - fill).max(0.0));
         let mut or = |field: &str, measured, base| {
@@ -97,14 +97,14 @@ impl Chains {
     }
 }
 
-/// A measured value, rounded to four digits, if a profile can hold it.
+/// A measured value rounded to four digits, if it is valid in a profile.
 fn told(measured: Option<f64>) -> Option<f64> {
     measured.filter(|value| value.is_finite() && *value >= 0.0).map(rounded)
 }
 
 impl Calibration {
-    /// The profile of the GPU that was measured; what was not is taken from `base`, as are the name and the architecture.
-    /// Rates are TFLOP/s and TB/s, times microseconds, each rounded to four digits.
+    /// Profile of the measured GPU; values that were not measured come from `base`, as do the name and the
+    /// architecture. Rates are in TFLOP/s and TB/s, times in microseconds, each rounded to four digits.
     pub fn profile(&self, base: &Profile) -> Calibrated {
         let mut profile = base.clone();
         let mut kept: Vec<String> = NEVER.map(Into::into).to_vec();
@@ -116,7 +116,7 @@ impl Calibration {
         let best = best.max_by(|a, b| a.tflops.unwrap_or(0.0).total_cmp(&b.tflops.unwrap_or(0.0)));
         let times = best.and_then(|k| k.times);
         set("tflops", &mut profile.tflops, best.and_then(|k| k.tflops));
-        // One SM alone is never slower than one among others.
+        // A single SM is never slower than one among others.
         let share = best.and_then(|k| k.tflops).map_or(0.0, |t| t / f64::from(base.sms));
         set("sm_tflops", &mut profile.sm_tflops, self.alone_tflops.map(|t| t.max(share)));
         let read_tbs = self.ceilings.rested.read_tbs;
@@ -261,11 +261,11 @@ mod tests {
         assert_eq!(Profile::from_ron(&profile.to_ron()).expect("it is a profile"), profile);
     }
 
-    /// Every field is measured, or named among those that are not.
+    /// Every field is either measured or named among those that are not.
     #[test]
     fn no_field_is_kept_in_silence() {
         let mut base = Profile::named("h200").expect("the profile ships").clone();
-        // It becomes the device's.
+        // This value becomes the device's.
         base.fused.read_tbs = 1.0;
         let Calibrated { profile, kept } = calibration().profile(&base);
         let fields = |profile: &Profile, of: &str| {
@@ -273,7 +273,7 @@ mod tests {
             let all = if of.is_empty() { all } else { all["fused"].clone() };
             all.as_object().expect("fields").clone()
         };
-        // What a GPU is: `source` and `measured` say something else afterwards.
+        // Identity of the GPU: `source` and `measured` change afterwards.
         let is = ["name", "arch", "sms", "shared_per_sm", "threads_per_sm", "ctas_per_sm", "measured"];
         for of in ["", "fused."] {
             let (have, were) = (fields(&profile, of), fields(&base, of));
