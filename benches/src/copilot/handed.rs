@@ -1,5 +1,6 @@
-//! One chain kernel whose items come to workers in four ways: lists that were made before, a device counter, a worker that schedules, and a
-//! host. The same tiles, kernel and inputs in each; who is whole, and how long a worker has nothing between two items.
+//! One chain kernel with four ways of distributing items: prebuilt lists, a device counter, a scheduler
+//! worker, and a host. All use the same tiles, kernel and inputs; measures complete jobs, and the gaps of a
+//! worker between items.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,46 +21,48 @@ use cusync::runtime::copilot::{Handing, Items, Scheduled, SessionNotes};
 use cusync::runtime::{self, InputSets, ItemTrace, Options, Overlap, Pipeline};
 use cusync::trace::{joined, shift};
 
-/// Items that a worker has at most where a host or a scheduler hands them out.
+/// Maximum number of items per worker if a host or a scheduler hands them out.
 const AHEAD: u32 = 2;
-/// The ways.
+/// Ways of distributing items.
 const WAYS: [&str; 4] = ["static lists", "counter", "device scheduler", "co-pilot"];
-/// That of a host.
+/// Index of the host.
 const PILOT: usize = 3;
 
 /// One way in one case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HandedOut {
-    /// What is run, and beside what.
+    /// Description of the run and of concurrent work.
     pub case: String,
-    /// How items come to workers.
+    /// Way of distributing items.
     pub way: String,
-    /// From the host's decision to its knowledge of the end.
+    /// From the host's decision until it sees the end.
     pub times: JobTimes,
-    /// From the first item's begin to the last one's end on the device, microseconds, median; of a host's kernel that runs already, if nothing is
-    /// beside it.
+    /// From the first item's begin to the last one's end on the device, microseconds, median; for a host,
+    /// with a kernel that is already running, unless there is concurrent work.
     pub span_us: f64,
-    /// From the end of an item to the begin of its worker's next, nanoseconds: median, ninetieth percentile, mean.
+    /// From the end of an item to the begin of its worker's next, nanoseconds: median, ninetieth percentile,
+    /// mean.
     pub gap_ns: [f64; 3],
-    /// What a worker waits inside its items for the first operands of each, from what is known of it to what it needs, microseconds a run.
+    /// Time that workers wait inside their items for the first operands, microseconds per run.
     pub waits_us: f64,
-    /// Items.
+    /// Number of items.
     pub items: usize,
-    /// Where a host hands out and has to launch: from its decision until the launch was queued, its first word was written and the first item
-    /// began, microseconds, medians.
+    /// If a host hands out and has to launch: from its decision until the launch was queued, its first word
+    /// was written, and the first item began, microseconds, medians.
     pub begins_us: Option<[f64; 3]>,
 }
 
-/// What it costs a host to number an item and to write its word, nanoseconds each.
+/// Host cost of numbering an item and writing its word, nanoseconds each.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct HostCost {
-    /// The ledger's check, its number, and the note that it is done.
+    /// Checking and numbering an item in the ledger, and recording that it is done.
     pub ledger_ns: f64,
-    /// One look at what all workers have done.
+    /// One poll of the progress of all workers.
     pub look_ns: f64,
 }
 
-/// Keeps the last run of each item: a worker's note of an item that another has run since is still there.
+/// Keeps the last run of each item: if another worker has run an item since, the first worker's record still
+/// exists.
 fn latest(items: Vec<ItemTrace>) -> Vec<ItemTrace> {
     let mut last: HashMap<_, ItemTrace> = HashMap::new();
     for item in items {
@@ -71,7 +74,8 @@ fn latest(items: Vec<ItemTrace>) -> Vec<ItemTrace> {
     last.into_values().collect()
 }
 
-/// First begin to last end, the gaps between a worker's items, what a worker waits inside them, and how many there are.
+/// Time from first begin to last end, the gaps between a worker's items, their waiting time, and the number
+/// of items.
 fn spans(items: Vec<ItemTrace>) -> (f64, Vec<f64>, f64, usize) {
     let mut items = latest(items);
     items.sort_by_key(|item| (item.worker, item.begin));
@@ -84,8 +88,8 @@ fn spans(items: Vec<ItemTrace>) -> (f64, Vec<f64>, f64, usize) {
     (last.saturating_sub(first) as f64 / 1e3, gaps, waits as f64 / 1e3 / workers as f64, items.len())
 }
 
-/// How long the first job of a launch took, in microseconds since it was submitted, until the call came back, the first word was written, and the
-/// first item began.
+/// Latency of the first job of a launch, in microseconds from its submission until the call returned, the
+/// first word was written, and the first item began.
 fn begins(plan: &Plan, notes: &SessionNotes, records: &[ItemTrace]) -> Option<[f64; 3]> {
     let pairs = joined(plan, notes, records);
     let ns = |time: Duration| time.as_nanos() as i64;
@@ -100,7 +104,7 @@ fn begins(plan: &Plan, notes: &SessionNotes, records: &[ItemTrace]) -> Option<[f
     Some([launched, word, item].map(|at| (at - from) as f64 * 1e-3))
 }
 
-/// The four ways of one case, ready.
+/// The four ways of one case, prepared.
 struct FourWays<'a> {
     fixed: Pipeline,
     drawn: Pipeline,
@@ -110,7 +114,7 @@ struct FourWays<'a> {
     taker: Option<&'a SmTaker>,
 }
 
-/// Jobs of all kinds.
+/// Runs jobs of all kinds.
 fn hand_out(session: &mut Items<'_>) -> Result<()> {
     let kinds = session.kinds();
     let submitted = (0..kinds).map(|kind| session.submit(kind)).collect::<runtime::Result<Vec<_>>>()?;
@@ -120,7 +124,7 @@ fn hand_out(session: &mut Items<'_>) -> Result<()> {
 impl Ways for FourWays<'_> {
     fn before(&mut self) -> Result<()> {
         let Some(taker) = self.taker else { return Ok(()) };
-        // A host's kernel that is there would not give way; the others find the GPU as it does.
+        // A running host kernel would not give way; the others need a free GPU, like the host.
         std::thread::sleep(IDLE * 3);
         taker.synchronize()?;
         taker.take()
@@ -145,7 +149,7 @@ impl Ways for FourWays<'_> {
 }
 
 impl FourWays<'_> {
-    /// What was noted since the last time.
+    /// Records since the last call.
     fn take_trace(&mut self, way: usize) -> Result<Vec<ItemTrace>> {
         Ok(match way {
             0 => self.fixed.take_trace()?,
@@ -156,7 +160,7 @@ impl FourWays<'_> {
     }
 }
 
-/// Has the four ways of a case made and `measure`d.
+/// Creates the four ways of a case and calls `measure`.
 fn with_ways<T>(
     device: &Device,
     plans: &Plans,
@@ -166,7 +170,7 @@ fn with_ways<T>(
     let beside = taker.is_some();
     let inputs = InputSets::random(plans.drawn.graph(), device, 1, 11)?;
     let made = |plan: &Plan| -> Result<Pipeline> {
-        // Beside another kernel all begin with the SMs that they get.
+        // Next to another kernel, all begin with the SMs that they get.
         let overlap = if beside { Overlap::All } else { Overlap::Plain };
         let options = Options { trace, overlap, ..Options::default() };
         let mut pipeline = Pipeline::with_options(plan, device, options)?;
@@ -194,7 +198,7 @@ fn with_ways<T>(
     Ok(found)
 }
 
-/// What traced runs of a way say.
+/// Measurements from traced runs of a way.
 #[derive(Default)]
 struct Traced {
     span_us: Vec<f64>,
@@ -204,8 +208,9 @@ struct Traced {
     begins: [Vec<f64>; 3],
 }
 
-/// Runs with notes, taken of each job: the next may have its items elsewhere. A host's kernel that was launched for a job says how that began; where
-/// nothing is beside it, two jobs more say what the second is like in a kernel that runs already.
+/// Traced runs, with the records taken after each job, because the next job may place items elsewhere. For a
+/// host kernel launched for a job, also measures how it began; without concurrent work, two more jobs measure
+/// the second one in a running kernel.
 fn traced(ways: &mut FourWays<'_>, plan: &Plan) -> Result<[Traced; 4]> {
     let mut found: [Traced; 4] = Default::default();
     Turns { rounds: 5, jobs: 1, untimed: 1 }.each(WAYS.len(), ways, &mut |ways, way, counts| {
@@ -265,7 +270,8 @@ fn four_ways(
     Ok(WAYS.into_iter().zip(times).zip(traced).map(one).collect())
 }
 
-/// The three cases: even tiles, rows by Zipf's law, and both beside a kernel that takes SMs for half of the time.
+/// The three cases: even tiles, rows by Zipf's law, and both next to a kernel that occupies SMs half of the
+/// time.
 pub(super) fn handed_out(
     device: &Device,
     jobs: usize,
@@ -307,7 +313,7 @@ pub(super) fn handed_out(
     Ok((found, costs))
 }
 
-/// Without a GPU: the ledger alone, and a look at mailboxes that nobody writes.
+/// Measured without a GPU: the ledger alone, and a poll of mailboxes that nothing writes.
 fn host_cost(plan: &Plan) -> Result<HostCost> {
     let refused = |e: cusync_gen::check::Refutation| Error::Argument(e.message);
     let mut ledger = Ledger::of(plan).map_err(refused)?;
@@ -364,7 +370,7 @@ mod tests {
             math_end: end,
             end,
         };
-        // The second item was run before by another worker, whose note is still there.
+        // The second item was run earlier by another worker, whose record still exists.
         let all =
             [record(1, 0, 500, 900), record(0, 1, 700, 1000), record(1, 1, 10, 90), record(0, 2, 100, 600)];
         assert_eq!(spans(all.to_vec()), (0.9, vec![100.0], 0.1, 3));

@@ -1,4 +1,4 @@
-//! Sessions, of jobs and of items, against what hosts do without them.
+//! Sessions of jobs and of items, compared with hosts that do not use them.
 //!
 //! ```no_run
 //! use cusync_bench::copilot::{CopilotArgs, bench_copilot};
@@ -36,21 +36,21 @@ pub use kinds::TwoKinds;
 pub use sessions::{AllRows, JobLatency, JobsAhead, StoppedHost};
 pub use turns::JobTimes;
 
-/// What to measure.
+/// Arguments of the benchmark.
 #[derive(Clone, Debug)]
 pub struct CopilotArgs {
-    /// Which GPU.
+    /// Index of the GPU.
     pub gpu: u32,
-    /// Jobs of each latency.
+    /// Jobs per latency measurement.
     pub jobs: usize,
-    /// Jobs held against `fused` bit for bit, of a small pipeline; the large one has a twentieth.
+    /// Jobs of a small pipeline to compare with `fused` bit by bit; the large one has a twentieth.
     pub exact: usize,
     /// SMs that sessions leave free.
     pub free_sms: u32,
-    /// Delays inside kernels that are built for them, nanoseconds at most.
+    /// Maximum delay inside kernels that are built for delays, nanoseconds.
     pub delays_ns: u32,
-    /// Only parts whose name contains one of these: `exact`, `latency`, `items`, `handed`, `kinds`, `rows`, `ahead`,
-    /// `stopped`; empty: all.
+    /// Only parts whose name contains one of these: `exact`, `latency`, `items`, `handed`, `kinds`, `rows`,
+    /// `ahead`, `stopped`; empty: all.
     pub only: Vec<String>,
 }
 
@@ -60,44 +60,44 @@ impl Default for CopilotArgs {
     }
 }
 
-/// What was measured.
+/// Results of the benchmark.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CopilotReport {
     /// GPU.
     pub device: String,
-    /// Jobs held against `fused`.
+    /// Jobs compared with `fused`.
     pub exact: Vec<ExactJobs>,
     /// Times of single jobs.
     pub latency: Vec<JobLatency>,
-    /// All numbers of rows.
+    /// All row counts.
     pub rows: Vec<AllRows>,
-    /// Jobs ahead.
+    /// Jobs submitted ahead.
     pub ahead: Vec<JobsAhead>,
     /// A host that stops.
     pub stopped: Option<StoppedHost>,
     /// Items of one chain kernel, handed out in four ways.
     pub handed: Vec<HandedOut>,
-    /// Long jobs, and short ones that come at random.
+    /// Long jobs, and short ones that arrive at random.
     pub kinds: Vec<TwoKinds>,
-    /// What handing them out costs a host.
+    /// Host cost of handing out items.
     pub host: Option<HostCost>,
 }
 
-/// Without work for so long a host's kernel leaves, so that another can have its turn.
+/// Idle time after which a host kernel leaves, so that others get their turn.
 const IDLE: Duration = Duration::from_micros(400);
 
-/// The GPU's profile, where chain and decode kernels run on it.
+/// Profile of the GPU, if chain and decode kernels run on it.
 fn chains_of(device: &Device) -> Result<Profile> {
     let none = || Error::Argument(format!("{} has no chain kernels and no decode kernels", device.name()));
     device.profile().filter(|p| p.arch == 90).ok_or_else(none)
 }
 
-/// The page of a layer of LLaMA-65B.
+/// Spec of a LLaMA-65B layer.
 fn llama() -> Result<&'static str> {
     shipped("llama65_mlp").ok_or_else(|| Error::Argument("llama65_mlp ships no more".into()))
 }
 
-/// Measures. `told` hears of each part before it begins.
+/// Runs the benchmark. Calls `told` before each part.
 pub fn bench_copilot(args: &CopilotArgs, told: &mut dyn FnMut(&str)) -> Result<CopilotReport> {
     let device = Device::open(args.gpu)?;
     let mut small = Bench::new(&device, args, "small", SMALL)?;

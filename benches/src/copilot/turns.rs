@@ -1,4 +1,5 @@
-//! How all parts here take time: jobs of several ways in turns, in one process, each from the host's decision to its knowledge of the end.
+//! Timing for all parts: jobs of several ways in turns, in one process, each from the host's decision until
+//! it sees the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +21,9 @@ pub struct JobTimes {
     pub p99_us: f64,
     /// Longest.
     pub max_us: f64,
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: usize,
-    /// Jobs by whole microseconds.
+    /// Number of jobs by whole microseconds.
     pub histogram: BTreeMap<u32, usize>,
 }
 
@@ -36,17 +37,17 @@ impl JobTimes {
     }
 }
 
-/// What is run in several ways.
+/// Work that can be run in several ways.
 pub(super) trait Ways {
-    /// What is nobody's time, before each job.
+    /// Untimed work before each job.
     fn before(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// One job, from the decision to the knowledge of its end.
+    /// One job, from the decision until the host sees its end.
     fn job(&mut self, way: usize) -> Result<()>;
 
-    /// What is nobody's time, behind the turn of a way.
+    /// Untimed work after the turn of a way.
     fn after(&mut self, _way: usize) {}
 }
 
@@ -56,8 +57,8 @@ impl<F: FnMut(usize) -> Result<()>> Ways for F {
     }
 }
 
-/// Jobs between two changes of who runs them. The first round is nobody's time, nor are the first jobs of each turn: others left the caches as
-/// they are.
+/// Number of jobs between changes of the way. The first round is not timed, nor are the first jobs of each
+/// turn: other ways have changed the caches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turns {
     pub(super) rounds: usize,
@@ -66,7 +67,8 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Calls `one` for each job, with its way and whether it is timed, in one order of the ways and then in the other.
+    /// Calls `one` for each job, with its way and whether it is timed, in one order of the ways and then in
+    /// the reverse.
     pub(super) fn each<C: Ways>(
         self,
         ways: usize,
@@ -101,7 +103,8 @@ impl Turns {
     }
 }
 
-/// Runs on a stream with a word of page-locked memory that the stream writes behind each: in a graph, or queued anew each time.
+/// Runs on a stream, each followed by the stream's write to a word of page-locked memory: captured in a
+/// graph, or queued each time.
 pub(super) struct Flagged {
     pub(super) stream: Arc<Stream>,
     graph: Option<GraphExec>,
@@ -109,12 +112,12 @@ pub(super) struct Flagged {
 }
 
 impl Flagged {
-    /// Runs that are queued anew.
+    /// Runs that are queued each time.
     pub(super) fn queued(device: &Device, stream: Arc<Stream>) -> Result<Flagged> {
         Ok(Flagged { flag: PinnedBuffer::new(device, 1)?, stream, graph: None })
     }
 
-    /// A graph of what `run` queues.
+    /// Captures the work that `run` queues into a graph.
     pub(super) fn captured(
         device: &Device,
         stream: Arc<Stream>,
@@ -132,7 +135,7 @@ impl Flagged {
         Ok(flagged)
     }
 
-    /// Replays the graph, or has `run` queue what is run.
+    /// Replays the graph, or lets `run` queue the work.
     pub(super) fn begin(&self, run: &mut dyn FnMut(&Stream) -> Result<()>) -> Result<()> {
         self.flag.set_word(0, 0)?;
         match &self.graph {
@@ -148,7 +151,7 @@ impl Flagged {
         self.flag.word(0) == Some(1)
     }
 
-    /// A run, until the host sees its word.
+    /// Runs once and waits until the host sees the word.
     pub(super) fn job(&self, run: &mut dyn FnMut(&Stream) -> Result<()>) -> Result<()> {
         self.begin(run)?;
         let begin = Instant::now();
@@ -166,7 +169,7 @@ impl Flagged {
         self.begin(&mut |_| Err(Error::Argument("nothing was captured".into())))
     }
 
-    /// A replay of the graph, until the host sees its word.
+    /// Replays the graph and waits until the host sees the word.
     pub(super) fn replay(&self) -> Result<()> {
         self.job(&mut |_| Err(Error::Argument("nothing was captured".into())))
     }

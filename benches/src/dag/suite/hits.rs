@@ -56,7 +56,7 @@ pub(super) fn hits(n: usize, iterations: usize) -> Result<Case, DagError> {
     let ones = vec![1.0; n];
     let (hub1, auth1) = (r.floats("hub1", &ones), r.floats("auth1", &ones));
     let (hub2, auth2) = (r.zeros("hub2", n), r.zeros("auth2", n));
-    // Sums are added to what is there, so these are inputs of the first iteration.
+    // The kernels accumulate into these, so they are inputs of the first iteration.
     let (auth_norm, hub_norm) = (r.floats("auth norm", &[0.0]), r.floats("hub norm", &[0.0]));
     let sum_launch = over(n);
     let scratch =
