@@ -1,4 +1,4 @@
-//! `cusync calibrate`: measures what a device profile needs, and writes one.
+//! `cusync calibrate`: measures the numbers of a device profile, and writes the profile.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use super::progress::Progress;
 
 #[derive(Args)]
 pub(crate) struct CalibrateArgs {
-    /// Number of the GPU
+    /// Index of the GPU
     #[arg(long, value_name = "N", default_value_t = 0)]
     gpu: u32,
     /// Write the profile (RON) to this file instead of printing it
@@ -24,14 +24,14 @@ pub(crate) struct CalibrateArgs {
 
 #[derive(Serialize)]
 pub(crate) struct CalibrateReport {
-    /// What was measured.
+    /// The measurements.
     pub(crate) measured: Calibration,
     /// The profile, RON.
     pub(crate) profile: String,
-    /// The profile that it was made from, and the fields that are still that one's.
+    /// Base profile, and the fields taken from it.
     pub(crate) base: String,
     pub(crate) kept: Vec<String>,
-    /// Where it was written.
+    /// File that it was written to.
     pub(crate) file: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The pinned CUDA toolchain from the Python package index: for `cusync setup`, and for `cargo xtask setup`, which includes this
-//! file. It knows nothing of either.
+//! Installs the pinned CUDA toolchain from the Python package index. Shared by `cusync setup` and `cargo
+//! xtask setup`, which includes this file; it depends on neither.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::process::Command;
 /// The packages, with their hashes.
 const PINS: &str = include_str!("toolchain.txt");
 
-/// Installs the pinned packages into a folder of their own; does nothing when that was done for the same list. Says whether
-/// anything was installed.
+/// Installs the pinned packages into a folder of their own; does nothing if that was done for the same list.
+/// Returns whether anything was installed.
 ///
 /// # Errors
-/// The reason and the way out, ready to print.
+/// The reason and a suggested fix, ready to print.
 pub(crate) fn install(target: &Path, told: impl FnOnce()) -> Result<bool, String> {
     let stamp = target.join(".stamp");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == PINS) {
@@ -24,8 +24,8 @@ pub(crate) fn install(target: &Path, told: impl FnOnce()) -> Result<bool, String
     }
     told();
     let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
-    // A half-made folder of an interrupted run must not be mistaken for a whole one, and a folder that somebody else made is not
-    // ours to remove.
+    // A partial folder of an interrupted run must not be mistaken for a complete one, and a folder created by
+    // others must not be removed.
     if target.exists() {
         if !stamp.exists() && !target.join("nvidia").exists() && !is_empty(target) {
             return Err(format!("{} is there and is no toolchain: name another folder", target.display()));
