@@ -19,9 +19,9 @@
 //! # Ok::<(), SessionError>(())
 //! ```
 //!
-//! The lower layers, each of which uses only the previous ones: [`ffi`] (raw C ABI), [`device`] (safe
-//! handles), [`runtime`] (plans on real hardware). [`codegen`] compiles specs to proved plans; [`dag`]
-//! schedules programs of short kernels, which [`programs`] runs. The library prints nothing.
+//! The lower layers, each built on the previous ones: [`ffi`] (raw C ABI), [`device`] (safe handles),
+//! [`runtime`] (plans on real hardware). [`codegen`] compiles specs to proved plans; [`dag`] schedules
+//! programs of short kernels, and [`programs`] runs them. The library prints nothing.
 
 pub mod device;
 pub mod element;

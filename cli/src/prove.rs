@@ -58,8 +58,8 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// Checks a spec for an executor, or for the best predicted executor that can run on the device; if none
-    /// can, for that of [`choose::fallback`].
+    /// Checks a spec for an executor, or for the best predicted executor that can run on the device; if there
+    /// is no such executor, for the one that [`choose::fallback`] selects.
     pub(crate) fn of(target: &Target, executor: Option<Executor>) -> Result<Proof, Fault> {
         let resolved = resolve(target)?;
         let device = &target.device;

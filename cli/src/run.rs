@@ -507,7 +507,8 @@ mod tests {
         // Many tokens: here it is.
         let long = dims(1 << 28, 1024, 2048);
         assert_eq!(named(smaller(&long, 6 << 30, mlp)), words(&["M=524288"]));
-        // A pipeline that fits needs no change; one whose size no dim changes cannot be made to fit.
+        // A pipeline that fits needs no change; a pipeline with a size that no dim controls cannot be made to
+        // fit.
         assert_eq!(named(smaller(&dims(8, 64, 64), 6 << 30, mlp)), words(&[]));
         assert_eq!(named(smaller(&dims(8, 64, 64), 10, |_| Some(100))), None);
         // Dims that the pipeline does not accept are skipped.

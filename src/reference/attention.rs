@@ -7,7 +7,7 @@ use super::bound::{Expected, SIGMAS, UNIT, inner_rounding, inner_underflow, sum_
 use super::gemm::rotate;
 use super::{Matrix, round};
 
-/// What an attention reads.
+/// Inputs of an attention.
 pub(super) struct Reads<'a> {
     pub(super) qkv: &'a Matrix,
     /// Keys, then values.

@@ -77,7 +77,7 @@ pub struct HostEvent {
     pub span: Option<usize>,
 }
 
-/// Kinds of what a host does.
+/// Kinds of host events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostRow {
     /// A job, from when it was submitted.

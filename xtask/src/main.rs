@@ -85,7 +85,7 @@ fn run(root: &Path, args: &[String]) -> Outcome {
     spawn(Command::new(root.join("target").join(folder).join("cusync")).arg("run").args(args))
 }
 
-/// Generated files have one writer: the test that compares them, told to write instead.
+/// Generated files have one writer: the test that compares them, run in its write mode.
 fn render(root: &Path) -> Outcome {
     spawn(Command::new("cargo").current_dir(root).env("CUSYNC_RENDER", "1").args([
         "test",

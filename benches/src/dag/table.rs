@@ -8,7 +8,7 @@ use crate::Regime;
 /// A table with a title.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What it shows.
+    /// Title.
     pub title: String,
     /// Column names.
     pub header: Vec<&'static str>,

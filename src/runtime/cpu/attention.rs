@@ -1,4 +1,5 @@
-//! A tile of an attention: a block of queries of one head, step by step over its keys and values, with a running softmax.
+//! A tile of an attention: a block of queries of one head, step by step over its keys and values, with a
+//! running softmax.
 
 use cusync_gen::graph::{Attention, Heads, OperandKind};
 

@@ -49,7 +49,7 @@ const CONVS: &str = r#"Pipeline(name: "convs", dims: { "M": 1, "N": 64, "K": 64 
 /// images, each of which takes [`Family::unit`] rows of an MMA tile; `N` counts columns of its result.
 struct Family {
     operations: fn() -> Operations,
-    /// One stage; the same with a GELU; the same with a gate; and two stages, the second of which reads rows
+    /// One stage; one stage with a GELU; one stage with a gate; and two stages, where the second reads rows
     /// of the first.
     plain: &'static str,
     gelu: Option<&'static str>,

@@ -69,7 +69,7 @@ pub struct Handing {
     /// before it is known which worker is free first, or whether a job with precedence arrives; items sent
     /// late leave workers idle, and the host sees ends late when many items end at once.
     pub lead: Option<Duration>,
-    /// Whether the kernel begins with the SMs that it gets, beside other kernels, instead of waiting for all
+    /// Whether the kernel starts next to other kernels with the SMs that it gets, instead of waiting for all
     /// SMs.
     pub beside: bool,
 }
