@@ -74,7 +74,7 @@ const REGIMES: [Regime; 2] = [Regime::Rested, Regime::Sustained];
 
 impl Digest {
     /// Summarises the records of a benchmark.
-    pub fn of(records: &[Record]) -> Digest {
+    pub fn from_records(records: &[Record]) -> Digest {
         let mut points: Vec<(&str, Size)> = Vec::new();
         for record in records {
             let point = (record.pipeline.as_str(), record.size());
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_digest_names_the_best_of_both_sides_and_what_is_missed() {
         let (rested, sustained) = (Regime::Rested, Regime::Sustained);
-        let digest = Digest::of(&[
+        let digest = Digest::from_records(&[
             record("gpt3_mlp", 512, rested, "serial graph", Role::Peer, 130.0),
             record("gpt3_mlp", 512, rested, "cublaslt graph", Role::Peer, 110.0),
             record("gpt3_mlp", 512, rested, "fused graph", Role::Fused, 88.0),

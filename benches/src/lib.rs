@@ -14,7 +14,7 @@
 //! use cusync_bench::{SIZES, Summary};
 //!
 //! assert!(SIZES.contains(&512));
-//! let summary = Summary::of(&[3.0, 1.0, 2.0]);
+//! let summary = Summary::from_times(&[3.0, 1.0, 2.0]);
 //! assert_eq!((summary.median_us, summary.samples), (2.0, 3));
 //! ```
 

@@ -390,7 +390,7 @@ impl<'a> Point<'a> {
             let runs = (self.args.sets.max(1) * field.rounds) as f64;
             let summaries: Vec<Summary> = times
                 .iter()
-                .map(|list| Summary::of(&list.iter().map(|t| t / runs).collect::<Vec<_>>()))
+                .map(|list| Summary::from_times(&list.iter().map(|t| t / runs).collect::<Vec<_>>()))
                 .collect();
             let named = |name: &str| field.entries.iter().position(|e| e.name == name);
             let baseline_us = named(BASELINE).map(|i| summaries[i].median_us);
@@ -413,11 +413,11 @@ impl<'a> Point<'a> {
                     tiles,
                     policies: edges.iter().map(|e| e.policy().to_string()).collect(),
                     config: entry.config.clone(),
-                    schedule: entry.plan.as_ref().and_then(ScheduleRecord::of),
+                    schedule: entry.plan.as_ref().and_then(ScheduleRecord::from_plan),
                     regime,
                     time,
                     clock_mhz: Some(clock),
-                    floor_us: floor_us(leader.graph(), self.ceilings.of(regime)),
+                    floor_us: floor_us(leader.graph(), self.ceilings.in_regime(regime)),
                     baseline: BASELINE.into(),
                     baseline_us,
                     speedup: baseline_us.map(|us| us / time.median_us),

@@ -71,7 +71,7 @@ pub struct ScheduleRecord {
 
 impl ScheduleRecord {
     /// Schedule of a plan for the `fused` executor.
-    pub(super) fn of(plan: &Plan) -> Option<ScheduleRecord> {
+    pub(super) fn from_plan(plan: &Plan) -> Option<ScheduleRecord> {
         let schedule = match plan.launch() {
             Launch::Stages { .. } => return None,
             Launch::Lists(schedule) => schedule,

@@ -96,7 +96,7 @@ fn size(point: &Point<'_>, profile: &Profile, began: &Instant, report: &mut Swee
         let one = || -> Result<SweepRecord> {
             let plan =
                 point.plan(Executor::Fused, Overrides { chain: Some(asked), ..Overrides::default() })?;
-            let schedule = ScheduleRecord::of(&plan);
+            let schedule = ScheduleRecord::from_plan(&plan);
             let schedule = schedule.ok_or_else(|| Error::Argument("a plan without a schedule".into()))?;
             let mut pipeline = point.pipeline(&plan, &inputs, Options::default())?;
             pipeline.prepare()?;
@@ -111,7 +111,7 @@ fn size(point: &Point<'_>, profile: &Profile, began: &Instant, report: &mut Swee
             }
             let no_window = std::time::Duration::ZERO;
             let times = interleaved(point.device, &mut variants, Regime::Rested, SAMPLES, no_window)?;
-            let of = |i: usize| Summary::of(&times[i].iter().map(|t| t / sets).collect::<Vec<_>>());
+            let of = |i: usize| Summary::from_times(&times[i].iter().map(|t| t / sets).collect::<Vec<_>>());
             Ok(SweepRecord {
                 pipeline: model.graph().name.clone(),
                 dims: model.graph().dims.clone(),

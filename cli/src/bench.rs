@@ -226,7 +226,7 @@ impl Answer for BenchReport {
                 let judged = |r: &Record| r.baseline_us.is_some() || r.variant.starts_with("decode");
                 if r.records.iter().any(judged) {
                     page.line("");
-                    page.line(Digest::of(&r.records).markdown());
+                    page.line(Digest::from_records(&r.records).markdown());
                 }
                 r.tuned.iter().for_each(|s| page.line(s));
                 r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));

@@ -119,7 +119,7 @@ pub(crate) fn run(args: CheckArgs) -> Result<CheckReport, Fault> {
 }
 
 fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
-    let mut proof = Proof::of(target, target.executor)?;
+    let mut proof = Proof::for_executor(target, target.executor)?;
     let graph = &proof.candidate().graph;
     let launch = &proof.candidate().launch;
     let schedule = schedule(graph, &target.device, launch.lists());

@@ -21,7 +21,7 @@ use super::report::{
 use super::target::Target;
 
 pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
-    let mut proof = Proof::of(target, target.executor)?;
+    let mut proof = Proof::for_executor(target, target.executor)?;
     let (executor, predicted, note) = (proof.executor, proof.predicted(), proof.note.take());
     let (decisions, obstacles) = (proof.decisions(), std::mem::take(&mut proof.obstacles));
     let plan = proof.plan()?;

@@ -97,7 +97,7 @@ fn plan(target: &Target, resolved: &Resolved) -> Result<Plan, Fault> {
             if choose::usual_executor(resolved, &target.device) == own { own } else { Executor::Cpu }
         }
     };
-    let proof = Proof::of(target, Some(executor))?;
+    let proof = Proof::for_executor(target, Some(executor))?;
     let candidate = proof.candidate();
     if candidate.launch.has_semaphores() || candidate.graph.dependences.is_empty() {
         return proof.plan();

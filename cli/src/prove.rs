@@ -60,7 +60,7 @@ pub(crate) struct Proof {
 impl Proof {
     /// Checks a spec for an executor, or for the best predicted executor that can run on the device; if there
     /// is no such executor, for the one that [`choose::fallback`] selects.
-    pub(crate) fn of(target: &Target, executor: Option<Executor>) -> Result<Proof, Fault> {
+    pub(crate) fn for_executor(target: &Target, executor: Option<Executor>) -> Result<Proof, Fault> {
         let resolved = resolve(target)?;
         let device = &target.device;
         let fallback = choose::fallback(&resolved, device);
@@ -83,7 +83,7 @@ impl Proof {
         (cache, machine): (&Cache, &Machine),
     ) -> Result<(Proof, Origin), Fault> {
         let resolved = resolve(target)?;
-        let key = Key::of(&resolved, machine, Some(executor), Overlap::Plain);
+        let key = Key::new(&resolved, machine, Some(executor), Overlap::Plain);
         let found = answer(&resolved, &target.device, Some(executor), cache.get(&key));
         let found = found.map_err(|d| refused(target, &resolved, &d))?;
         let choices = Choices::new(&resolved, &target.device);

@@ -244,7 +244,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
         // A requested GPU executor that cannot run is an error; without a request the host runs it.
         let obstacles = obstacles(&resolved, &target.device);
         let message = format!("the {} executor cannot run this pipeline: {why}", executor.name());
-        return Proof::of(target, Some(executor))
+        return Proof::for_executor(target, Some(executor))
             .and_then(|_| Err(Fault::input("no-kernel", message).obstacles(obstacles)));
     }
     if let (None, Some((_, note))) = (target.executor, choose::fallback(&resolved, &target.device)) {
@@ -300,14 +300,14 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     progress.say("proving");
     // The schedule of a chain kernel also runs on host threads, one per CTA.
     let executor = request.target.executor.filter(|e| e.how().is_none()).unwrap_or(Executor::Cpu);
-    let mut proof = Proof::of(&request.target, Some(executor))?;
+    let mut proof = Proof::for_executor(&request.target, Some(executor))?;
     let (obligations, obstacles) =
         (std::mem::take(&mut proof.obligations), std::mem::take(&mut proof.obstacles));
     // Predicted time of the same pipeline on the requested GPU executor.
     let on_gpu = request.target.executor.filter(|e| *e != Executor::Cpu);
     let predicted = match executor {
         Executor::Fused | Executor::Copilot => proof.predicted(),
-        _ => Proof::of(&request.target, on_gpu).ok().and_then(|gpu| gpu.predicted()),
+        _ => Proof::for_executor(&request.target, on_gpu).ok().and_then(|gpu| gpu.predicted()),
     };
     let plan = proof.plan()?;
     let graph = plan.graph();
@@ -432,7 +432,7 @@ fn on_gpu(
     let stated = &request.target;
     let profile = &stated.device;
     let cache = request.cache.load()?;
-    let machine = Machine::of(gpu)?;
+    let machine = Machine::for_device(gpu)?;
     let executors = match stated.executor {
         Some(one) => vec![one],
         None => {

@@ -140,7 +140,7 @@ fn proofs(target: &Target, resolved: &Resolved) -> Result<Vec<Proof>, Fault> {
             chosen.push(stated);
         }
     }
-    let proofs = chosen.into_iter().map(|executor| Proof::of(target, Some(executor)));
+    let proofs = chosen.into_iter().map(|executor| Proof::for_executor(target, Some(executor)));
     let (proved, refuted): (Vec<Proof>, Vec<Proof>) =
         proofs.collect::<Result<Vec<_>, _>>()?.into_iter().partition(Proof::proved);
     let asked = |proof: &&Proof| target.executor == Some(proof.executor);

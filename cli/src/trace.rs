@@ -165,7 +165,7 @@ fn predict(target: &Target) -> Result<TraceAnswer, Fault> {
     let resolved = resolve_runnable(target)?;
     let runs = |executor: &Executor| choose::obstacle(&resolved, &target.device, *executor).is_none();
     let own = choose::one_by_one(&target.device);
-    let best = Proof::of(target, target.executor)?;
+    let best = Proof::for_executor(target, target.executor)?;
     // Tiles of a library are unknown; if no executor is predicted to beat serial launches, the usual one is
     // shown next to them.
     let others = match best.executor {
@@ -175,12 +175,13 @@ fn predict(target: &Target) -> Result<TraceAnswer, Fault> {
         other => vec![other],
     };
     let shown = [Executor::Serial].into_iter().filter(runs).chain(others.iter().copied().find(runs));
-    let proofs =
-        shown.map(|executor| Proof::of(target, Some(executor))).collect::<Result<Vec<Proof>, Fault>>()?;
+    let proofs = shown
+        .map(|executor| Proof::for_executor(target, Some(executor)))
+        .collect::<Result<Vec<Proof>, Fault>>()?;
     if let Some(refuted) = proofs.iter().find_map(Proof::refuted) {
         return Err(refuted);
     }
-    let report = TraceReport::of(timeline(&proofs)?);
+    let report = TraceReport::new(timeline(&proofs)?);
     Ok(TraceAnswer { report, obstacles: obstacles(&resolved, &target.device) })
 }
 

@@ -222,10 +222,10 @@ fn tune_spec(
     let mut plan = Origin::Predicted { refused: None };
     let mut kept = None;
     if let (Ok((device, _)), false) = (&gpu, found.tried.is_empty()) {
-        let machine = Machine::of(device)?;
+        let machine = Machine::for_device(device)?;
         let entries = found.entries(&resolved, &machine, target.executor, how.overlap);
         if let Some(entry) = entries.first() {
-            plan = Origin::of(entry);
+            plan = Origin::from_entry(entry);
         }
         let keep = |cache: &mut tune::Cache| {
             for entry in entries {

@@ -148,7 +148,7 @@ impl Device {
         check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as c_int) })?;
         // SAFETY: a valid device; released in `Inner::drop`.
         check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) })?;
-        Device::of(device, context, Owner::Own)
+        Device::with_owner(device, context, Owner::Own)
     }
 
     /// A GPU in a context created and kept by the caller: memory, streams and kernels belong to that context.
@@ -177,10 +177,10 @@ impl Device {
             check("cuCtxSetCurrent", sys::cuCtxSetCurrent(before))?;
             found?;
         }
-        Device::of(device, context.cast(), Owner::Lent { _keeper: keeper })
+        Device::with_owner(device, context.cast(), Owner::Lent { _keeper: keeper })
     }
 
-    fn of(device: sys::CUdevice, context: sys::CUcontext, owner: Owner) -> Result<Device> {
+    fn with_owner(device: sys::CUdevice, context: sys::CUcontext, owner: Owner) -> Result<Device> {
         let mut name = [0 as std::ffi::c_char; 128];
         // SAFETY: the driver writes at most 128 bytes, including the terminating zero.
         check("cuDeviceGetName", unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 128, device) })?;

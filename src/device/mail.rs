@@ -39,7 +39,7 @@ impl<'a> Boxes<'a> {
         (line, 2 * line, 2 * line + 32)
     }
 
-    fn of(words: &'a [AtomicU64], counts: &'a [AtomicU32], workers: usize) -> Option<Boxes<'a>> {
+    fn new(words: &'a [AtomicU64], counts: &'a [AtomicU32], workers: usize) -> Option<Boxes<'a>> {
         let (here, left, _) = Self::counts(workers);
         let done = counts.get(..workers)?;
         Some(Boxes { words, done, here: counts.get(here..here + workers)?, left: counts.get(left)? })
@@ -120,7 +120,7 @@ impl HostMail {
 
     /// The mailboxes.
     pub fn boxes(&self) -> Option<Boxes<'_>> {
-        Boxes::of(&self.words, &self.counts, self.workers)
+        Boxes::new(&self.words, &self.counts, self.workers)
     }
 }
 
@@ -177,7 +177,7 @@ impl MailLine {
                 std::slice::from_raw_parts(first.add(2 * count).cast::<AtomicU32>(), words.len() - 2 * count),
             )
         };
-        Boxes::of(letters, counts, self.workers as usize)
+        Boxes::new(letters, counts, self.workers as usize)
     }
 
     /// Workers.

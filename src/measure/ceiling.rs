@@ -83,7 +83,7 @@ impl Ceilings {
     }
 
     /// Rates of one regime.
-    pub fn of(&self, regime: Regime) -> Ceiling {
+    pub fn in_regime(&self, regime: Regime) -> Ceiling {
         match regime {
             Regime::Rested => self.rested,
             Regime::Sustained => self.sustained,

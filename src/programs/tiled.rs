@@ -71,7 +71,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(program: &Program, refinement: &Refinement) -> Layout {
+    fn new(program: &Program, refinement: &Refinement) -> Layout {
         let mut layout = Layout::default();
         for (node, sync) in program.nodes().iter().zip(&refinement.nodes) {
             layout.first_slot.push(layout.slots as u32);
@@ -132,7 +132,7 @@ impl Bound {
         if refinement.is_empty() {
             return Ok(self.calls().clone());
         }
-        let layout = Layout::of(self.program(), refinement);
+        let layout = Layout::new(self.program(), refinement);
         let words = |words: &[u32], what| DeviceBuffer::from_slice(self.device(), words, what).map(Arc::new);
         let semaphores = words(&vec![0; layout.slots.max(1)], "semaphores")?;
         let table = if layout.words.is_empty() { &[NONE] } else { &*layout.words };
@@ -174,14 +174,16 @@ mod tests {
         let recorded = program.record_tiled("chain", 8.0, false).expect("a valid program");
         let program = recorded.recording.program();
         let refinement = refine(program, &analyse(program), &DEVICES[0], Refine::Everywhere);
-        let layout = Layout::of(program, &refinement);
+        let layout = Layout::new(program, &refinement);
         // No node waits for the last one, but it reads the run number from its slots.
         assert_eq!((layout.first_slot.as_slice(), layout.slots), (&[0, 4, 8][..], 12));
         assert_eq!(layout.tables, [(0, 0), (0, 1), (4, 1)]);
         // Mirror images: CTA 0 waits for CTA 3 of the previous node.
         assert_eq!(layout.words, [3, 2, 1, 0, 7, 6, 5, 4]);
-        let none =
-            Layout::of(program, &Refinement { nodes: vec![NodeSync::default(); 3], ..Refinement::default() });
+        let none = Layout::new(
+            program,
+            &Refinement { nodes: vec![NodeSync::default(); 3], ..Refinement::default() },
+        );
         assert_eq!((none.slots, none.words.len()), (0, 0));
     }
 
@@ -191,7 +193,7 @@ mod tests {
         let recorded = program.record_tiled("chain", 8.0, false).expect("a valid program");
         let program = recorded.recording.program();
         let refinement = refine(program, &analyse(program), &DEVICES[0], Refine::Everywhere);
-        let layout = Layout::of(program, &refinement);
+        let layout = Layout::new(program, &refinement);
         let rows: Vec<&[u32]> = layout.words.chunks(layout.tables[1].1 as usize).collect();
         // CTA 0 has a neighbour on one side only; the others overwrite data that a third one read.
         assert_eq!(rows[..2], [[0, 1, 5, NONE], [0, 1, 2, 4]]);

@@ -15,7 +15,7 @@ pub struct Summary {
 
 impl Summary {
     /// Summarises times in any order.
-    pub fn of(times: &[f64]) -> Summary {
+    pub fn from_times(times: &[f64]) -> Summary {
         let mut times = times.to_vec();
         Summary {
             median_us: percentile(&mut times, 0.5),
@@ -47,6 +47,6 @@ mod tests {
         assert_eq!(percentile(&mut times, 0.5), 25.0);
         assert_eq!(percentile(&mut times, 1.0), 40.0);
         assert!(percentile(&mut [], 0.5).is_nan());
-        assert_eq!(Summary::of(&[7.0]).p90_us, 7.0);
+        assert_eq!(Summary::from_times(&[7.0]).p90_us, 7.0);
     }
 }

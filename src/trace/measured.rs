@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn shares(notes: &[ItemTrace], sms: u32) -> Shares {
-        Shares::of(spans(&[notes.to_vec()], (1, 1), |_, s| s).0.iter(), sms, None)
+        Shares::from_spans(spans(&[notes.to_vec()], (1, 1), |_, s| s).0.iter(), sms, None)
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub struct TraceReport {
 
 impl TraceReport {
     /// Numbers of a timeline.
-    pub fn of(timeline: Timeline) -> TraceReport {
+    pub fn new(timeline: Timeline) -> TraceReport {
         let one = |run: &Run| {
             let stages = timeline.stages.iter().enumerate();
             let waits = run.waits_us(timeline.edges.len());
@@ -165,7 +165,7 @@ pub fn trace(resolved: &Resolved, plan: &Plan, gpu: u32, sets: usize, seed: u32)
         ),
         measured::fused(plan, &format!("one launch; {kernel}"), &trace_runs(&mut fused)?, device.sms()),
     ];
-    Ok(TraceReport::of(Timeline {
+    Ok(TraceReport::new(Timeline {
         pipeline: graph.name.clone(),
         dims: graph.dims.clone(),
         device: device.name().into(),
@@ -249,7 +249,7 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
     let run =
         Run { name: "copilot".into(), ..measured::fused(plan, &what, std::slice::from_ref(&items), sms) };
     runs.push(handed::beside_host(run, plan, &notes, &items));
-    Ok(TraceReport::of(Timeline {
+    Ok(TraceReport::new(Timeline {
         pipeline: graph.name.clone(),
         dims: graph.dims.clone(),
         device,

@@ -27,7 +27,11 @@ pub struct Shares {
 impl Shares {
     /// Adds up the spans on a GPU of `sms` SMs; spans of one SM do not overlap. `length_us`: length of a
     /// whole run.
-    pub(super) fn of<'a>(spans: impl Iterator<Item = &'a Span>, sms: u32, length_us: Option<f64>) -> Shares {
+    pub(super) fn from_spans<'a>(
+        spans: impl Iterator<Item = &'a Span>,
+        sms: u32,
+        length_us: Option<f64>,
+    ) -> Shares {
         let (mut begin, mut end) = (f64::INFINITY, 0.0f64);
         let mut shares = Shares::default();
         let share = 1.0 / f64::from(sms.max(1));

@@ -187,7 +187,7 @@ impl Run {
     /// Time of an average SM by kind, for one stage or for all.
     pub fn shares(&self, stage: Option<usize>) -> Shares {
         let spans = self.spans.iter().filter(|s| stage.is_none_or(|stage| s.stage == stage));
-        Shares::of(spans, self.sms, stage.is_none().then_some(self.length_us))
+        Shares::from_spans(spans, self.sms, stage.is_none().then_some(self.length_us))
     }
 
     /// Microseconds that an average SM waited because of each of `edges` edges, and in the last entry for

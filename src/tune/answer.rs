@@ -36,7 +36,7 @@ pub enum Origin {
 
 impl Origin {
     /// Origin stated by a cache entry.
-    pub fn of(entry: &Entry) -> Origin {
+    pub fn from_entry(entry: &Entry) -> Origin {
         Origin::Tuned {
             measured: entry.measured.clone(),
             gpu: entry.key.machine.gpu.clone(),
@@ -82,7 +82,7 @@ pub fn answer(
     entry: Option<&Entry>,
 ) -> std::result::Result<Answer, Diagnostic> {
     let refused = match entry.map(|entry| (entry, proved(resolved, profile, executor, entry))) {
-        Some((entry, Ok(candidate))) => return Ok(Answer { candidate, origin: Origin::of(entry) }),
+        Some((entry, Ok(candidate))) => return Ok(Answer { candidate, origin: Origin::from_entry(entry) }),
         Some((_, Err(why))) => Some(why),
         None => None,
     };
@@ -131,7 +131,7 @@ pub fn plan(
 ) -> Result<Planned> {
     let profile = profile(device)?;
     let resolved = resolve_text(source, origin, overrides)?;
-    let key = Key::of(&resolved, &Machine::of(device)?, executor, options.overlap);
+    let key = Key::new(&resolved, &Machine::for_device(device)?, executor, options.overlap);
     let refused = |d: Diagnostic| Error::Refused(d.render(source, origin, false));
     let Answer { candidate, origin: from } =
         answer(&resolved, &profile, executor, cache.get(&key)).map_err(refused)?;
@@ -180,7 +180,7 @@ mod tests {
         let best = Tried { config, predicted_us: 101.0, time };
         Entry {
             pipeline: resolved.name.clone(),
-            key: Key::of(resolved, &machine(), executor, Overlap::Plain),
+            key: Key::new(resolved, &machine(), executor, Overlap::Plain),
             measured: "2026-11-21T12:00:00Z".into(),
             others: vec![best.clone(), best.clone()],
             best,

@@ -182,7 +182,7 @@ pub(super) mod tests {
         let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 9 };
         Entry {
             pipeline: "gpt3_mlp".into(),
-            key: Key::of(&resolved("gpt3_mlp", m), &machine(), None, Overlap::Plain),
+            key: Key::new(&resolved("gpt3_mlp", m), &machine(), None, Overlap::Plain),
             measured: measured.into(),
             best: Tried { config, predicted_us: 40.0, time },
             others: Vec::new(),
@@ -192,7 +192,7 @@ pub(super) mod tests {
     const EARLY: &str = "2026-11-20T08:00:00Z";
     const LATE: &str = "2026-11-21T08:00:00Z";
 
-    fn of(entries: &[Entry]) -> Cache {
+    fn cache_of(entries: &[Entry]) -> Cache {
         let mut cache = Cache::default();
         entries.iter().for_each(|e| assert!(cache.insert(e.clone())));
         cache
@@ -200,7 +200,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_cache_is_read_as_it_was_written() {
-        let cache = of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]);
+        let cache = cache_of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]);
         let text = cache.text().expect("plain values");
         assert_eq!(Cache::parse(&text), Ok(cache.clone()));
         assert!(
@@ -215,8 +215,9 @@ pub(super) mod tests {
 
     #[test]
     fn merging_keeps_the_later_answer_in_whatever_order() {
-        let (a, b) = (of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]), of(&[entry(8, LATE, 50.0)]));
-        let c = of(&[entry(16, LATE, 40.0), entry(32, EARLY, 60.0)]);
+        let (a, b) =
+            (cache_of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]), cache_of(&[entry(8, LATE, 50.0)]));
+        let c = cache_of(&[entry(16, LATE, 40.0), entry(32, EARLY, 60.0)]);
         let merged = |order: [&Cache; 3]| {
             let mut all = Cache::default();
             order.iter().for_each(|cache| {
@@ -240,7 +241,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_not_a_cache_is_refused_with_the_place() {
-        let good = of(&[entry(8, EARLY, 41.0)]).text().expect("plain values");
+        let good = cache_of(&[entry(8, EARLY, 41.0)]).text().expect("plain values");
         let corrupt = |text: &str| match Cache::parse(text) {
             Err(Fault::Corrupt(why, _)) => why,
             other => panic!("{other:?} of {text}"),

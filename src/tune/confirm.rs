@@ -103,7 +103,7 @@ pub fn confirm(
     let times = interleaved(device, &mut variants, Regime::Rested, how.samples.max(1), window)?;
     let runs = (how.sets.max(1) * rounds) as f64;
     for (proposal, at) in taken {
-        let time = Summary::of(&times[at].iter().map(|us| us / runs).collect::<Vec<_>>());
+        let time = Summary::from_times(&times[at].iter().map(|us| us / runs).collect::<Vec<_>>());
         let Proposal { config, predicted_us, .. } = proposal.clone();
         found.tried.push(Tried { config, predicted_us, time });
     }
@@ -169,7 +169,7 @@ impl Confirmed {
             let mut tried = self.tried.iter().filter(fits).cloned();
             Some(Entry {
                 pipeline: resolved.name.clone(),
-                key: Key::of(resolved, machine, asked, overlap),
+                key: Key::new(resolved, machine, asked, overlap),
                 measured: measured.clone(),
                 best: tried.next()?,
                 others: tried.collect(),

@@ -55,7 +55,7 @@ pub fn in_turn(
             Some(known) => known.measured = true,
             None => {
                 let candidate = config.candidate(resolved, &profile).ok();
-                let new = candidate.and_then(|candidate| Proposal::of(config, false, candidate));
+                let new = candidate.and_then(|candidate| Proposal::new(config, false, candidate));
                 all.extend(new.map(|new| Proposal { measured: true, ..new }));
             }
         }

@@ -53,7 +53,7 @@ impl Machine {
     ///
     /// # Errors
     /// The driver does not report its version.
-    pub fn of(device: &device::Device) -> device::Result<Machine> {
+    pub fn for_device(device: &device::Device) -> device::Result<Machine> {
         let (major, minor) = device::driver_version()?;
         Ok(Machine { gpu: device.name().into(), driver: format!("{major}.{minor}") })
     }
@@ -81,7 +81,7 @@ pub struct Key {
 
 impl Key {
     /// Key of a resolved spec on a machine.
-    pub fn of(resolved: &Resolved, machine: &Machine, executor: Option<Executor>, overlap: Overlap) -> Key {
+    pub fn new(resolved: &Resolved, machine: &Machine, executor: Option<Executor>, overlap: Overlap) -> Key {
         let digest = Sha256::digest(resolved.canonical().as_bytes());
         Key {
             machine: machine.clone(),
@@ -123,7 +123,7 @@ pub(super) mod tests {
     #[test]
     fn every_part_of_the_question_is_in_the_key() {
         let base = resolved("gpt3_mlp", 512);
-        let key = |r: &Resolved, executor, overlap| Key::of(r, &machine(), executor, overlap);
+        let key = |r: &Resolved, executor, overlap| Key::new(r, &machine(), executor, overlap);
         let mut bf16 = base.clone();
         bf16.element = cusync_gen::graph::Element::Bf16;
         let fused = Some(Executor::Fused);
@@ -135,7 +135,7 @@ pub(super) mod tests {
             key(&resolved("gpt3_mlp", 513), None, Overlap::Plain),
             key(&resolved("llama65_mlp", 512), None, Overlap::Plain),
             key(&bf16, None, Overlap::Plain),
-            Key::of(&base, &other, None, Overlap::Plain),
+            Key::new(&base, &other, None, Overlap::Plain),
         ];
         let mut texts: Vec<String> = keys.iter().map(Key::sort_text).collect();
         texts.sort();
@@ -147,7 +147,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_key_is_read_as_it_was_written_and_knows_its_words() {
-        let key = Key::of(&resolved("chain3", 64), &machine(), None, Overlap::Captured);
+        let key = Key::new(&resolved("chain3", 64), &machine(), None, Overlap::Captured);
         let text = serde_json::to_string(&key).expect("plain values");
         assert!(text.contains("\"executor\":\"any\"") && text.contains("\"edges\":\"captured\""), "{text}");
         assert_eq!(serde_json::from_str::<Key>(&text).expect("its own text"), key);

@@ -30,7 +30,7 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    pub(super) fn of(config: Config, automatic: bool, candidate: Candidate) -> Option<Proposal> {
+    pub(super) fn new(config: Config, automatic: bool, candidate: Candidate) -> Option<Proposal> {
         let predicted_us = predicted_us(&candidate)?;
         Some(Proposal { config, predicted_us, automatic, measured: false, candidate })
     }
@@ -175,7 +175,7 @@ struct Proposals {
 impl Proposals {
     fn push(&mut self, config: Config, candidate: Candidate) {
         if !self.list.iter().any(|p| p.config == config) {
-            self.list.extend(Proposal::of(config, false, candidate));
+            self.list.extend(Proposal::new(config, false, candidate));
         }
     }
 
@@ -184,7 +184,7 @@ impl Proposals {
         // An executor that overlaps kernels may fall back to a serial chain, which is then its automatic
         // choice.
         let config = Config { executor, ..Config::of(&candidate) };
-        self.list.extend(Proposal::of(config, true, candidate));
+        self.list.extend(Proposal::new(config, true, candidate));
     }
 
     fn sort(&mut self) {

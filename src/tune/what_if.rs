@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use cusync_gen::device::{KERNELS, Profile};
 
-    fn of(name: &str, m: u64, executor: Executor) -> (Candidate, Vec<Choice>) {
+    fn decided(name: &str, m: u64, executor: Executor) -> (Candidate, Vec<Choice>) {
         let resolved = resolved(name, m);
         let device = Profile::named("h200").expect("the profile ships");
         let choices = Choices::new(&resolved, device);
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn every_decision_of_launched_kernels_has_priced_alternatives() {
-        let (c, decisions) = of("gpt3_mlp", 512, Executor::Programmatic);
+        let (c, decisions) = decided("gpt3_mlp", 512, Executor::Programmatic);
         assert_eq!(find(&decisions, "executor").decision, "programmatic");
         assert_eq!(find(&decisions, "executor").alternatives.len(), 4);
         let kinds = ["tile of ", "order of ", "policy of ", "wait of "];
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_alternative_costs_what_it_costs_when_it_is_chosen() {
-        let (c, decisions) = of("gpt3_mlp", 512, Executor::Serial);
+        let (c, decisions) = decided("gpt3_mlp", 512, Executor::Serial);
         let first = &c.graph.stages[0].name;
         let choice = find(&decisions, &format!("tile of {first}"));
         let tile =
@@ -267,13 +267,13 @@ mod tests {
     #[test]
     fn strategies_and_decode_kernels_are_priced_too() {
         // A kernel without clusters is chosen here, and only such a kernel can draw its items.
-        let (c, decisions) = of("gpt3_mlp", 128, Executor::Fused);
+        let (c, decisions) = decided("gpt3_mlp", 128, Executor::Fused);
         assert!(c.launch.lists().is_some());
         let schedule = find(&decisions, "schedule");
         assert!(!schedule.alternatives.is_empty(), "{schedule:?}");
         assert!(!find(&decisions, "chain kernel").alternatives.is_empty());
         assert!(find(&decisions, "executor").alternatives.iter().any(|(name, _)| name == "serial"));
-        let (_, decisions) = of("llama65_mlp", 8, Executor::Fused);
+        let (_, decisions) = decided("llama65_mlp", 8, Executor::Fused);
         let decode = find(&decisions, "decode kernel");
         assert!(decode.alternatives.iter().any(|(name, _)| name == "a chain kernel"), "{decode:?}");
     }

@@ -259,7 +259,7 @@ fn four_ways(
         HandedOut {
             case: case.into(),
             way: way.into(),
-            times: JobTimes::of(times),
+            times: JobTimes::from_times(times),
             span_us: percentile(&mut traced.span_us, 0.5),
             gap_ns: [percentile(&mut traced.gaps, 0.5), percentile(&mut traced.gaps, 0.9), mean],
             waits_us: percentile(&mut traced.waits_us, 0.5),

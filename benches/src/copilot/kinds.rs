@@ -226,7 +226,7 @@ pub(super) fn two_kinds(device: &Device, told: &mut dyn FnMut(&str)) -> Result<V
     }
     let one = |(way, short, long_rates, alone_rates)| TwoKinds {
         way,
-        short: JobTimes::of(short),
+        short: JobTimes::from_times(short),
         long_rates,
         alone_rates,
     };

@@ -263,7 +263,12 @@ pub(super) fn latency(bench: &mut Bench<'_>, m: u32, jobs: usize, busy: bool) ->
     session.close()?;
     let pipeline = if busy { format!("{}, host busy", bench.name) } else { bench.name.into() };
     let names = OWN.into_iter().chain(OTHERS).map(String::from);
-    Ok(JobLatency { pipeline, m, kernel_us, ways: names.zip(times.into_iter().map(JobTimes::of)).collect() })
+    Ok(JobLatency {
+        pipeline,
+        m,
+        kernel_us,
+        ways: names.zip(times.into_iter().map(JobTimes::from_times)).collect(),
+    })
 }
 
 /// Jobs of 1 to 64 rows: one session, one graph per row count, and graphs of 8, 16, 32 and 64.
@@ -287,7 +292,7 @@ pub(super) fn all_rows(bench: &mut Bench<'_>, jobs: usize) -> Result<Vec<AllRows
             graphs[sizes.partition_point(|size| *size < m)].flagged.replay()
         };
         let times = turns(jobs).timed(1, &mut job)?.concat();
-        found.push(AllRows { way: way.into(), times: JobTimes::of(times), setup_ms, bytes });
+        found.push(AllRows { way: way.into(), times: JobTimes::from_times(times), setup_ms, bytes });
     }
     let (before, begin) = (free()?, Instant::now());
     // Includes costs that the graphs also have: a plan, its memory, its kernel.
@@ -300,7 +305,7 @@ pub(super) fn all_rows(bench: &mut Bench<'_>, jobs: usize) -> Result<Vec<AllRows
         Ok(session.wait(job)?)
     };
     let times = turns(jobs).timed(1, &mut job)?.concat();
-    found.push(AllRows { way: "one session".into(), times: JobTimes::of(times), setup_ms, bytes });
+    found.push(AllRows { way: "one session".into(), times: JobTimes::from_times(times), setup_ms, bytes });
     session.close()?;
     pipeline.synchronize()?;
     Ok(found)

@@ -28,7 +28,7 @@ pub struct JobTimes {
 }
 
 impl JobTimes {
-    pub(super) fn of(mut us: Vec<f64>) -> JobTimes {
+    pub(super) fn from_times(mut us: Vec<f64>) -> JobTimes {
         let mut histogram = BTreeMap::new();
         us.iter().for_each(|us| *histogram.entry(*us as u32).or_default() += 1);
         let mut at = |part| percentile(&mut us, part);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn times_are_counted_by_whole_microseconds() {
-        let times = JobTimes::of(vec![1.0, 2.0, 3.5, 5.0, 5.25]);
+        let times = JobTimes::from_times(vec![1.0, 2.0, 3.5, 5.0, 5.25]);
         assert_eq!((times.jobs, times.p50_us, times.max_us), (5, 3.5, 5.25));
         assert_eq!(times.histogram, [(1, 1), (2, 1), (3, 1), (5, 2)].into());
     }

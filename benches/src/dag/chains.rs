@@ -85,7 +85,7 @@ impl Bench {
             if !wrong_in(&way, "after it was timed")? {
                 continue;
             }
-            let time = Summary::of(times);
+            let time = Summary::from_times(times);
             records.push(ChainRecord {
                 kernels: KERNELS,
                 ctas: shape.ctas,

@@ -251,7 +251,7 @@ impl Bench {
             let times: Vec<Vec<f64>> = times.iter().map(each).collect();
             let serial = percentile(&mut times[0].clone(), 0.5);
             for ((entry, times), host_us) in entries.iter().zip(&times).zip(&hosts) {
-                let time = Summary::of(times);
+                let time = Summary::from_times(times);
                 let speedup = serial / time.median_us;
                 records.push(DagRecord {
                     variant: entry.name.clone(),

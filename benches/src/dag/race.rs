@@ -44,7 +44,7 @@ impl Rounds {
         }
     }
 
-    fn of(self, regime: Regime) -> usize {
+    fn in_regime(self, regime: Regime) -> usize {
         if regime == Regime::Rested { self.rested } else { self.sustained }
     }
 }
@@ -60,7 +60,7 @@ impl Bench {
     ) -> Result<Vec<Vec<f64>>> {
         let runs = runs_of(regime, kernels);
         let mut variants: Vec<_> = entries.iter().map(|e| e.timed(runs)).collect();
-        let mut times = paired(&self.device, &mut variants, regime, rounds.of(regime), WINDOW)?;
+        let mut times = paired(&self.device, &mut variants, regime, rounds.in_regime(regime), WINDOW)?;
         times.iter_mut().flatten().for_each(|t| *t /= runs as f64);
         Ok(times)
     }

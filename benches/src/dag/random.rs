@@ -48,7 +48,7 @@ pub struct SpinRecording {
 }
 
 impl SpinProgram {
-    fn of(kernels: Vec<Spin>, words: usize) -> SpinProgram {
+    fn from_kernels(kernels: Vec<Spin>, words: usize) -> SpinProgram {
         SpinProgram { kernels, words, arena: 0, ragged: 0, shift: 0 }
     }
 
@@ -64,7 +64,7 @@ impl SpinProgram {
         let words = (ctas * THREADS) as usize;
         let spin =
             |k: usize| Spin { inputs: vec![k % 2 * words], outputs: vec![(k + 1) % 2 * words], rounds };
-        SpinProgram { arena: 2 * words, ..SpinProgram::of((0..kernels).map(spin).collect(), words) }
+        SpinProgram { arena: 2 * words, ..SpinProgram::from_kernels((0..kernels).map(spin).collect(), words) }
     }
 
     /// `width` strands of kernels that sometimes read each other's results, like the graphs of compilers.
@@ -98,7 +98,7 @@ impl SpinProgram {
             }
             list.push(Spin { inputs, outputs: vec![output], rounds: rng.random_range(rounds.clone()) });
         }
-        SpinProgram { arena: 2 * width * words, ..SpinProgram::of(list, words) }
+        SpinProgram { arena: 2 * width * words, ..SpinProgram::from_kernels(list, words) }
     }
 
     /// Arbitrary programs: up to four inputs and two outputs at half-range offsets, so that ranges overlap
@@ -123,7 +123,7 @@ impl SpinProgram {
             inputs.truncate(rng.random_range(0..=4));
             list.push(Spin { inputs, outputs, rounds: rng.random_range(1..40) });
         }
-        SpinProgram { arena: ranges * words, ..SpinProgram::of(list, words) }
+        SpinProgram { arena: ranges * words, ..SpinProgram::from_kernels(list, words) }
     }
 
     /// Number of kernels.

@@ -163,7 +163,7 @@ impl Bench {
                     && !candidate.entry.peer,
                 tuned: candidate.tuned,
                 gate: candidate.gate.map(|id| bound.program().node(id).name.clone()),
-                time: Summary::of(times),
+                time: Summary::from_times(times),
                 tasks: tasks
                     .iter()
                     .zip(outcome.ends)

@@ -141,7 +141,7 @@ impl<'a> Session<'a> {
     pub fn open(pipeline: &'a mut Pipeline, settings: Settings) -> Result<Session<'a>> {
         let (sets, rows) = (pipeline.sets().max(1), rows_of(pipeline.plan())?);
         let gpu = gpu::Gpu::new(pipeline, idle_ns(settings)?)?;
-        Session::of(Box::new(gpu), sets, rows, settings, Instant::now())
+        Session::new(Box::new(gpu), sets, rows, settings, Instant::now())
     }
 
     /// Opens a session on the host: one thread runs the jobs on as many threads as the plan has workers. Each
@@ -159,10 +159,10 @@ impl<'a> Session<'a> {
         idle_ns(settings)?;
         let opened = Instant::now();
         let host = host::Host::new(plan, sets, options, (opened, settings.idle))?;
-        Session::of(Box::new(host), sets.len(), rows, settings, opened)
+        Session::new(Box::new(host), sets.len(), rows, settings, opened)
     }
 
-    fn of(
+    fn new(
         runner: Box<dyn Runner + 'a>,
         sets: usize,
         rows: u32,

@@ -16,7 +16,7 @@ pub struct WaveTimes {
 impl WaveTimes {
     /// Least-squares fit of relative errors; `None` if the samples cannot separate the three costs, or if a
     /// cost is negative by more than noise.
-    pub fn of(samples: &[Sample]) -> Option<WaveTimes> {
+    pub fn fit(samples: &[Sample]) -> Option<WaveTimes> {
         // Normal equations of the three unknowns.
         let mut rows = [[0.0f64; 4]; 3];
         for s in samples {
@@ -78,23 +78,23 @@ mod tests {
     fn the_three_costs_are_found_again() {
         let exact = |(w, k): (u32, u32)| 3.1 + f64::from(w) * (1.2 + f64::from(k) * 0.7);
         let found =
-            WaveTimes::of(&SHAPES.map(|(w, k)| sample(w, k, exact((w, k))))).expect("they are told apart");
+            WaveTimes::fit(&SHAPES.map(|(w, k)| sample(w, k, exact((w, k))))).expect("they are told apart");
         assert!((found.start_us - 3.1).abs() < 1e-6 && (found.tile_us - 1.2).abs() < 1e-6, "{found:?}");
         assert!((found.k_block_us - 0.7).abs() < 1e-9);
         // Half a per cent of noise.
         let noisy = |i: usize, shape| exact(shape) * if i.is_multiple_of(2) { 1.005 } else { 0.995 };
         let noisy: Vec<_> = SHAPES.iter().enumerate().map(|(i, s)| sample(s.0, s.1, noisy(i, *s))).collect();
-        let found = WaveTimes::of(&noisy).expect("they are told apart");
+        let found = WaveTimes::fit(&noisy).expect("they are told apart");
         assert!((found.k_block_us / 0.7 - 1.0).abs() < 0.02, "{found:?}");
     }
 
     #[test]
     fn what_cannot_be_told_apart_is_not_guessed() {
-        assert_eq!(WaveTimes::of(&[]), None);
-        assert_eq!(WaveTimes::of(&[sample(1, 64, 40.0), sample(1, 64, 41.0), sample(1, 64, 42.0)]), None);
+        assert_eq!(WaveTimes::fit(&[]), None);
+        assert_eq!(WaveTimes::fit(&[sample(1, 64, 40.0), sample(1, 64, 41.0), sample(1, 64, 42.0)]), None);
         let one_wave: Vec<_> = [32, 64, 128].iter().map(|&k| sample(1, k, 3.0 + f64::from(k))).collect();
-        assert_eq!(WaveTimes::of(&one_wave), None, "start and tile are both once a kernel");
+        assert_eq!(WaveTimes::fit(&one_wave), None, "start and tile are both once a kernel");
         let falling: Vec<_> = SHAPES.iter().map(|s| sample(s.0, s.1, 1e3 / f64::from(s.0 * s.1))).collect();
-        assert_eq!(WaveTimes::of(&falling), None);
+        assert_eq!(WaveTimes::fit(&falling), None);
     }
 }

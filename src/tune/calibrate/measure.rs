@@ -131,7 +131,7 @@ const AMONG_OTHERS: usize = 2;
 pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
     let device = Device::open(gpu)?;
     let profile = profile(&device)?;
-    let machine = Machine::of(&device)?;
+    let machine = Machine::for_device(&device)?;
     let rig = Rig { device: &device, profile: &profile };
     progress("rates of the whole device");
     let ceilings = Ceilings::measure(&device)?;
@@ -276,7 +276,7 @@ impl Rig<'_> {
             let us = self.serial(tile, (rows * tile.0, columns * tile.1 * waves), k_blocks)?;
             samples.push(Sample { waves, k_blocks, us });
         }
-        let times = WaveTimes::of(&samples);
+        let times = WaveTimes::fit(&samples);
         let tflops = times.map(|t| f64::from(self.profile.sms) * flop(tile) / t.k_block_us * 1e-6);
         Ok(KernelTimes { tile, samples, times, tflops })
     }
@@ -311,7 +311,7 @@ impl Rig<'_> {
         let of = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
         let (m, n) = family.wave(workers, of);
         let plan = self.fused(family.plain, (m, 3 * n, family.depth), of, false)?;
-        let times = ItemTimes::of(&self.items(&plan, 1)?);
+        let times = ItemTimes::from_items(&self.items(&plan, 1)?);
         let sm_tflops = times.tflops(kernel.tile);
         Ok(ChainTimes { tile: kernel.tile, cluster: kernel.cluster, times, sm_tflops })
     }
@@ -321,7 +321,7 @@ impl Rig<'_> {
         let k = family.depth;
         let times = |text: &str, n, splits| -> measure::Result<ItemTimes> {
             let plan = self.fused(text, (m, n, k), family.kernel, splits)?;
-            Ok(ItemTimes::of(&self.items(&plan, 1)?))
+            Ok(ItemTimes::from_items(&self.items(&plan, 1)?))
         };
         let more = |text: Option<&str>, n| -> measure::Result<Option<f64>> {
             let Some(text) = text else { return Ok(None) };
@@ -333,7 +333,7 @@ impl Rig<'_> {
         let gate_us = more(family.gated, n / 2)?;
         let chain = self.fused(family.chain, family.chain_size(self.profile.sms), family.kernel, false)?;
         let items = self.items(&chain, AMONG_OTHERS)?;
-        let passed_on_us = ItemTimes::of(&items).passed_on_us;
+        let passed_on_us = ItemTimes::from_items(&items).passed_on_us;
         let begin = items.iter().map(|t| t.begin).min().unwrap_or(0);
         let end = items.iter().map(|t| t.end).max().unwrap_or(0);
         let edges = Options { overlap: family.edges, ..Options::default() };

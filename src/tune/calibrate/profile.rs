@@ -56,7 +56,7 @@ impl Chains {
         let post_us =
             self.chain.passed_on_us.zip(fill_us).map(|(all, fill)| (all - handoff_us - fill).max(0.0));
         let mut or = |field: &str, measured, base| {
-            told(measured).unwrap_or_else(|| {
+            usable(measured).unwrap_or_else(|| {
                 kept.push(format!("{of}.{field}"));
                 base
             })
@@ -98,7 +98,7 @@ impl Chains {
 }
 
 /// A measured value rounded to four digits, if it is valid in a profile.
-fn told(measured: Option<f64>) -> Option<f64> {
+fn usable(measured: Option<f64>) -> Option<f64> {
     measured.filter(|value| value.is_finite() && *value >= 0.0).map(rounded)
 }
 
@@ -108,7 +108,7 @@ impl Calibration {
     pub fn profile(&self, base: &Profile) -> Calibrated {
         let mut profile = base.clone();
         let mut kept: Vec<String> = NEVER.map(Into::into).to_vec();
-        let mut set = |field: &str, to: &mut f64, value: Option<f64>| match told(value) {
+        let mut set = |field: &str, to: &mut f64, value: Option<f64>| match usable(value) {
             Some(value) => *to = value,
             None => kept.push(field.into()),
         };

@@ -28,7 +28,7 @@ const FEWEST: usize = 8;
 impl ItemTimes {
     /// Costs from the items of one run, for a chain whose stages have the same grid and whose stage 1, if
     /// any, reads the rows of stage 0.
-    pub fn of(items: &[ItemTrace]) -> ItemTimes {
+    pub fn from_items(items: &[ItemTrace]) -> ItemTimes {
         let us = |from: u64, to: u64| to.saturating_sub(from) as f64 * 1e-3;
         let whole = || items.iter().filter(|t| t.item.part == Part::Whole && t.math_end > t.loaded);
         let k_block = whole().filter(|t| t.item.k_end > t.item.k_begin + 8).map(|t| {
@@ -114,7 +114,7 @@ mod tests {
             items.push(item(10 + worker, 1, (worker, 2), Part::Whole, [36.1, 37.0, 38.3, 70.3, 73.3]));
             items.push(item(worker, 1, (worker, 3), Part::Whole, [73.3, 73.5, 74.1, 106.1, 109.1]));
         }
-        let times = ItemTimes::of(&items);
+        let times = ItemTimes::from_items(&items);
         let close = |have: Option<f64>, want: f64| have.is_some_and(|have| (have - want).abs() < 2e-3);
         assert!(close(times.k_block_us, 0.5) && close(times.fill_us, 0.8), "{times:?}");
         assert!(close(times.epilogue_us, 3.0) && close(times.passed_on_us, 2.5), "{times:?}");
@@ -134,7 +134,7 @@ mod tests {
             let part = Part::Finish { first: 0, slabs: 2 };
             items.push(item(i, 0, (i, 2), part, [53.5, 53.5, 53.5, 60.0, end]));
         }
-        let times = ItemTimes::of(&items);
+        let times = ItemTimes::from_items(&items);
         assert!(times.slab_write_us.is_some_and(|us| (us - 3.5).abs() < 2e-3), "{times:?}");
         assert!(times.slab_read_us.is_some_and(|us| (4.0..5.5).contains(&us)), "{times:?}");
     }
@@ -143,7 +143,7 @@ mod tests {
     fn too_few_items_tell_nothing() {
         let few: Vec<_> =
             (0..7).map(|w| item(w, 0, (w, 0), Part::Whole, [0.0, 0.0, 1.0, 33.0, 36.0])).collect();
-        assert_eq!(ItemTimes::of(&few), ItemTimes::default());
-        assert_eq!(ItemTimes::of(&[]), ItemTimes::default());
+        assert_eq!(ItemTimes::from_items(&few), ItemTimes::default());
+        assert_eq!(ItemTimes::from_items(&[]), ItemTimes::default());
     }
 }

@@ -192,7 +192,7 @@ impl<'a> Items<'a> {
         let ledger = ledger_of(pipeline.plan(), handing)?;
         let idle_ns = idle_ns(Settings { idle: handing.idle, patience: handing.patience })?;
         let gpu = gpu::Gpu::new(pipeline, idle_ns, handing.beside)?;
-        Items::of(Box::new(gpu), ledger, handing, Instant::now())
+        Items::new(Box::new(gpu), ledger, handing, Instant::now())
     }
 
     /// Opens a session on the host with one thread per worker of the plan.
@@ -210,10 +210,10 @@ impl<'a> Items<'a> {
         let opened = Instant::now();
         let host =
             host::Host::new(CpuPipeline::new(plan, inputs, options)?, plan, workers, (opened, handing.idle));
-        Items::of(Box::new(host), ledger, handing, opened)
+        Items::new(Box::new(host), ledger, handing, opened)
     }
 
-    fn of(
+    fn new(
         taker: Box<dyn Taker + 'a>,
         ledger: Ledger,
         handing: Handing,
