@@ -365,8 +365,8 @@ impl Session {
 }
 
 /// Uploads values into memory of the session.
-fn upload<T: Plain>(pipeline: &Pipeline, values: &[T], what: &str) -> runtime::Result<Arc<DeviceBuffer<T>>> {
-    Ok(Arc::new(DeviceBuffer::from_slice(pipeline.device(), values, what)?))
+fn upload<T: Plain>(pipeline: &Pipeline, values: &[T], name: &str) -> runtime::Result<Arc<DeviceBuffer<T>>> {
+    Ok(Arc::new(DeviceBuffer::from_slice(pipeline.device(), values, name)?))
 }
 
 fn overrides(dims: &[(&str, u64)]) -> Overrides {

@@ -22,19 +22,20 @@ pub fn source_of(name: &str) -> Option<Cow<'static, str>> {
     if let Some(text) = shipped(name) {
         return Some(Cow::Borrowed(text));
     }
-    let of = |end: &str, base: &str| PipelineBuilder::shipped(&format!("{}{base}", name.strip_suffix(end)?));
-    let (page, stages) = if let Some(page) = of("_block", "_layer") {
+    let base_of =
+        |end: &str, base: &str| PipelineBuilder::shipped(&format!("{}{base}", name.strip_suffix(end)?));
+    let (page, stages) = if let Some(page) = base_of("_block", "_layer") {
         let is_projection = |stage: &Stage| stage.fields().any(|field| field == ("name", "\"project\""));
         let end = page.stages().iter().position(is_projection)?;
         let stages = page.stages()[..=end].to_vec();
         (page, stages)
-    } else if let Some(page) = of("_layers", "_layer") {
+    } else if let Some(page) = base_of("_layers", "_layer") {
         let in_layers =
             (1..=LAYERS).flat_map(|layer| page.stages().iter().map(move |stage| in_layer(stage, layer)));
         let stages = in_layers.collect();
         (page, stages)
     } else {
-        let page = of("_attend", "_attention")?;
+        let page = base_of("_attend", "_attention")?;
         let stages = page.stages().iter().filter(|stage| stage.kind() == "Attention").cloned().collect();
         (page, stages)
     };
@@ -82,8 +83,8 @@ mod tests {
                 assert_eq!(block.stages.len(), 4, "norm, QKV, attention, projection");
                 let layers = resolved(&format!("{model}_{kind}layers"));
                 assert_eq!(layers.stages.len(), LAYERS * layer.stages.len());
-                let inputs = |of: &Resolved| {
-                    let graph = of.graph(&of.tiles_in((128, 128, 64), 132)).expect("tiles fit");
+                let inputs = |resolved: &Resolved| {
+                    let graph = resolved.graph(&resolved.tiles_in((128, 128, 64), 132)).expect("tiles fit");
                     (graph.tensors.len(), graph.dependences.len())
                 };
                 let ((one, within), (all, dependences)) = (inputs(&layer), inputs(&layers));

@@ -98,14 +98,14 @@ impl Digest {
         let mut means = Vec::new();
         for regime in REGIMES {
             for pipeline in &pipelines {
-                let of = |dim: &str, least: u32, most: u32| -> Vec<f64> {
+                let ratios_in = |dim: &str, least: u32, most: u32| -> Vec<f64> {
                     let here = lines.iter().filter(|l| l.pipeline == *pipeline && l.regime == regime);
                     let inside =
                         |l: &&Line| l.size.iter().any(|(d, v)| d == dim && (least..=most).contains(v));
                     here.filter(inside).filter_map(|l| l.ratio).collect()
                 };
                 means.extend(RANGES.iter().filter_map(|&(sizes, dim, from, to)| {
-                    let ratios = of(dim, from, to);
+                    let ratios = ratios_in(dim, from, to);
                     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
                     let (pipeline, count) = ((*pipeline).to_owned(), ratios.len());
                     geometric_mean(&ratios).map(|ratio| Mean { pipeline, sizes, regime, count, ratio, least })

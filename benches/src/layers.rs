@@ -72,8 +72,8 @@ pub fn convolutions(pipelines: &[String], batches: &[u32]) -> Vec<LayerPoint> {
     let mut points: Vec<LayerPoint> = Vec::new();
     for name in CHAINS.into_iter().filter(|name| wanted(name)) {
         for (hw, c) in SHAPES {
-            let of = |b: u32| (name.to_owned(), dims(&[("B", b), ("HW", hw), ("C", c)]));
-            points.extend(or(&BATCHES).into_iter().map(of));
+            let point = |b: u32| (name.to_owned(), dims(&[("B", b), ("HW", hw), ("C", c)]));
+            points.extend(or(&BATCHES).into_iter().map(point));
         }
     }
     for name in BODIES.into_iter().filter(|name| wanted(name)) {

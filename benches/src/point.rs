@@ -265,12 +265,12 @@ impl<'a> Point<'a> {
     /// A sample of all configurations.
     fn add_spread(&self, field: &mut Field, count: usize, report: &mut LayerReport) -> Result<()> {
         let resolved = self.resolved()?;
-        for way in sample(&resolved, self.profile, count) {
-            let name = way.name();
-            let role = if way.config.executor == Executor::Fused { Role::Fused } else { Role::Peer };
-            let options = Options { overlap: way.overlap, ..Options::default() };
-            let kind = Kind { options, config: Some(&way.config), ..Kind::graph(&name, role) };
-            let added = self.add(field, kind, &way.plan, way.config.executor);
+        for sampled in sample(&resolved, self.profile, count) {
+            let name = sampled.name();
+            let role = if sampled.config.executor == Executor::Fused { Role::Fused } else { Role::Peer };
+            let options = Options { overlap: sampled.overlap, ..Options::default() };
+            let kind = Kind { options, config: Some(&sampled.config), ..Kind::graph(&name, role) };
+            let added = self.add(field, kind, &sampled.plan, sampled.config.executor);
             self.note(&name, added, report)?;
         }
         Ok(())
@@ -435,8 +435,8 @@ type MakeGemm = dyn FnMut(&Device, BoundStage, bool) -> Result<Box<dyn PeerGemm>
 fn cublaslt() -> Box<MakeGemm> {
     let mut tuned: Vec<(bool, CublasLt)> = Vec::new();
     Box::new(move |device, args, constant| {
-        let of = |t: &CublasLt| (t.stage().shape, t.stage().activation);
-        let same = |(was, t): &&(bool, CublasLt)| (*was, of(t)) == (constant, (args.shape, args.activation));
+        let key = |t: &CublasLt| (t.stage().shape, t.stage().activation);
+        let same = |(was, t): &&(bool, CublasLt)| (*was, key(t)) == (constant, (args.shape, args.activation));
         if let Some((_, like)) = tuned.iter().find(same) {
             return Ok(Box::new(like.like(args)?));
         }

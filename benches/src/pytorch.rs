@@ -36,7 +36,7 @@ struct Entry {
 impl Entry {
     /// Name of the variant, with the first word of `way` if present.
     fn variant(&self) -> String {
-        let word = self.way.as_deref().and_then(|way| way.split(',').next());
+        let word = self.way.as_deref().and_then(|words| words.split(',').next());
         word.map_or_else(|| VARIANT.into(), |word| format!("{VARIANTS} {word} graph"))
     }
 
@@ -132,18 +132,18 @@ mod tests {
         assert_eq!(all.records.iter().filter(|r| r.variant == VARIANT).count(), 2);
         assert!(PytorchTimes::parse("[]").is_err());
         // Eager and compiled are two variants, each at its best.
-        let layer = |way: &str, us: f64| {
+        let layer = |mode: &str, us: f64| {
             format!(
-                r#"{{ "pipeline": "gpt3_mlp", "dims": {{ "M": 8 }}, "element": "f16", "way": "{way}", "regime": "rested",
+                r#"{{ "pipeline": "gpt3_mlp", "dims": {{ "M": 8 }}, "element": "f16", "way": "{mode}", "regime": "rested",
                 "median_us": {us}, "p10_us": {us}, "p90_us": {us}, "samples": 15 }}"#
             )
         };
         let records = [layer("eager, cudnn", 80.0), layer("eager, flash", 82.0), layer("compiled", 79.0)];
         add_pytorch(&mut all, times(&format!(r#"{{ "records": [{}] }}"#, records.join(","))));
-        let of = |name: &str| {
+        let tiles_of = |name: &str| {
             all.records.iter().find(|r| r.variant == name).map(|r| (r.tiles.clone(), r.time.median_us))
         };
-        assert_eq!(of("pytorch eager graph"), Some((vec!["eager, cudnn".to_owned()], 80.0)));
-        assert_eq!(of("pytorch compiled graph").map(|(_, us)| us), Some(79.0));
+        assert_eq!(tiles_of("pytorch eager graph"), Some((vec!["eager, cudnn".to_owned()], 80.0)));
+        assert_eq!(tiles_of("pytorch compiled graph").map(|(_, us)| us), Some(79.0));
     }
 }

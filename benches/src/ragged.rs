@@ -21,12 +21,12 @@ const LEAST: u32 = 64;
 
 /// Tensors of lengths, with the number of sequences and the capacity in tokens of each.
 fn lengths(graph: &Graph) -> impl Iterator<Item = (String, u32, u32)> {
-    let of = |stage: &cusync_gen::graph::Stage| {
+    let lengths_of = |stage: &cusync_gen::graph::Stage| {
         let operand = stage.operand(OperandKind::Lengths)?;
         let tensor = &graph.tensors[operand.tensor.0];
         Some((tensor.name.clone(), tensor.cols, stage.op.cache()?.capacity))
     };
-    graph.stages.iter().filter_map(of)
+    graph.stages.iter().filter_map(lengths_of)
 }
 
 fn put(device: &Device, inputs: &mut InputSets, name: &str, values: &[i32]) -> Result<()> {

@@ -52,9 +52,9 @@ const DRAWS: usize = 3;
 pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec<Way> {
     let mut drawn: Vec<(Config, Overlap)> = Vec::new();
     let mut seen = HashSet::new();
-    let mut push = |way: (Config, Overlap)| {
-        if seen.insert(format!("{} {:?}", way.0, way.1)) {
-            drawn.push(way);
+    let mut push = |candidate: (Config, Overlap)| {
+        if seen.insert(format!("{} {:?}", candidate.0, candidate.1)) {
+            drawn.push(candidate);
         }
     };
     if choose::decode(resolved, device).is_ok() {
@@ -80,7 +80,7 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
         if !executors(device).contains(&executor) {
             continue;
         }
-        let way = match executor {
+        let candidate = match executor {
             Executor::Fused => chain(operations, &mut rng),
             Executor::Serial if !own_kernels => {
                 in_turn(resolved, device, &mut rng).map(|config| (config, Overlap::Plain))
@@ -94,7 +94,7 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
                 stages(resolved, device, executor, &mut rng).map(|config| (config, Overlap::Plain))
             }
         };
-        way.into_iter().for_each(&mut push);
+        candidate.into_iter().for_each(&mut push);
     }
     // Planned by all cores in parallel; the first proved ones are taken.
     let proved = drawn.into_par_iter().map(|(config, overlap)| {
@@ -185,9 +185,9 @@ mod tests {
             assert!(tiles.len() >= 4, "{tiles:?}");
             assert_eq!(ways.iter().any(|w| w.config.kernels == Kernels::Decode), m <= 64, "{names:?}");
             // Every decision is stated, so that a configuration can be rebuilt from its text alone.
-            for way in &ways {
-                let again = way.config.candidate(&resolved, device).expect("it was planned");
-                assert_eq!(again.launch, *way.plan.launch(), "{}", way.config);
+            for candidate in &ways {
+                let again = candidate.config.candidate(&resolved, device).expect("it was planned");
+                assert_eq!(again.launch, *candidate.plan.launch(), "{}", candidate.config);
             }
         }
     }

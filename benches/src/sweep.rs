@@ -111,14 +111,15 @@ fn size(point: &Point<'_>, profile: &Profile, began: &Instant, report: &mut Swee
             }
             let no_window = std::time::Duration::ZERO;
             let times = interleaved(point.device, &mut variants, Regime::Rested, SAMPLES, no_window)?;
-            let of = |i: usize| Summary::from_times(&times[i].iter().map(|t| t / sets).collect::<Vec<_>>());
+            let summary =
+                |i: usize| Summary::from_times(&times[i].iter().map(|t| t / sets).collect::<Vec<_>>());
             Ok(SweepRecord {
                 pipeline: model.graph().name.clone(),
                 dims: model.graph().dims.clone(),
                 schedule,
                 splits: asked.splits,
-                time: of(0),
-                without_waits_us: of(1).median_us,
+                time: summary(0),
+                without_waits_us: summary(1).median_us,
                 floor_us,
                 max_rel_err,
             })

@@ -199,14 +199,14 @@ pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
                 want,
                 have,
             };
-            let of = |point: &(&str, Size)| quotient(records, point, regime, overlap, goal.over);
+            let ratio = |point: &(&str, Size)| quotient(records, point, regime, overlap, goal.over);
             match least {
                 Least::Each(want) => list.extend(points().map(|point| {
-                    let have = of(&point);
+                    let have = ratio(&point);
                     one(want, point.0, Some(point.1), have)
                 })),
                 Least::Mean(want) => {
-                    let all: Option<Vec<f64>> = points().map(|point| of(&point)).collect();
+                    let all: Option<Vec<f64>> = points().map(|point| ratio(&point)).collect();
                     let name = match &goal.points[..] {
                         [only] => only.of.as_str(),
                         _ => "",
@@ -309,9 +309,9 @@ pub(super) mod tests {
             rested("cublaslt graph", Role::Peer, 110.0),
         ];
         let judged = verdicts(&records);
-        let of = find(&judged, "middle", GPT3, Some(512));
-        assert_eq!(of.len(), 1);
-        assert!(of[0].met() && (of[0].have.expect("measured") - 110.0 / 98.0).abs() < 1e-12);
+        let found = find(&judged, "middle", GPT3, Some(512));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].met() && (found[0].have.expect("measured") - 110.0 / 98.0).abs() < 1e-12);
         records.push(rested("stream-k graph", Role::Peer, 99.0));
         let judged = verdicts(&records);
         assert!(!find(&judged, "middle", GPT3, Some(512))[0].met());
@@ -329,23 +329,23 @@ pub(super) mod tests {
             rested("stream limit edges graph", Role::Probe, 31.0),
         ];
         let judged = verdicts(&records);
-        let of = find(&judged, "streaming", LLAMA65, Some(8));
-        let have: Vec<_> = of.iter().map(|v| (v.overlap, v.have.expect("measured"), v.met())).collect();
+        let found = find(&judged, "streaming", LLAMA65, Some(8));
+        let have: Vec<_> = found.iter().map(|v| (v.overlap, v.have.expect("measured"), v.met())).collect();
         assert_eq!(have[0], (Some(false), 33.0 / 36.0, true));
         assert_eq!(have[1], (Some(true), 31.0 / 35.0, false));
     }
 
     #[test]
     fn a_chain_of_convolutions_is_judged_by_pytorch_and_by_a_time() {
-        let of = |variant, role, us| Record {
+        let timed = |variant, role, us| Record {
             dims: [("B", 8), ("HW", 56), ("C", 64)].map(|(dim, value)| (dim.to_owned(), value)).to_vec(),
             ..record("resnet_layer", 0, Regime::Rested, variant, role, us)
         };
         let records = [
-            of("fused graph", Role::Fused, 20.0),
-            of("fused edges graph", Role::Fused, 16.0),
-            of("serial graph", Role::Peer, 15.0),
-            of(pytorch::VARIANT, Role::Peer, 20.0),
+            timed("fused graph", Role::Fused, 20.0),
+            timed("fused edges graph", Role::Fused, 16.0),
+            timed("serial graph", Role::Peer, 15.0),
+            timed(pytorch::VARIANT, Role::Peer, 20.0),
         ];
         let judged = verdicts(&records);
         let have: Vec<_> = judged.iter().filter_map(|v| Some((v.size.clone()?, v.have?, v.met()))).collect();
@@ -357,24 +357,27 @@ pub(super) mod tests {
 
     #[test]
     fn generation_is_judged_by_its_stream_and_ragged_batches_by_even_ones() {
-        let of = |b, variant: &str, role, us| Record {
+        let timed = |b, variant: &str, role, us| Record {
             dims: vec![("B".to_owned(), b), ("S".to_owned(), 2049)],
             ..record("llama65_generate", 0, Regime::Rested, variant, role, us)
         };
         let records = [
-            of(4, "decode graph", Role::Fused, 40.0),
-            of(4, "stream limit graph", Role::Probe, 29.0),
-            of(4, "pytorch eager graph", Role::Peer, 44.0),
-            of(32, "decode graph", Role::Fused, 100.0),
-            of(32, "decode ragged graph", Role::Probe, 60.0),
-            of(32, "decode even graph", Role::Probe, 57.0),
-            Record { pipeline: "llama65_layer".into(), ..of(8, "decode graph", Role::Fused, 90.0) },
-            Record { pipeline: "llama65_layers".into(), ..of(8, "decode edges graph", Role::Fused, 320.0) },
+            timed(4, "decode graph", Role::Fused, 40.0),
+            timed(4, "stream limit graph", Role::Probe, 29.0),
+            timed(4, "pytorch eager graph", Role::Peer, 44.0),
+            timed(32, "decode graph", Role::Fused, 100.0),
+            timed(32, "decode ragged graph", Role::Probe, 60.0),
+            timed(32, "decode even graph", Role::Probe, 57.0),
+            Record { pipeline: "llama65_layer".into(), ..timed(8, "decode graph", Role::Fused, 90.0) },
+            Record {
+                pipeline: "llama65_layers".into(),
+                ..timed(8, "decode edges graph", Role::Fused, 320.0)
+            },
         ];
         let judged = verdicts(&records);
         let have = |name: &str| -> Vec<_> {
-            let of = judged.iter().filter(|v| v.target.contains(name) && v.size.is_some());
-            of.filter_map(|v| Some((v.have?, v.met()))).collect()
+            let found = judged.iter().filter(|v| v.target.contains(name) && v.size.is_some());
+            found.filter_map(|v| Some((v.have?, v.met()))).collect()
         };
         assert_eq!(have("streaming"), [(38.0 / 40.0, false)]);
         assert_eq!(have("ragged"), [(0.95, true)]);
@@ -384,15 +387,15 @@ pub(super) mod tests {
 
     #[test]
     fn a_mean_needs_every_size() {
-        let of = |m| {
+        let timed = |m| {
             [
                 record(LLAMA65, m, Regime::Rested, "fused graph", Role::Fused, 100.0),
                 record(LLAMA65, m, Regime::Rested, "serial graph", Role::Peer, 120.0),
             ]
         };
-        let mut records: Vec<Record> = MANY[1..].iter().flat_map(|&m| of(m)).collect();
+        let mut records: Vec<Record> = MANY[1..].iter().flat_map(|&m| timed(m)).collect();
         assert_eq!(find(&verdicts(&records), "large", LLAMA65, None)[0].have, None);
-        records.extend(of(MANY[0]));
+        records.extend(timed(MANY[0]));
         let mean = find(&verdicts(&records), "large", LLAMA65, None)[0].have.expect("all sizes");
         assert!((mean - 1.2).abs() < 1e-12, "{mean}");
     }

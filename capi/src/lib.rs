@@ -71,27 +71,27 @@ fn call(work: impl FnOnce() -> Outcome) -> i32 {
     status
 }
 
-fn null(what: &str) -> Failure {
-    Failure::Argument(format!("`{what}` is null"))
+fn null(argument: &str) -> Failure {
+    Failure::Argument(format!("`{argument}` is null"))
 }
 
 /// # Safety
 /// `text` is null or a zero-terminated string.
-unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failure> {
+unsafe fn text<'a>(text: *const c_char, argument: &str) -> Result<&'a str, Failure> {
     if text.is_null() {
-        return Err(null(what));
+        return Err(null(argument));
     }
     // SAFETY: guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|_| Failure::Argument(format!("`{what}` is not UTF-8")))
+    text.to_str().map_err(|_| Failure::Argument(format!("`{argument}` is not UTF-8")))
 }
 
 /// # Safety
 /// `values` is null or points to `count` values.
-unsafe fn slice<'a, T>(values: *const T, count: usize, what: &str) -> Result<&'a [T], Failure> {
+unsafe fn slice<'a, T>(values: *const T, count: usize, argument: &str) -> Result<&'a [T], Failure> {
     match (values.is_null(), count) {
         (_, 0) => Ok(&[]),
-        (true, _) => Err(null(what)),
+        (true, _) => Err(null(argument)),
         // SAFETY: guaranteed by the caller.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(values, count) }),
     }

@@ -304,8 +304,9 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
             layers(args, &progress).map(|r| BenchReport::Layers(Box::new(r)))
         }
         SuiteArg::FusedSweep => {
-            let told = &mut |name: &str, size: &Size| progress.say(format!("{name} {}", size_text(size)));
-            let report = bench_sweep(&args.layers()?, told).map_err(fault)?;
+            let report_size =
+                &mut |name: &str, size: &Size| progress.say(format!("{name} {}", size_text(size)));
+            let report = bench_sweep(&args.layers()?, report_size).map_err(fault)?;
             save(args.save.as_deref(), &report)?;
             Ok(BenchReport::Sweep(Box::new(report)))
         }
@@ -341,8 +342,8 @@ fn layers(args: &BenchArgs, progress: &Progress) -> Result<LayerReport, Fault> {
     let pytorch = args.pytorch.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let mut report = if args.from.is_empty() {
         let mut unsaved = None;
-        let what = LayerArgs { tuned: args.cache.load()?, ..args.layers()? };
-        let report = bench_layers(&what, &mut |news| match news {
+        let layers = LayerArgs { tuned: args.cache.load()?, ..args.layers()? };
+        let report = bench_layers(&layers, &mut |news| match news {
             cusync_bench::Progress::Begin(name, size, done, all) => {
                 progress.say(format!("{name} {} ({} of {all})", size_text(size), done + 1));
             }
@@ -533,9 +534,9 @@ fn copilot(page: &mut Page, r: &CopilotReport) {
         page.line(format!("{} M={}: the kernel in a graph {:.1} us", l.pipeline, l.m, l.kernel_us));
         page.table(
             ["decision to end", "p50 us", "p10", "p99", "max", "less the kernel", "p99 less it"],
-            l.ways.iter().map(|(way, t)| {
+            l.ways.iter().map(|(name, t)| {
                 let [p50, p10, p99, max] = times(t);
-                [way.clone(), p50, p10, p99, max, us(t.p50_us - l.kernel_us), us(t.p99_us - l.kernel_us)]
+                [name.clone(), p50, p10, p99, max, us(t.p50_us - l.kernel_us), us(t.p99_us - l.kernel_us)]
             }),
         );
     }

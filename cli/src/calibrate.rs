@@ -41,7 +41,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, output: &Output) -> Result<Calibra
     let help = "`cusync doctor` says what is missing; profiles that ship need no GPU";
     let base = Device::open(args.gpu).map_err(|e| Fault::from(e).help(help))?.profile();
     let measured =
-        cusync::tune::calibrate::calibrate(args.gpu, &mut |what| progress.say(format!("measuring {what}")));
+        cusync::tune::calibrate::calibrate(args.gpu, &mut |step| progress.say(format!("measuring {step}")));
     let measured = measured.map_err(|e| Fault::from(e).help(help))?;
     let old = || Fault::input("old-gpu", "the GPU is older than compute capability 8.0").help(help);
     let base = base.ok_or_else(old)?;
@@ -101,8 +101,8 @@ impl Answer for CalibrateReport {
                 or(c.times.epilogue_us, 2),
             ]
         };
-        for (of, measured) in [("products", &m.products), ("convolutions", &m.windows)] {
-            let title = format!("chain kernel of {of}");
+        for (kind, measured) in [("products", &m.products), ("convolutions", &m.windows)] {
+            let title = format!("chain kernel of {kind}");
             page.table(
                 [&*title, "cluster", "TFLOP/s an SM", "k-block us", "fill us", "epilogue us"],
                 measured.chains.iter().map(chain),

@@ -106,8 +106,8 @@ pub(crate) fn run(args: CheckArgs) -> Result<CheckReport, Fault> {
     if let Some(file) = args.certificate {
         let candidate = proof.candidate();
         let mut lines = String::new();
-        for of in std::iter::once(candidate.clone()).chain(candidate.alone().map(|(_, alone)| alone)) {
-            let written = certificate(&of, &Generated::new(&of)).map_err(|refutation| {
+        for judged in std::iter::once(candidate.clone()).chain(candidate.alone().map(|(_, alone)| alone)) {
+            let written = certificate(&judged, &Generated::new(&judged)).map_err(|refutation| {
                 let message = format!("there is nothing to certify: {refutation}");
                 Fault::refuted(refutation.obligation.id(), message)
             })?;
@@ -152,7 +152,7 @@ pub(crate) fn schedule(
     let schedule = schedule?;
     let tile = graph.kernel_tile();
     let mean = breakdown(graph, device, schedule).mean();
-    let count = |of: &dyn Fn(&Part) -> bool| schedule.sequence.iter().filter(|i| of(&i.part)).count();
+    let count = |select: &dyn Fn(&Part) -> bool| schedule.sequence.iter().filter(|i| select(&i.part)).count();
     Some(ScheduleReport {
         mode: schedule.mode.name(),
         tile: [tile.0, tile.1, tile.2],

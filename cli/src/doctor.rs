@@ -54,10 +54,10 @@ pub(crate) fn doctor() -> DoctorReport {
     DoctorReport { findings: vec![driver(), gpus(), toolchain(), kernels(), host()] }
 }
 
-fn finding(what: &'static str, result: Result<String, (String, String)>) -> Finding {
+fn finding(subject: &'static str, result: Result<String, (String, String)>) -> Finding {
     match result {
-        Ok(detail) => Finding { what, ok: true, detail, fix: None },
-        Err((detail, fix)) => Finding { what, ok: false, detail, fix: Some(fix) },
+        Ok(detail) => Finding { what: subject, ok: true, detail, fix: None },
+        Err((detail, fix)) => Finding { what: subject, ok: false, detail, fix: Some(fix) },
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn stages(plan: &Plan) -> Vec<StageView> {
 
 /// Edges of a plan.
 pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
-    let of = |(id, edge): (usize, &cusync_gen::check::EdgePlan)| {
+    let report = |(id, edge): (usize, &cusync_gen::check::EdgePlan)| {
         let d = edge.dependence();
         let kind = plan.graph().stages[d.consumer.0].operands[d.operand].kind;
         EdgeReport {
@@ -84,7 +84,7 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
             },
         }
     };
-    plan.edges().iter().enumerate().map(of).collect()
+    plan.edges().iter().enumerate().map(report).collect()
 }
 
 #[derive(Serialize)]

@@ -86,8 +86,8 @@ pub(crate) fn generate(args: GenerateArgs) -> Result<GenerateReport, Fault> {
 fn plan(target: &Target, resolved: &Resolved) -> Result<Plan, Fault> {
     let executor = match target.executor {
         Some(one @ (Executor::Fused | Executor::Copilot | Executor::Serial | Executor::Library)) => {
-            let what = if one.how().is_none() { "one kernel for all stages" } else { "no waits" };
-            let message = format!("the {} executor has {what}, which no header renders", one.name());
+            let kernels = if one.how().is_none() { "one kernel for all stages" } else { "no waits" };
+            let message = format!("the {} executor has {kernels}, which no header renders", one.name());
             let fault = Fault::input("unsupported", message);
             return Err(fault.help("choose streams, programmatic or cpu, or leave --executor out"));
         }

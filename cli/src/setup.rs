@@ -33,8 +33,8 @@ impl Answer for SetupReport {
     }
 
     fn page(&self, page: &mut Page) {
-        let what = if self.installed { "installed in" } else { "was there already, in" };
-        page.line(format!("CUDA 13.0 and CUTLASS 4.2: {what} {}", self.folder));
+        let state = if self.installed { "installed in" } else { "was there already, in" };
+        page.line(format!("CUDA 13.0 and CUTLASS 4.2: {state} {}", self.folder));
         page.line(&self.next);
     }
 }

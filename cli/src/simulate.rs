@@ -77,8 +77,8 @@ impl Answer for SimulateReport {
             self.device
         ));
         let span = |t: &PredictedTime| -> String {
-            let of = |s: &StageView| Some(format!("{} {:.1}-{:.1}", s.name, s.begin_us?, s.end_us?));
-            t.stages.iter().filter_map(of).collect::<Vec<_>>().join(", ")
+            let interval = |s: &StageView| Some(format!("{} {:.1}-{:.1}", s.name, s.begin_us?, s.end_us?));
+            t.stages.iter().filter_map(interval).collect::<Vec<_>>().join(", ")
         };
         page.table(
             ["executor", "runs", "predicted us", "speed-up", "stages, begin-end us"],

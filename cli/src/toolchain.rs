@@ -13,7 +13,7 @@ const PINS: &str = include_str!("toolchain.txt");
 ///
 /// # Errors
 /// The reason and a suggested fix, ready to print.
-pub(crate) fn install(target: &Path, told: impl FnOnce()) -> Result<bool, String> {
+pub(crate) fn install(target: &Path, before: impl FnOnce()) -> Result<bool, String> {
     let stamp = target.join(".stamp");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == PINS) {
         return Ok(false);
@@ -22,7 +22,7 @@ pub(crate) fn install(target: &Path, told: impl FnOnce()) -> Result<bool, String
         return Err("the pinned CUDA packages are for x86-64 Linux; elsewhere set CUDA_HOME (CUDA 13) and CUTLASS_DIR (4.2)"
             .into());
     }
-    told();
+    before();
     let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
     // A partial folder of an interrupted run must not be mistaken for a complete one, and a folder created by
     // others must not be removed.

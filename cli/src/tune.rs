@@ -206,9 +206,9 @@ fn tune_spec(
     let found = match &gpu {
         Err(_) => Confirmed::default(),
         Ok((device, _)) => {
-            let told = &mut |name: &str| progress.say(format!("measuring {name}"));
-            tune::in_turn(&mut proposals, &resolved, device, how, told).map_err(doctor)?;
-            tune::confirm(&proposals, device, how, told).map_err(doctor)?
+            let measuring = &mut |name: &str| progress.say(format!("measuring {name}"));
+            tune::in_turn(&mut proposals, &resolved, device, how, measuring).map_err(doctor)?;
+            tune::confirm(&proposals, device, how, measuring).map_err(doctor)?
         }
     };
     let measured = |t: &Tried| CandidateReport {

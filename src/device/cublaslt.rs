@@ -324,11 +324,11 @@ enum Unfinished {
 impl Unfinished {
     fn new(device: &Device, stage: &BoundStage) -> Result<Option<Unfinished>> {
         let len = stage.shape.0 as usize * stage.packed_columns() as usize;
-        let what = format!("the product of {}", stage.name);
+        let label = format!("the product of {}", stage.name);
         Ok(match (stage.gated() || stage.rotates(), stage.element) {
-            (true, ffi::CUSYNC_BF16) => Some(Unfinished::Floats(DeviceBuffer::new(device, len, &what)?)),
+            (true, ffi::CUSYNC_BF16) => Some(Unfinished::Floats(DeviceBuffer::new(device, len, &label)?)),
             // Heads are rotated in place.
-            (true, _) if stage.gated() => Some(Unfinished::Halves(DeviceBuffer::new(device, len, &what)?)),
+            (true, _) if stage.gated() => Some(Unfinished::Halves(DeviceBuffer::new(device, len, &label)?)),
             _ => None,
         })
     }

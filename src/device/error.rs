@@ -154,11 +154,11 @@ mod tests {
 
     #[test]
     fn statuses_become_errors_that_name_the_call() {
-        let of = |status| check_status(|| "gemm up".into(), status);
-        assert_eq!(of(0), Ok(()));
-        assert_eq!(of(1), Err(Error::NotBuilt("gemm up".into())));
-        assert_eq!(of(2), Err(Error::BadArgument("gemm up".into())));
-        assert_eq!(of(1719), Err(Error::Runtime { call: "gemm up".into(), code: 719 }));
-        assert!(of(1719).expect_err("719 is an error").to_string().contains("trapped"));
+        let checked = |status| check_status(|| "gemm up".into(), status);
+        assert_eq!(checked(0), Ok(()));
+        assert_eq!(checked(1), Err(Error::NotBuilt("gemm up".into())));
+        assert_eq!(checked(2), Err(Error::BadArgument("gemm up".into())));
+        assert_eq!(checked(1719), Err(Error::Runtime { call: "gemm up".into(), code: 719 }));
+        assert!(checked(1719).expect_err("719 is an error").to_string().contains("trapped"));
     }
 }

@@ -12,11 +12,11 @@ use super::error::{Error, Result};
 use super::memory::{DeviceBuffer, Plain};
 use super::stream::Stream;
 
-fn same(device: &Device, context: &CudaContext, what: &str) -> Result<()> {
+fn same(device: &Device, context: &CudaContext, name: &str) -> Result<()> {
     if device.as_raw() == context.cu_ctx().cast() {
         return Ok(());
     }
-    Err(Error::BadArgument(format!("the {what} is of another context than the device")))
+    Err(Error::BadArgument(format!("the {name} is of another context than the device")))
 }
 
 impl Device {

@@ -6,11 +6,11 @@ use super::stage::{BoundStage, Role};
 use super::stream::Stream;
 use crate::ffi;
 
-fn at_least(what: &str, have: usize, want: u64) -> Result<()> {
+fn at_least(name: &str, have: usize, want: u64) -> Result<()> {
     if have as u64 >= want {
         return Ok(());
     }
-    Err(Error::Length { what: what.into(), have, want: want as usize })
+    Err(Error::Length { what: name.into(), have, want: want as usize })
 }
 
 /// Fills with uniform random values in (-scale, scale); `element` is `CUSYNC_F16` or `CUSYNC_BF16`.
@@ -63,7 +63,7 @@ pub fn reference_product(
     let area = |rows: u32, cols: u32| u64::from(rows) * u64::from(cols);
     at_least("left matrix of a reference", a.len(), area(m, k))?;
     at_least("right matrix of a reference", b.len(), area(k, n))?;
-    let new = |what| DeviceBuffer::<f32>::new(a.device(), area(m, n) as usize, what);
+    let new = |name| DeviceBuffer::<f32>::new(a.device(), area(m, n) as usize, name);
     let (sums, largest) = (new("sums of a reference")?, new("partial sums of a reference")?);
     // SAFETY: both operands hold the checked number of values, and each result is m x n floats; buffers are
     // freed in stream order, behind the queued work.

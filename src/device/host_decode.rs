@@ -119,13 +119,13 @@ pub fn attention_segments(
             )
         }
     };
-    let of = |worker| {
+    let one = |worker| {
         let count = segments(worker, &mut []);
         let mut found = vec![ffi::cusync_segment::default(); count as usize];
         segments(worker, &mut found);
         found
     };
-    (0..workers).map(of).collect()
+    (0..workers).map(one).collect()
 }
 
 #[cfg(test)]
@@ -231,9 +231,9 @@ mod tests {
             for n in [64, 131, 132, 1280, 3072, 3168, 3169, 4608, 8192] {
                 for workers in [1, 2, 66, 131, 132] {
                     for (gated, width) in [(false, 32), (true, 32), (false, 8), (false, 16), (false, 64)] {
-                        let (own, of) =
+                        let (own, case) =
                             (in_pairs(gated, (k, n), workers, width), (k, n, gated, workers, width));
-                        assert_eq!(own, decode::in_pairs((k, n), gated, workers, width), "{of:?}");
+                        assert_eq!(own, decode::in_pairs((k, n), gated, workers, width), "{case:?}");
                     }
                 }
             }
@@ -316,16 +316,16 @@ mod tests {
                         rounds,
                     };
                     let (share, mut blocks) = share(&product, worker);
-                    let what = format!("{parts:?}, worker {worker}, round {round}");
-                    assert_eq!(share.first, next, "{what}");
-                    assert_eq!((share.rows, share.lead), (share.count * (1 + u32::from(gated)), 0), "{what}");
+                    let case = format!("{parts:?}, worker {worker}, round {round}");
+                    assert_eq!(share.first, next, "{case}");
+                    assert_eq!((share.rows, share.lead), (share.count * (1 + u32::from(gated)), 0), "{case}");
                     next += share.count;
                     blocks.sort_unstable();
                     let all = if share.count > 0 { k.div_ceil(64) } else { 0 };
-                    assert_eq!(blocks, (0..all).collect::<Vec<_>>(), "{what}");
+                    assert_eq!(blocks, (0..all).collect::<Vec<_>>(), "{case}");
                     // Checks the first 16 bytes; the swizzle may have moved them within their row.
                     if share.count > 0 {
-                        assert_eq!(parts.offset(share.first, false, 0) / 128 * 128, share.offset, "{what}");
+                        assert_eq!(parts.offset(share.first, false, 0) / 128 * 128, share.offset, "{case}");
                     }
                 }
                 assert_eq!(next, share_begin(n, workers, worker + 1), "{parts:?}, worker {worker}");
@@ -337,7 +337,7 @@ mod tests {
     /// reducing worker expects them, and each head is finished once: one post per sequence, whatever the
     /// lengths.
     fn judge_segments(lengths: &[i32], capacity: u32, heads: u32, workers: u32) {
-        let what = format!("{lengths:?} of {capacity}, {heads} heads, {workers} workers");
+        let case = format!("{lengths:?} of {capacity}, {heads} heads, {workers} workers");
         let units = |n: i32| if n < 0 || n >= capacity as i32 { 1 } else { n as u32 / 64 + 1 };
         let all: u32 = lengths.iter().map(|&n| heads * units(n)).sum();
         let (mut taken, mut most) = (vec![false; all as usize], 0);
@@ -346,25 +346,25 @@ mod tests {
         for segments in attention_segments(lengths, capacity, heads, workers) {
             most = most.max(segments.iter().map(|s| s.end - s.begin).sum());
             for (place, s) in segments.iter().enumerate() {
-                assert!(s.begin < s.end && s.first <= s.begin && s.end <= s.last, "{what}");
-                assert_eq!(s.last - s.first, units(lengths[s.sequence as usize]), "{what}");
+                assert!(s.begin < s.end && s.first <= s.begin && s.end <= s.last, "{case}");
+                assert_eq!(s.last - s.first, units(lengths[s.sequence as usize]), "{case}");
                 let again = |unit| std::mem::replace(&mut taken[unit as usize], true);
-                assert!(!(s.begin..s.end).any(again), "{what}");
+                assert!(!(s.begin..s.end).any(again), "{case}");
                 let whole = (s.begin, s.end) == (s.first, s.last);
-                assert_eq!(s.parts > 1, !whole, "{what}");
+                assert_eq!(s.parts > 1, !whole, "{case}");
                 if !whole {
-                    assert!(s.slab < 2 * workers && slabs.insert(s.slab), "{what}: slab {}", s.slab);
-                    assert_eq!(s.slab, s.slab_of_part, "{what}");
-                    assert!(place < 2, "{what}: parts come before what is whole");
+                    assert!(s.slab < 2 * workers && slabs.insert(s.slab), "{case}: slab {}", s.slab);
+                    assert_eq!(s.slab, s.slab_of_part, "{case}");
+                    assert!(place < 2, "{case}: parts come before what is whole");
                 }
                 parts[(s.sequence * heads + s.head) as usize].push(s.parts);
             }
         }
-        assert!(taken.into_iter().all(|taken| taken), "{what}");
+        assert!(taken.into_iter().all(|taken| taken), "{case}");
         for parts in parts {
-            assert!(parts.iter().all(|&p| p as usize == parts.len()) && !parts.is_empty(), "{what}");
+            assert!(parts.iter().all(|&p| p as usize == parts.len()) && !parts.is_empty(), "{case}");
         }
-        assert!(most <= all.div_ceil(workers).max(5) * 3 / 2, "{what}: {most} units of {all}");
+        assert!(most <= all.div_ceil(workers).max(5) * 3 / 2, "{case}: {most} units of {all}");
     }
 
     #[test]

@@ -282,11 +282,11 @@ impl KernelArgs {
         self.holds("run counts", length(self.sync.epochs.as_ref().map(|e| e.len())), each * ctas)
     }
 
-    fn holds(&self, what: &str, have: usize, want: usize) -> Result<()> {
+    fn holds(&self, name: &str, have: usize, want: usize) -> Result<()> {
         if have >= want {
             return Ok(());
         }
-        Err(Error::Length { what: format!("{what} of {}", self.name), have, want })
+        Err(Error::Length { what: format!("{name} of {}", self.name), have, want })
     }
 }
 
@@ -390,10 +390,11 @@ impl Kernel {
             return Err(Error::BadArgument(format!("{} draws no tickets", self.args.name)));
         };
         if place >= runs.len() {
-            let what = "words of gates".into();
-            return Err(Error::Length { what, have: runs.len(), want: place + 1 });
+            let name = "words of gates".into();
+            return Err(Error::Length { what: name, have: runs.len(), want: place + 1 });
         }
-        let word = |of: &DeviceBuffer<u64>, at: usize| of.pointer().cast::<u64>().wrapping_add(at).cast();
+        let word =
+            |words: &DeviceBuffer<u64>, at: usize| words.pointer().cast::<u64>().wrapping_add(at).cast();
         let gate = ffi::cusync_gate {
             tickets: word(tickets, *own),
             runs: word(runs, place),

@@ -61,8 +61,8 @@ impl<T: Plain> Drop for DeviceBuffer<T> {
 }
 
 impl<T: Plain> DeviceBuffer<T> {
-    /// Allocates without initialising; `what` names the buffer if memory runs out.
-    pub fn new(device: &Device, len: usize, what: &str) -> Result<Self> {
+    /// Allocates without initialising; `name` names the buffer if memory runs out.
+    pub fn new(device: &Device, len: usize, name: &str) -> Result<Self> {
         let _entered = device.enter()?;
         let bytes = len.max(1).saturating_mul(size_of::<T>());
         let mut pointer = 0;
@@ -71,7 +71,7 @@ impl<T: Plain> DeviceBuffer<T> {
         if result == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             let free_mib = device.memory().map_or(0, |(free, _)| free >> 20);
             return Err(Error::NoDeviceMemory {
-                what: what.into(),
+                what: name.into(),
                 need_mib: (bytes as u64) >> 20,
                 free_mib,
             });
@@ -129,8 +129,8 @@ impl<T: Plain> DeviceBuffer<T> {
     }
 
     /// Allocates and zeroes, and waits for completion.
-    pub fn zeroed(device: &Device, len: usize, what: &str) -> Result<Self> {
-        let buffer = Self::new(device, len, what)?;
+    pub fn zeroed(device: &Device, len: usize, name: &str) -> Result<Self> {
+        let buffer = Self::new(device, len, name)?;
         // SAFETY: the allocation holds at least `bytes()` bytes.
         check("cuMemsetD8", unsafe { sys::cuMemsetD8_v2(buffer.pointer, 0, buffer.bytes()) })?;
         device.synchronize()?;
@@ -138,8 +138,8 @@ impl<T: Plain> DeviceBuffer<T> {
     }
 
     /// Allocates and uploads `data`, and waits for completion.
-    pub fn from_slice(device: &Device, data: &[T], what: &str) -> Result<Self> {
-        let buffer = Self::new(device, data.len(), what)?;
+    pub fn from_slice(device: &Device, data: &[T], name: &str) -> Result<Self> {
+        let buffer = Self::new(device, data.len(), name)?;
         buffer.upload(data)?;
         Ok(buffer)
     }
@@ -238,11 +238,11 @@ impl<T: Plain> DeviceBuffer<T> {
         })
     }
 
-    fn same_length(&self, what: &str, have: usize) -> Result<()> {
+    fn same_length(&self, name: &str, have: usize) -> Result<()> {
         if have == self.len {
             return Ok(());
         }
-        Err(Error::Length { what: what.into(), have, want: self.len })
+        Err(Error::Length { what: name.into(), have, want: self.len })
     }
 }
 

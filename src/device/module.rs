@@ -233,8 +233,8 @@ impl KernelCall {
     pub fn new(function: &Function, shape: Shape, args: &[Arg]) -> Result<KernelCall> {
         let sizes = function.parameter_sizes();
         if sizes.len() != args.len() {
-            let what = format!("arguments of kernel `{}`", function.name());
-            return Err(Error::Length { what, have: args.len(), want: sizes.len() });
+            let name = format!("arguments of kernel `{}`", function.name());
+            return Err(Error::Length { what: name, have: args.len(), want: sizes.len() });
         }
         let mut memory: Vec<Arc<dyn Kept>> = Vec::new();
         let mut words = Vec::with_capacity(args.len());

@@ -127,8 +127,8 @@ impl CopyCall {
         to_device: bool,
     ) -> Result<CopyCall> {
         if host.len() != device.len() {
-            let what = "copy between host and device".into();
-            return Err(Error::Length { what, have: host.len(), want: device.len() });
+            let name = "copy between host and device".into();
+            return Err(Error::Length { what: name, have: host.len(), want: device.len() });
         }
         Ok(CopyCall { host: host.clone(), device: device.clone(), to_device })
     }

@@ -25,12 +25,12 @@ impl RepackedWeights {
         parts: u32,
         stream: &Stream,
     ) -> Result<Self> {
-        let length = |what: &str, have: usize| {
+        let length = |name: &str, have: usize| {
             let want = k as usize * n as usize;
             if have == want {
                 return Ok(());
             }
-            Err(Error::Length { what: what.into(), have, want })
+            Err(Error::Length { what: name.into(), have, want })
         };
         length("weights to lay out", weights.len())?;
         up.map_or(Ok(()), |up| length("up weights to lay out", up.len()))?;

@@ -215,7 +215,7 @@ impl BoundStage {
     /// its shape.
     pub(super) fn product(&self) -> Result<(&Values, &Values, &Values)> {
         self.raw()?;
-        let missing = |what: &str| Error::BadArgument(format!("{} without a matrix {what}", self.name));
+        let missing = |name: &str| Error::BadArgument(format!("{} without a matrix {name}", self.name));
         let a = self.matrix(Role::A).ok_or_else(|| missing("A"))?;
         let b = self.matrix(Role::B).ok_or_else(|| missing("B"))?;
         Ok((a, b, &self.out))
@@ -225,12 +225,12 @@ impl BoundStage {
     pub(super) fn raw(&self) -> Result<ffi::cusync_stage> {
         let (m, n, k) = self.shape;
         // An overflowing size never equals the length of a buffer.
-        let exact = |what: &str, have: usize, rows: u64, columns: u64| {
+        let exact = |name: &str, have: usize, rows: u64, columns: u64| {
             let want = rows.saturating_mul(columns) as usize;
             if have == want {
                 return Ok(());
             }
-            Err(Error::Length { what: format!("{what} of {}", self.name), have, want })
+            Err(Error::Length { what: format!("{name} of {}", self.name), have, want })
         };
         exact("the output", self.out.len(), m.into(), n.into())?;
         let mut raw = ffi::cusync_stage {
@@ -301,11 +301,11 @@ impl BoundStage {
         (count.saturating_mul(area(i.height, i.width)), i.channels.into())
     }
 
-    fn fits(&self, what: &str, have: usize, most: usize) -> Result<()> {
+    fn fits(&self, name: &str, have: usize, most: usize) -> Result<()> {
         if have <= most {
             return Ok(());
         }
-        Err(Error::BadArgument(format!("{}: {have} {what}, a kernel takes {most}", self.name)))
+        Err(Error::BadArgument(format!("{}: {have} {name}, a kernel takes {most}", self.name)))
     }
 
     /// One past the last semaphore slot of the stage's edges.

@@ -194,8 +194,8 @@ impl WorkLists {
         length: usize,
         items: Vec<ffi::cusync_item>,
     ) -> Result<WorkLists> {
-        let narrow = |what: &str, value: usize| {
-            u32::try_from(value).map_err(|_| Error::BadArgument(format!("{value} {what} of a chain")))
+        let narrow = |name: &str, value: usize| {
+            u32::try_from(value).map_err(|_| Error::BadArgument(format!("{value} {name} of a chain")))
         };
         if workers == 0 || items.is_empty() {
             return Err(Error::BadArgument("a chain without workers or without items".into()));
@@ -237,7 +237,8 @@ impl WorkLists {
         stages: &[BoundStage],
         kernel: &ffi::cusync_kernel_info,
     ) -> Result<()> {
-        let refuse = |what: &str, item| Err(Error::BadArgument(format!("{name}: an item {what}: {item:?}")));
+        let refuse =
+            |reason: &str, item| Err(Error::BadArgument(format!("{name}: an item {reason}: {item:?}")));
         for item in &self.valid {
             let Some(stage) = stages.get(usize::from(item.stage)) else { return refuse("of no stage", item) };
             if u32::from(item.role) > ffi::CUSYNC_SHARE {

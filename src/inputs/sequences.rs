@@ -98,10 +98,10 @@ pub(crate) fn named(stages: &[(String, Vec<Fault>)]) -> Option<(String, usize, S
     let (stage, (sequence, fault)) = all.clone().next()?;
     let mut said = vec![(sequence, fault)];
     let mut words = fault.clone();
-    for (of, (sequence, fault)) in all {
+    for (other, (sequence, fault)) in all {
         if !said.contains(&(sequence, fault)) {
             said.push((sequence, fault));
-            let place = if of == stage { String::new() } else { format!("stage {of}, ") };
+            let place = if other == stage { String::new() } else { format!("stage {other}, ") };
             words += &format!("; {place}sequence {sequence}: {fault}");
         }
     }

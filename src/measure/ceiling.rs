@@ -69,7 +69,7 @@ impl Ceilings {
 
         let mut variants: Vec<Box<dyn Variant>> = vec![Box::new(read), Box::new(matrix)];
         variants.extend(peer);
-        let mut of = |regime| -> Result<Ceiling> {
+        let mut measured = |regime| -> Result<Ceiling> {
             let window = Duration::from_millis(150);
             let mut times = interleaved(device, &mut variants, regime, 9, window)?;
             let read_us = percentile(&mut times[0], 0.5);
@@ -79,7 +79,7 @@ impl Ceilings {
                 read_tbs: READ_BYTES as f64 / read_us * 1e-6,
             })
         };
-        Ok(Ceilings { rested: of(Regime::Rested)?, sustained: of(Regime::Sustained)? })
+        Ok(Ceilings { rested: measured(Regime::Rested)?, sustained: measured(Regime::Sustained)? })
     }
 
     /// Rates of one regime.

@@ -52,7 +52,7 @@ impl Calls {
             let mut accesses = Vec::new();
             for access in &declaration.accesses {
                 let parameter = access.parameter;
-                let wrong = |what| Error::Parameter { kernel: kernel.into(), parameter, what };
+                let wrong = |fault| Error::Parameter { kernel: kernel.into(), parameter, what: fault };
                 let address = call.address(parameter).ok_or_else(|| wrong("is no pointer"))?;
                 if address == 0 {
                     continue;

@@ -136,12 +136,12 @@ fn graph(
 /// priorities, the lowest ranks share one.
 fn cuda_priorities(ours: &[i32], (least, greatest): (i32, i32)) -> Vec<i32> {
     let ranks: BTreeSet<i32> = ours.iter().copied().collect();
-    let of = |priority: &i32| {
+    let cuda_priority = |priority: &i32| {
         let above = ranks.iter().filter(|&r| r > priority).count() as i32;
         // With a single rank, all stay at the default.
         if ranks.len() < 2 { least } else { (greatest + above).min(least) }
     };
-    ours.iter().map(of).collect()
+    ours.iter().map(cuda_priority).collect()
 }
 
 #[cfg(test)]

@@ -106,12 +106,12 @@ impl Watch {
     pub(super) fn late(&self) -> Option<Error> {
         let report = self.report.read()?;
         let row = self.waits.get(report.edge as usize)?.as_ref()?.get(report.tile_m as usize)?;
-        let of = row.get(report.tile_n as usize)?;
+        let producer = row.get(report.tile_n as usize)?;
         Some(Error::Late {
             node: self.names[report.edge as usize].clone(),
             cta: report.tile_m,
-            of: self.names[of.node.index()].clone(),
-            of_cta: of.cta,
+            of: self.names[producer.node.index()].clone(),
+            of_cta: producer.cta,
             have: report.have,
             want: report.want,
         })
@@ -133,7 +133,7 @@ impl Bound {
             return Ok(self.calls().clone());
         }
         let layout = Layout::new(self.program(), refinement);
-        let words = |words: &[u32], what| DeviceBuffer::from_slice(self.device(), words, what).map(Arc::new);
+        let words = |words: &[u32], name| DeviceBuffer::from_slice(self.device(), words, name).map(Arc::new);
         let semaphores = words(&vec![0; layout.slots.max(1)], "semaphores")?;
         let table = if layout.words.is_empty() { &[NONE] } else { &*layout.words };
         let waits = words(table, "waits")?;

@@ -267,7 +267,7 @@ fn operation_code(stage: &Stage) -> Result<(u32, Epilogue)> {
 
 /// Images of a convolution or pool; empty for other operations.
 fn images_of(stage: &Stage) -> ffi::cusync_images {
-    let (of, channels, mean) = match &stage.op {
+    let (sliding, channels, mean) = match &stage.op {
         Op::Conv2d(conv) => (&conv.sliding, conv.channels, false),
         Op::Pool(pool) => (&pool.sliding, stage.n, pool.mean),
         Op::Gemm(_)
@@ -281,17 +281,17 @@ fn images_of(stage: &Stage) -> ffi::cusync_images {
         }
     };
     ffi::cusync_images {
-        height: of.input.0,
-        width: of.input.1,
+        height: sliding.input.0,
+        width: sliding.input.1,
         channels,
-        out_height: of.output.0,
-        out_width: of.output.1,
-        filter_rows: of.filter.0,
-        filter_cols: of.filter.1,
-        stride_rows: of.stride.0,
-        stride_cols: of.stride.1,
-        padding_rows: of.padding.0,
-        padding_cols: of.padding.1,
+        out_height: sliding.output.0,
+        out_width: sliding.output.1,
+        filter_rows: sliding.filter.0,
+        filter_cols: sliding.filter.1,
+        stride_rows: sliding.stride.0,
+        stride_cols: sliding.stride.1,
+        padding_rows: sliding.padding.0,
+        padding_cols: sliding.padding.1,
         tile_pixels: stage.out_tile().0,
         mean: mean.into(),
     }

@@ -25,7 +25,7 @@ pub(super) struct New<'a> {
 /// Reason why the proof does not hold with this memory.
 pub(super) fn conflict(new: &New, known: &[Known]) -> Option<String> {
     let New { name, bytes, .. } = new;
-    let overlaps = |of: &&Known| of.bytes.start < bytes.end && bytes.start < of.bytes.end;
+    let overlaps = |known: &&Known| known.bytes.start < bytes.end && bytes.start < known.bytes.end;
     if let Some(Known { name: other, written, .. }) = known.iter().find(overlaps) {
         return Some(if *written {
             format!(
@@ -52,8 +52,8 @@ mod tests {
     use super::*;
 
     fn known() -> Vec<Known> {
-        let of = |name: &str, bytes, written| Known { name: name.into(), bytes, written };
-        vec![of("Y", 0..100, true), of("X", 100..200, false)]
+        let known_as = |name: &str, bytes, written| Known { name: name.into(), bytes, written };
+        vec![known_as("Y", 0..100, true), known_as("X", 100..200, false)]
     }
 
     fn bind(bytes: Range<usize>, constant: bool, output: bool) -> Option<String> {

@@ -108,7 +108,7 @@ fn counters(
     ctas: usize,
     records: Option<usize>,
 ) -> Result<Synchronisation> {
-    let words = |count: usize, what: &str| DeviceBuffer::zeroed(device, count, what).map(Arc::new);
+    let words = |count: usize, name: &str| DeviceBuffer::zeroed(device, count, name).map(Arc::new);
     let trace = records.map(|count| DeviceBuffer::zeroed(device, count, "trace records")).transpose()?;
     Ok(Synchronisation {
         semaphores: Some(words(slots.max(1) as usize, "semaphores")?),

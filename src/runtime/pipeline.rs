@@ -530,8 +530,8 @@ impl Pipeline {
             }
             let gate = self.operand(set, stage, OperandKind::B)?;
             let up = self.operand(set, stage, OperandKind::Up)?;
-            let what = format!("packed weights of {}", stage.name);
-            let packed = DeviceBuffer::new(&self.device, gate.len() * 2, &what)?;
+            let name = format!("packed weights of {}", stage.name);
+            let packed = DeviceBuffer::new(&self.device, gate.len() * 2, &name)?;
             helpers::pack_gated(&gate, &up, &packed, stage.k, stage.n, &self.main)?;
             self.main.synchronize()?;
             self.sets[set].packed[index] = Some(Arc::new(packed));

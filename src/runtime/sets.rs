@@ -171,8 +171,8 @@ fn pack(
                 stage.name
             )));
         };
-        let what = format!("packed weights of {}", stage.name);
-        let both = DeviceBuffer::new(device, gate.len() + up.len(), &what)?;
+        let name = format!("packed weights of {}", stage.name);
+        let both = DeviceBuffer::new(device, gate.len() + up.len(), &name)?;
         helpers::pack_gated(gate, up, &both, stage.k, stage.n, stream)?;
         packed.push((stage.name.clone(), Arc::new(both)));
     }

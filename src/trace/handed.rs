@@ -22,11 +22,11 @@ pub fn joined<'a>(
     }
     let place: HashMap<_, _> =
         sequence.iter().enumerate().map(|(at, item)| ((item.stage.0, item.m, item.n), at as u32)).collect();
-    let of = |trace: &'a ItemTrace| {
+    let with_word = |trace: &'a ItemTrace| {
         let item = place.get(&(trace.item.stage.0, trace.item.m, trace.item.n))?;
         Some((*last.get(&(trace.worker, *item))?, trace))
     };
-    items.iter().filter_map(of).collect()
+    items.iter().filter_map(with_word).collect()
 }
 
 /// Offset from a worker's clock to the host's in nanoseconds, and its uncertainty: work begins after the host

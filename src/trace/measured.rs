@@ -62,24 +62,24 @@ pub(super) fn spans(
     (spans, parts)
 }
 
-fn run(name: &str, what: &str, sms: u32, spans: Vec<Span>) -> Run {
+fn run(name: &str, kernel: &str, sms: u32, spans: Vec<Span>) -> Run {
     let length_us = spans.iter().map(Span::end_us).fold(0.0, f64::max);
-    Run { name: name.into(), what: what.into(), sms, length_us, spans, host: Vec::new() }
+    Run { name: name.into(), what: kernel.into(), sms, length_us, spans, host: Vec::new() }
 }
 
 /// A run of the stages' own kernels, one after the other.
-pub(super) fn serial(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
+pub(super) fn serial(plan: &Plan, kernel: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
     let cluster = plan.launch().cluster();
     let (mut spans, _) = spans(notes, cluster, |kernel, _| kernel);
     // These stages never wait: the elapsed time is the latency of the first loads.
     let first = spans.iter_mut().filter_map(|s| s.phases.first_mut());
     first.filter(|p| p.kind == Kind::Wait).for_each(|p| p.kind = Kind::Load);
-    run("serial", what, sms, spans)
+    run("serial", kernel, sms, spans)
 }
 
 /// A fused run with the cause of every wait: among the edges that the first k-block waits for, the one with
 /// the last post.
-pub(super) fn fused(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
+pub(super) fn fused(plan: &Plan, kernel: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
     let cluster = plan.launch().cluster();
     let (mut spans, parts) = spans(notes, cluster, |_, stage| stage);
     let waiting: Vec<usize> = (0..spans.len()).filter(|i| spans[*i].phases[0].kind == Kind::Wait).collect();
@@ -121,7 +121,7 @@ pub(super) fn fused(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32)
             phase.kind = Kind::Load;
         }
     }
-    run("fused", what, sms, spans)
+    run("fused", kernel, sms, spans)
 }
 
 #[cfg(test)]

@@ -240,14 +240,14 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
             (workers, "threads of this host".to_owned(), noted)
         }
     };
-    let what = format!("a session; {kernel}");
+    let kernel = format!("a session; {kernel}");
     // A worker's record of an item persists if another worker had the item in a later job.
     let items = match decodes {
         true => items,
         false => handed::joined(plan, &notes, &items).into_iter().map(|(_, item)| *item).collect(),
     };
     let run =
-        Run { name: "copilot".into(), ..measured::fused(plan, &what, std::slice::from_ref(&items), sms) };
+        Run { name: "copilot".into(), ..measured::fused(plan, &kernel, std::slice::from_ref(&items), sms) };
     runs.push(handed::beside_host(run, plan, &notes, &items));
     Ok(TraceReport::new(Timeline {
         pipeline: graph.name.clone(),

@@ -88,11 +88,11 @@ fn kernels(candidate: &Candidate, executor: Executor) -> Run {
     }
     let tiles: Vec<String> =
         graph.stages.iter().map(|s| format!("{} {} x {}", s.name, s.mma_tile.0, s.mma_tile.1)).collect();
-    let what = format!("a kernel a stage; tiles: {}", tiles.join(", "));
+    let kernel = format!("a kernel a stage; tiles: {}", tiles.join(", "));
     let length_us = timeline.total_us;
     Run {
         name: executor_name(executor).into(),
-        what,
+        what: kernel,
         sms: timeline.slots,
         length_us,
         spans,
@@ -225,10 +225,10 @@ fn chain(candidate: &Candidate, schedule: &Schedule) -> Run {
         spans[index].phases = phases;
     }
     let tile = graph.kernel_tile();
-    let what = format!("one chain kernel; {} x {} tiles, clusters of {rows} x {cols}", tile.0, tile.1);
+    let kernel = format!("one chain kernel; {} x {} tiles, clusters of {rows} x {cols}", tile.0, tile.1);
     let sms = candidate.device.sms.max(schedule.lists.len() as u32 * rows * cols);
     let (name, length_us) = (executor_name(Executor::Fused).into(), schedule.predicted_us);
-    Run { name, what, sms, length_us, spans, host: Vec::new() }
+    Run { name, what: kernel, sms, length_us, spans, host: Vec::new() }
 }
 
 /// Durations of an item's phases, microseconds.

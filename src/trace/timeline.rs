@@ -229,9 +229,9 @@ pub fn defect(timeline: &Timeline) -> Option<String> {
             by_sm.entry(span.sm).or_default().push(span);
         }
         let early = run.host.iter().find_map(|event| {
-            let of = event.span.map(|span| run.spans.get(span));
+            let span = event.span.map(|span| run.spans.get(span));
             let backwards = event.end_us < event.begin_us || event.begin_us < 0.0;
-            let stray = event.row == HostRow::Word && of.flatten().is_none();
+            let stray = event.row == HostRow::Word && span.flatten().is_none();
             (backwards || stray).then(|| format!("{}: {} has no end or no span", run.name, event.what))
         });
         if early.is_some() {

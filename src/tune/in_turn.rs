@@ -37,9 +37,9 @@ pub fn in_turn(
     for (index, stage) in stages.iter_mut().enumerate() {
         let alone = resolved.only(StageId(index));
         let Ok(mut ways) = proposals(&alone, &profile, Some(Executor::Fused)) else { continue };
-        ways.retain(|way| matches!(way.config.kernels, Kernels::Chain { .. }));
-        let told = &mut |name: &str| progress(&format!("{}: {name}", stage.stage));
-        let found = confirm(&ways, device, &how, told)?;
+        ways.retain(|proposal| matches!(proposal.config.kernels, Kernels::Chain { .. }));
+        let report = &mut |name: &str| progress(&format!("{}: {name}", stage.stage));
+        let found = confirm(&ways, device, &how, report)?;
         if let Some(Kernels::Chain { tile, cluster, mode, splits }) =
             found.tried.first().map(|best| &best.config.kernels)
         {

@@ -20,8 +20,8 @@ pub(crate) fn setup(root: &Path) -> Outcome {
         let why = |why| format!("{why}: {}", compiler::way_out(root));
         return compiler::find(root).map(drop).map_err(why);
     }
-    let told = || eprintln!("setting up .toolchain (about 130 MB to download, once)");
-    if !install(&root.join(".toolchain"), told)? {
+    let announce = || eprintln!("setting up .toolchain (about 130 MB to download, once)");
+    if !install(&root.join(".toolchain"), announce)? {
         return Ok(());
     }
     // The build script cannot watch a stamp that did not exist; touching the script makes it look for the

@@ -66,9 +66,9 @@ pub struct HostCost {
 fn latest(items: Vec<ItemTrace>) -> Vec<ItemTrace> {
     let mut last: HashMap<_, ItemTrace> = HashMap::new();
     for item in items {
-        let of = last.entry((item.item.stage.0, item.item.m, item.item.n)).or_insert(item);
-        if of.begin < item.begin {
-            *of = item;
+        let latest = last.entry((item.item.stage.0, item.item.m, item.item.n)).or_insert(item);
+        if latest.begin < item.begin {
+            *latest = item;
         }
     }
     last.into_values().collect()
@@ -130,10 +130,10 @@ impl Ways for FourWays<'_> {
         taker.take()
     }
 
-    fn job(&mut self, way: usize) -> Result<()> {
+    fn job(&mut self, index: usize) -> Result<()> {
         let FourWays { fixed, drawn, scheduled, session, flagged, taker } = self;
         let beside = taker.is_some();
-        match way {
+        match index {
             0 => flagged[0].job(&mut |s| Ok(fixed.run_on(Executor::Fused, s)?)),
             1 => flagged[1].job(&mut |s| Ok(drawn.run_on(Executor::Fused, s)?)),
             2 => flagged[2].job(&mut |s| Ok(scheduled.run_on(s, beside)?)),
@@ -141,8 +141,8 @@ impl Ways for FourWays<'_> {
         }
     }
 
-    fn after(&mut self, way: usize) {
-        if way == PILOT {
+    fn after(&mut self, index: usize) {
+        if index == PILOT {
             std::thread::sleep(IDLE * 3);
         }
     }
@@ -150,8 +150,8 @@ impl Ways for FourWays<'_> {
 
 impl FourWays<'_> {
     /// Records since the last call.
-    fn take_trace(&mut self, way: usize) -> Result<Vec<ItemTrace>> {
-        Ok(match way {
+    fn take_trace(&mut self, index: usize) -> Result<Vec<ItemTrace>> {
+        Ok(match index {
             0 => self.fixed.take_trace()?,
             1 => self.drawn.take_trace()?,
             2 => self.scheduled.pipeline().take_trace()?,
@@ -213,19 +213,19 @@ struct Traced {
 /// the second one in a running kernel.
 fn traced(ways: &mut FourWays<'_>, plan: &Plan) -> Result<[Traced; 4]> {
     let mut found: [Traced; 4] = Default::default();
-    Turns { rounds: 5, jobs: 1, untimed: 1 }.each(WAYS.len(), ways, &mut |ways, way, counts| {
+    Turns { rounds: 5, jobs: 1, untimed: 1 }.each(WAYS.len(), ways, &mut |ways, index, counts| {
         ways.session.take_notes();
-        ways.job(way)?;
-        let mut records = ways.take_trace(way)?;
-        let traced = &mut found[way];
-        if counts && way == PILOT {
+        ways.job(index)?;
+        let mut records = ways.take_trace(index)?;
+        let traced = &mut found[index];
+        if counts && index == PILOT {
             let us = begins(plan, &ways.session.take_notes(), &records);
             traced.begins.iter_mut().zip(us.into_iter().flatten()).for_each(|(all, us)| all.push(us));
         }
-        if way == PILOT && ways.taker.is_none() {
-            ways.job(way)?;
-            ways.job(way)?;
-            records = ways.take_trace(way)?;
+        if index == PILOT && ways.taker.is_none() {
+            ways.job(index)?;
+            ways.job(index)?;
+            records = ways.take_trace(index)?;
         }
         if counts {
             let (span, between, waited, count) = spans(records);
@@ -252,13 +252,13 @@ fn four_ways(
     let turns = Turns { rounds: jobs.div_ceil(TURN), jobs: TURN, untimed: 2 };
     let times = with_ways(device, plans, (taker.as_ref(), false), |ways| turns.timed(WAYS.len(), ways))?;
     let traced = with_ways(device, plans, (taker.as_ref(), true), |ways| traced(ways, &plans.drawn))?;
-    let one = |((way, times), mut traced): ((&str, Vec<f64>), Traced)| {
+    let one = |((name, times), mut traced): ((&str, Vec<f64>), Traced)| {
         let mean = traced.gaps.iter().sum::<f64>() / traced.gaps.len().max(1) as f64;
         let begins_us = (!traced.begins[0].is_empty())
             .then(|| std::array::from_fn(|at| percentile(&mut traced.begins[at], 0.5)));
         HandedOut {
             case: case.into(),
-            way: way.into(),
+            way: name.into(),
             times: JobTimes::from_times(times),
             span_us: percentile(&mut traced.span_us, 0.5),
             gap_ns: [percentile(&mut traced.gaps, 0.5), percentile(&mut traced.gaps, 0.9), mean],
@@ -275,7 +275,7 @@ fn four_ways(
 pub(super) fn handed_out(
     device: &Device,
     jobs: usize,
-    told: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<(Vec<HandedOut>, HostCost)> {
     let profile = chains_of(device)?;
     let mut found = Vec::new();
@@ -283,11 +283,11 @@ pub(super) fn handed_out(
     for tile in [(128, 256), (128, 128)] {
         let name = format!("llama65_mlp M=1024, tiles of {}x{}", tile.0, tile.1);
         let plans = even(llama()?, 1024, tile, &profile)?;
-        told(&name);
+        progress(&name);
         let alone = four_ways(device, &name, &plans, jobs, None)?;
         let half = alone[1].times.p50_us / 2.0;
         found.extend(alone);
-        told(&format!("{name}, {TAKEN} SMs taken"));
+        progress(&format!("{name}, {TAKEN} SMs taken"));
         found.extend(four_ways(device, &format!("{name}, {TAKEN} SMs taken"), &plans, jobs / 2, Some(half))?);
         costs = host_cost(&plans.drawn)?;
     }
@@ -295,7 +295,7 @@ pub(super) fn handed_out(
     for draw in 0..3 {
         let rows = zipf(&mut rng);
         let name = format!("eight products, rows {rows:?}");
-        told(&name);
+        progress(&name);
         let plans = uneven(&rows, (128, 128), &profile)?;
         let alone = four_ways(device, &name, &plans, jobs, None)?;
         let half = alone[1].times.p50_us / 2.0;

@@ -151,7 +151,7 @@ fn of_rows(m: u64, profile: &Profile) -> Result<Plan> {
 }
 
 /// All ways, in turns.
-pub(super) fn two_kinds(device: &Device, told: &mut dyn FnMut(&str)) -> Result<Vec<TwoKinds>> {
+pub(super) fn two_kinds(device: &Device, progress: &mut dyn FnMut(&str)) -> Result<Vec<TwoKinds>> {
     let profile = chains_of(device)?;
     let (low, high) = Stream::priorities(device)?;
     let pipeline = |m: u64| -> Result<Pipeline> {
@@ -212,7 +212,7 @@ pub(super) fn two_kinds(device: &Device, told: &mut dyn FnMut(&str)) -> Result<V
         for place in 0..ways.len() {
             let place = if turn % 2 == 0 { place } else { ways.len() - 1 - place };
             let (name, runs) = &mut ways[place];
-            told(name);
+            progress(name);
             let seed = 21 + turn as u64;
             measure(runs.as_mut(), true, LENGTH / 10, seed)?;
             let (_, alone) = measure(runs.as_mut(), false, LENGTH / 4, seed)?;
@@ -224,8 +224,8 @@ pub(super) fn two_kinds(device: &Device, told: &mut dyn FnMut(&str)) -> Result<V
             std::thread::sleep(Handing::default().idle * 5);
         }
     }
-    let one = |(way, short, long_rates, alone_rates)| TwoKinds {
-        way,
+    let one = |(name, short, long_rates, alone_rates)| TwoKinds {
+        way: name,
         short: JobTimes::from_times(short),
         long_rates,
         alone_rates,

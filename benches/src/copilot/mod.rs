@@ -97,8 +97,8 @@ fn llama() -> Result<&'static str> {
     shipped("llama65_mlp").ok_or_else(|| Error::Argument("llama65_mlp ships no more".into()))
 }
 
-/// Runs the benchmark. Calls `told` before each part.
-pub fn bench_copilot(args: &CopilotArgs, told: &mut dyn FnMut(&str)) -> Result<CopilotReport> {
+/// Runs the benchmark. Calls `progress` before each part.
+pub fn bench_copilot(args: &CopilotArgs, progress: &mut dyn FnMut(&str)) -> Result<CopilotReport> {
     let device = Device::open(args.gpu)?;
     let mut small = Bench::new(&device, args, "small", SMALL)?;
     let mut middle = Bench::new(&device, args, "middle", MIDDLE)?;
@@ -107,45 +107,45 @@ pub fn bench_copilot(args: &CopilotArgs, told: &mut dyn FnMut(&str)) -> Result<C
     let mut report = CopilotReport { device: device.name().into(), ..CopilotReport::default() };
     for (bench, share) in [(&mut small, 1), (&mut middle, 4), (&mut llama, 20)] {
         if wanted("exact") {
-            told(&format!("exact, {}", bench.name));
+            progress(&format!("exact, {}", bench.name));
             for taken in [false, true] {
                 report.exact.push(exact(bench, args.exact / share, args.delays_ns, taken)?);
             }
         }
         for m in [1, 8, 32] {
             if wanted("latency") {
-                told(&format!("latency, {} M={m}", bench.name));
+                progress(&format!("latency, {} M={m}", bench.name));
                 report.latency.push(latency(bench, m, args.jobs, false)?);
             }
         }
         if wanted("busy") {
-            told(&format!("latency with a busy host, {}", bench.name));
+            progress(&format!("latency with a busy host, {}", bench.name));
             report.latency.push(latency(bench, 8, args.jobs, true)?);
         }
         if wanted("ahead") {
-            told(&format!("ahead, {}", bench.name));
+            progress(&format!("ahead, {}", bench.name));
             report.ahead.push(ahead(bench, args.jobs)?);
         }
     }
     for taken in [false, true] {
         if wanted("items") {
-            told("items, held against fused");
+            progress("items, held against fused");
             report.exact.push(exact_items(&device, args.exact, args.delays_ns, taken)?);
         }
     }
     if wanted("handed") {
-        let (handed, host) = handed_out(&device, args.jobs.min(200), told)?;
+        let (handed, host) = handed_out(&device, args.jobs.min(200), progress)?;
         (report.handed, report.host) = (handed, Some(host));
     }
     if wanted("kinds") {
-        report.kinds = two_kinds(&device, told)?;
+        report.kinds = two_kinds(&device, progress)?;
     }
     if wanted("rows") {
-        told("rows, llama65_mlp");
+        progress("rows, llama65_mlp");
         report.rows = all_rows(&mut llama, args.jobs)?;
     }
     if wanted("stopped") {
-        told("stopped, small");
+        progress("stopped, small");
         report.stopped = Some(stopped(&mut small)?);
     }
     Ok(report)

@@ -237,11 +237,11 @@ pub(super) fn latency(bench: &mut Bench<'_>, m: u32, jobs: usize, busy: bool) ->
                 }
             });
         }
-        let mut job = |way: usize| -> Result<()> {
-            let job = if way == 1 { session.submit_announcing(0, m, 0)? } else { session.submit(0, m)? };
+        let mut job = |index: usize| -> Result<()> {
+            let job = if index == 1 { session.submit_announcing(0, m, 0)? } else { session.submit(0, m)? };
             Ok(session.wait(job)?)
         };
-        let mut without = |way: usize| match way {
+        let mut without = |index: usize| match index {
             0 => other.flagged.replay(),
             1 => other.replay_and_synchronise(),
             _ => queued.job(&mut |stream| Ok(launched.run_on(Executor::Fused, stream)?)),
@@ -281,7 +281,7 @@ pub(super) fn all_rows(bench: &mut Bench<'_>, jobs: usize) -> Result<Vec<AllRows
         let mut rng = SmallRng::seed_from_u64(seed);
         move || rng.random_range(1..=ROWS)
     };
-    for (way, sizes) in [("a graph each", (1..=ROWS).collect::<Vec<_>>()), ("padded", vec![8, 16, 32, 64])] {
+    for (name, sizes) in [("a graph each", (1..=ROWS).collect::<Vec<_>>()), ("padded", vec![8, 16, 32, 64])] {
         let (before, begin) = (free()?, Instant::now());
         let graphs = sizes.iter().map(|m| Replayed::new(bench.of_rows(*m, &pipeline)?, device));
         let graphs = graphs.collect::<Result<Vec<_>>>()?;
@@ -292,7 +292,7 @@ pub(super) fn all_rows(bench: &mut Bench<'_>, jobs: usize) -> Result<Vec<AllRows
             graphs[sizes.partition_point(|size| *size < m)].flagged.replay()
         };
         let times = turns(jobs).timed(1, &mut job)?.concat();
-        found.push(AllRows { way: way.into(), times: JobTimes::from_times(times), setup_ms, bytes });
+        found.push(AllRows { way: name.into(), times: JobTimes::from_times(times), setup_ms, bytes });
     }
     let (before, begin) = (free()?, Instant::now());
     // Includes costs that the graphs also have: a plan, its memory, its kernel.

@@ -45,15 +45,15 @@ pub(super) trait Ways {
     }
 
     /// One job, from the decision until the host sees its end.
-    fn job(&mut self, way: usize) -> Result<()>;
+    fn job(&mut self, index: usize) -> Result<()>;
 
     /// Untimed work after the turn of a way.
     fn after(&mut self, _way: usize) {}
 }
 
 impl<F: FnMut(usize) -> Result<()>> Ways for F {
-    fn job(&mut self, way: usize) -> Result<()> {
-        self(way)
+    fn job(&mut self, index: usize) -> Result<()> {
+        self(index)
     }
 }
 
@@ -77,12 +77,12 @@ impl Turns {
     ) -> Result<()> {
         for round in 0..=self.rounds {
             for place in 0..ways {
-                let way = if round % 2 == 0 { place } else { ways - 1 - place };
+                let index = if round % 2 == 0 { place } else { ways - 1 - place };
                 for job in 0..self.untimed + self.jobs {
                     contest.before()?;
-                    one(contest, way, round > 0 && job >= self.untimed)?;
+                    one(contest, index, round > 0 && job >= self.untimed)?;
                 }
-                contest.after(way);
+                contest.after(index);
             }
         }
         Ok(())
@@ -91,11 +91,11 @@ impl Turns {
     /// Microseconds of the jobs of each way.
     pub(super) fn timed<C: Ways>(self, ways: usize, contest: &mut C) -> Result<Vec<Vec<f64>>> {
         let mut times = vec![Vec::with_capacity(self.rounds * self.jobs); ways];
-        self.each(ways, contest, &mut |contest, way, counts| {
+        self.each(ways, contest, &mut |contest, index, counts| {
             let begin = Instant::now();
-            contest.job(way)?;
+            contest.job(index)?;
             if counts {
-                times[way].push(begin.elapsed().as_secs_f64() * 1e6);
+                times[index].push(begin.elapsed().as_secs_f64() * 1e6);
             }
             Ok(())
         })?;
@@ -192,13 +192,13 @@ mod tests {
             Ok(())
         }
 
-        fn job(&mut self, way: usize) -> Result<()> {
-            self.jobs.push(way);
+        fn job(&mut self, index: usize) -> Result<()> {
+            self.jobs.push(index);
             Ok(())
         }
 
-        fn after(&mut self, way: usize) {
-            self.after.push(way);
+        fn after(&mut self, index: usize) {
+            self.after.push(index);
         }
     }
 

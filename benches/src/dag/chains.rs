@@ -64,25 +64,25 @@ impl Bench {
         let bounds = bounds_us(&subject, &program, ns_per_round);
 
         let want = program.expected(1);
-        let mut wrong_in = |way: &Way, when: &str| {
-            let right = way.runs_right(&want)?;
+        let mut wrong_in = |candidate: &Way, when: &str| {
+            let right = candidate.runs_right(&want)?;
             if !right {
-                wrong.push(format!("{}, {}: the arena differs {when}", shape.name(), way.entry.name));
+                wrong.push(format!("{}, {}: the arena differs {when}", shape.name(), candidate.entry.name));
             }
             Ok::<_, Error>(right)
         };
         let mut right = Vec::new();
-        for way in ways {
-            if wrong_in(&way, "before it was timed")? {
-                let stamps = stamps(&way)?;
-                right.push((way, stamps));
+        for candidate in ways {
+            if wrong_in(&candidate, "before it was timed")? {
+                let stamps = stamps(&candidate)?;
+                right.push((candidate, stamps));
             }
         }
-        let mut variants: Vec<_> = right.iter().map(|(way, _)| way.entry.timed(1)).collect();
+        let mut variants: Vec<_> = right.iter().map(|(candidate, _)| candidate.entry.timed(1)).collect();
         let times = interleaved(&self.device, &mut variants, Regime::Rested, samples, Duration::ZERO)?;
         let mut records = Vec::new();
-        for ((way, (body_us, idle_us)), times) in right.into_iter().zip(&times) {
-            if !wrong_in(&way, "after it was timed")? {
+        for ((candidate, (body_us, idle_us)), times) in right.into_iter().zip(&times) {
+            if !wrong_in(&candidate, "after it was timed")? {
                 continue;
             }
             let time = Summary::from_times(times);
@@ -92,10 +92,10 @@ impl Bench {
                 target_us: shape.us,
                 uneven_us: shape.uneven_us,
                 neighbours: shape.shift > 0,
-                ours: !way.entry.peer,
-                chosen: way.chosen,
+                ours: !candidate.entry.peer,
+                chosen: candidate.chosen,
                 body_us,
-                variant: way.entry.name.clone(),
+                variant: candidate.entry.name.clone(),
                 time,
                 idle_us,
                 overhead_us: time.median_us / KERNELS as f64 - body_us,
@@ -237,12 +237,12 @@ impl Way {
 /// Duration of the arithmetic alone, microseconds per chain: if kernels wait for kernels, and if tiles wait
 /// for tiles.
 fn bounds_us(subject: &Subject, program: &SpinProgram, ns_per_round: f64) -> [f64; 2] {
-    let of = subject.bound.program();
-    let refinement = refine(of, &subject.schedule.dependences, &DEVICES[0], Refine::Everywhere);
+    let recorded = subject.bound.program();
+    let refinement = refine(recorded, &subject.schedule.dependences, &DEVICES[0], Refine::Everywhere);
     let (mut kernels, mut before): (u64, Vec<u64>) = (0, Vec::new());
     for (node, sync) in refinement.nodes.iter().enumerate() {
         let rounds = |cta: usize| u64::from(program.rounds(node, cta as u32));
-        let ctas = of.nodes()[node].kernel().map_or(0, |k| k.launch.ctas() as usize);
+        let ctas = recorded.nodes()[node].kernel().map_or(0, |k| k.launch.ctas() as usize);
         kernels += (0..ctas).map(rounds).max().unwrap_or(0);
         let first = |cta: usize| match &sync.waits {
             // In a chain these are all CTAs of the previous kernel.
@@ -255,12 +255,12 @@ fn bounds_us(subject: &Subject, program: &SpinProgram, ns_per_round: f64) -> [f6
 }
 
 /// Median duration of a kernel's first CTA, and mean time between two, microseconds.
-fn stamps(way: &Way) -> Result<(f64, f64)> {
+fn stamps(candidate: &Way) -> Result<(f64, f64)> {
     let (mut bodies, mut gaps) = (Vec::new(), Vec::new());
     for _ in 0..5 {
-        way.entry.exec.launch()?;
-        way.entry.exec.synchronize()?;
-        let stamps = nanoseconds(&way.subject.bound.download(way.subject.stamps)?);
+        candidate.entry.exec.launch()?;
+        candidate.entry.exec.synchronize()?;
+        let stamps = nanoseconds(&candidate.subject.bound.download(candidate.subject.stamps)?);
         let (first, last) = (stamps[1], stamps[2 * KERNELS - 2]);
         let body: f64 = stamps.chunks(2).map(|s| s[1].saturating_sub(s[0]) as f64).sum();
         bodies.push(body / KERNELS as f64 / 1e3);

@@ -162,11 +162,11 @@ impl Bench {
         let priority = |id: NodeId| program.zones()[program.node(id).zone.index()].priority;
         let top = program.ids().map(priority).max();
         let nodes = program.ids().filter(|&id| Some(priority(id)) == top);
-        let ways = std::iter::once(Admit::Free).chain(nodes.map(Admit::After));
+        let admissions = std::iter::once(Admit::Free).chain(nodes.map(Admit::After));
         let mut candidates = Vec::new();
         let allowed: Vec<Form> = self.forms().filter(|form| FORMS.contains(form)).collect();
-        for way in ways {
-            let schedule = self.schedule_with(field.bound, way);
+        for admit in admissions {
+            let schedule = self.schedule_with(field.bound, admit);
             for &form in &allowed {
                 candidates.push(Candidate::ours(field.bound, &self.main, &schedule, form)?);
             }

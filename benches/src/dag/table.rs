@@ -210,8 +210,8 @@ fn chain_notes(report: &DagReport) -> Vec<String> {
     let mut notes = Vec::new();
     for group in report.chains.chunk_by(|a, b| chain(a) == chain(b)) {
         let least = |ours: bool| {
-            let of = group.iter().filter(move |r| r.ours == ours);
-            of.min_by(|a, b| a.time.median_us.total_cmp(&b.time.median_us))
+            let records = group.iter().filter(move |r| r.ours == ours);
+            records.min_by(|a, b| a.time.median_us.total_cmp(&b.time.median_us))
         };
         if let (Some(ours), Some(peer)) = (least(true), least(false)) {
             notes.push(format!(

@@ -481,26 +481,26 @@ mod tests {
     fn mistakes_are_errors_that_say_what_to_do() {
         let (plan, sets) = planned();
         let mut session = open(&plan, &sets, Duration::from_millis(1));
-        let of = |e: Error| e.to_string();
+        let text_of = |e: Error| e.to_string();
         assert!(
-            of(session.submit(2, 1).expect_err("no set"))
+            text_of(session.submit(2, 1).expect_err("no set"))
                 .starts_with("a job with set 2: this session has 2 sets")
         );
         for m in [0, 25] {
-            let text = of(session.submit(0, m).expect_err("no rows"));
+            let text = text_of(session.submit(0, m).expect_err("no rows"));
             assert!(text.contains("the plan of this session has 24") && text.contains("help"), "{text}");
         }
         assert_eq!(session.launches(), 0, "nothing was launched for them");
         session.close().expect("nothing to do");
         for idle in [Duration::ZERO, Duration::from_secs(2)] {
             let settings = Settings { idle, ..Settings::default() };
-            let refused = Session::on_host(&plan, &sets, CpuOptions::default(), settings).err().map(of);
+            let refused = Session::on_host(&plan, &sets, CpuOptions::default(), settings).err().map(text_of);
             assert!(refused.is_some_and(|text| text.contains("choose 1 ns to 1 s")));
         }
         let h200 = Profile::named("h200").expect("it ships");
         let lists = plan_text(SPEC, "p", &Overrides::default(), h200, Executor::Serial).expect("planned");
         let refused =
-            Session::on_host(&lists, &sets, CpuOptions::default(), Settings::default()).err().map(of);
+            Session::on_host(&lists, &sets, CpuOptions::default(), Settings::default()).err().map(text_of);
         assert!(refused.is_some_and(|text| text.contains("--executor copilot")));
     }
 

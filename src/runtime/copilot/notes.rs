@@ -75,10 +75,10 @@ impl Noting {
         self.notes.iter_mut().for_each(|notes| notes.launches.push((begin, end)));
     }
 
-    pub(super) fn submitted(&mut self, number: u32, what: usize, rows: Option<u32>) {
+    pub(super) fn submitted(&mut self, number: u32, kind: usize, rows: Option<u32>) {
         if self.notes.is_some() {
             let at = self.now();
-            self.open.push(JobNote { number, what, rows, at, seen: at });
+            self.open.push(JobNote { number, what: kind, rows, at, seen: at });
         }
     }
 

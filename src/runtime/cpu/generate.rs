@@ -104,8 +104,8 @@ impl CpuPipeline {
         let mut first = 0;
         for &(row, tokens) in blocks {
             let last = first + tokens > length;
-            let [keys, values] = [0, 1].map(|of| {
-                let (kind, new) = &both[of];
+            let [keys, values] = [0, 1].map(|side| {
+                let (kind, new) = &both[side];
                 let mut values = vec![0.0; tokens * dim];
                 let Some(id) = stage.operand(*kind).map(|o| o.tensor) else { return values };
                 let old = tokens - usize::from(last);

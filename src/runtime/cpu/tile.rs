@@ -117,11 +117,11 @@ impl CpuPipeline {
         place: &Place<'_>,
         k: u32,
         ks: &std::ops::Range<u32>,
-        of: impl Fn(OperandKind) -> bool,
+        chosen: impl Fn(OperandKind) -> bool,
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
         for incoming in &self.incoming[place.work.stage] {
-            if !of(incoming.kind) {
+            if !chosen(incoming.kind) {
                 continue;
             }
             match self.decode {

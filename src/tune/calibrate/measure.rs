@@ -150,13 +150,13 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     let best = best.map(|k| k.tile);
     progress("one SM alone");
     let alone_tflops = best.map(|tile| rig.alone(tile)).transpose()?;
-    let mut of = |family: &Family, name: &str| -> Result<Chains> {
+    let mut chains_of = |family: &Family, name: &str| -> Result<Chains> {
         let mut chains = Vec::new();
         for kernel in ChainKernel::running((family.operations)()) {
-            let what =
+            let label =
                 || format!("{name} chain kernel of {:?}, clusters of {:?}", kernel.tile, kernel.cluster);
-            progress(&format!("the {}", what()));
-            chains.extend(kept(rig.chain_kernel(family, kernel), &mut skipped, what)?);
+            progress(&format!("the {}", label()));
+            chains.extend(kept(rig.chain_kernel(family, kernel), &mut skipped, label)?);
         }
         progress(&format!("a chain of {name}s"));
         let reference =
@@ -166,8 +166,8 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
         Ok(Chains { chains, chain })
     };
     let has_chains = profile.arch >= 90 && !kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty();
-    let products = if has_chains { of(&PRODUCTS, "product")? } else { Chains::default() };
-    let windows = if has_chains { of(&WINDOWS, "convolution")? } else { Chains::default() };
+    let products = if has_chains { chains_of(&PRODUCTS, "product")? } else { Chains::default() };
+    let windows = if has_chains { chains_of(&WINDOWS, "convolution")? } else { Chains::default() };
     let (gpu, driver) = (machine.gpu, machine.driver);
     Ok(Calibration {
         gpu,
@@ -188,13 +188,13 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
 fn kept<T>(
     measured: measure::Result<T>,
     skipped: &mut Vec<String>,
-    what: impl Fn() -> String,
+    label: impl Fn() -> String,
 ) -> Result<Option<T>> {
     match measured {
         Ok(value) => Ok(Some(value)),
         Err(e) if e.is_fatal() => Err(e.into()),
         Err(e) => {
-            skipped.push(format!("{}: {e}", what()));
+            skipped.push(format!("{}: {e}", label()));
             Ok(None)
         }
     }
@@ -308,9 +308,9 @@ impl Rig<'_> {
 
     fn chain_kernel(&self, family: &Family, kernel: &ChainKernel) -> measure::Result<ChainTimes> {
         let workers = self.profile.resident_clusters(kernel.cluster.0 * kernel.cluster.1);
-        let of = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
-        let (m, n) = family.wave(workers, of);
-        let plan = self.fused(family.plain, (m, 3 * n, family.depth), of, false)?;
+        let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
+        let (m, n) = family.wave(workers, shape);
+        let plan = self.fused(family.plain, (m, 3 * n, family.depth), shape, false)?;
         let times = ItemTimes::from_items(&self.items(&plan, 1)?);
         let sm_tflops = times.tflops(kernel.tile);
         Ok(ChainTimes { tile: kernel.tile, cluster: kernel.cluster, times, sm_tflops })

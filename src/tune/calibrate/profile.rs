@@ -42,12 +42,12 @@ const NEVER: [&str; 23] = [
 
 impl Chains {
     /// Costs of these kernels. Values that were not measured come from the base, and `kept` records them as
-    /// fields of `of`. Rates of tiles are fractions of `best`, TFLOP/s.
+    /// fields of `section`. Rates of tiles are fractions of `best`, TFLOP/s.
     fn cost(
         &self,
         base: WindowCost,
         (handoff_us, best): (f64, Option<f64>),
-        of: &str,
+        section: &str,
         kept: &mut Vec<String>,
     ) -> WindowCost {
         let of_area = |us: Option<f64>| us.map(|us| us / area(self.chain.tile));
@@ -57,7 +57,7 @@ impl Chains {
             self.chain.passed_on_us.zip(fill_us).map(|(all, fill)| (all - handoff_us - fill).max(0.0));
         let mut or = |field: &str, measured, base| {
             usable(measured).unwrap_or_else(|| {
-                kept.push(format!("{of}.{field}"));
+                kept.push(format!("{section}.{field}"));
                 base
             })
         };
@@ -91,7 +91,7 @@ impl Chains {
             measured += 1;
         }
         if measured < cost.rates.len() {
-            kept.push(format!("{of}.rates of kernels that were not measured"));
+            kept.push(format!("{section}.rates of kernels that were not measured"));
         }
         cost
     }
@@ -137,7 +137,7 @@ impl Calibration {
         set("fused.gelu_us", &mut cost.gelu_us, of_area(chain.gelu_us));
         set("fused.gate_us", &mut cost.gate_us, of_area(chain.gate_us));
         set("fused.handoff_us", &mut cost.handoff_us, Some(handoff_us));
-        let of = |cost: &CostModel| WindowCost {
+        let window_cost = |cost: &CostModel| WindowCost {
             rates: cost.rates.clone(),
             launch_us: cost.launch_us,
             fill_us: cost.fill_us,
@@ -147,13 +147,13 @@ impl Calibration {
         };
         let rates = (handoff_us, sm_tflops);
         let WindowCost { rates: shares, launch_us, fill_us, post_us, slab_write_us, slab_read_us } =
-            self.products.cost(of(cost), rates, "fused", &mut kept);
+            self.products.cost(window_cost(cost), rates, "fused", &mut kept);
         (cost.rates, cost.launch_us, cost.fill_us, cost.post_us) = (shares, launch_us, fill_us, post_us);
         (cost.slab_write_us, cost.slab_read_us) = (slab_write_us, slab_read_us);
         if self.windows.chains.is_empty() {
             kept.push("fused.windows".into());
         } else {
-            let base = cost.windows.take().unwrap_or_else(|| of(cost));
+            let base = cost.windows.take().unwrap_or_else(|| window_cost(cost));
             cost.windows = Some(self.windows.cost(base, rates, "fused.windows", &mut kept));
         }
         let (day, driver) = (self.measured.get(..10).unwrap_or(&self.measured), &self.driver);
@@ -268,19 +268,20 @@ mod tests {
         // This value becomes the device's.
         base.fused.read_tbs = 1.0;
         let Calibrated { profile, kept } = calibration().profile(&base);
-        let fields = |profile: &Profile, of: &str| {
+        let fields = |profile: &Profile, section: &str| {
             let all = serde_json::to_value(profile).expect("a profile is data");
-            let all = if of.is_empty() { all } else { all["fused"].clone() };
+            let all = if section.is_empty() { all } else { all["fused"].clone() };
             all.as_object().expect("fields").clone()
         };
         // Identity of the GPU: `source` and `measured` change afterwards.
         let is = ["name", "arch", "sms", "shared_per_sm", "threads_per_sm", "ctas_per_sm", "measured"];
-        for of in ["", "fused."] {
-            let (have, were) = (fields(&profile, of), fields(&base, of));
+        for section in ["", "fused."] {
+            let (have, were) = (fields(&profile, section), fields(&base, section));
             for (field, value) in have.iter().filter(|(field, value)| were[*field] == **value) {
                 let known = is.contains(&&**field);
-                let named = kept.iter().any(|k| k.split_whitespace().next() == Some(&format!("{of}{field}")));
-                assert!(known || named, "{of}{field} is still {value}, and nothing says so: {kept:?}");
+                let named =
+                    kept.iter().any(|k| k.split_whitespace().next() == Some(&format!("{section}{field}")));
+                assert!(known || named, "{section}{field} is still {value}, and nothing says so: {kept:?}");
             }
         }
     }

@@ -36,8 +36,8 @@ impl ItemTimes {
             us(t.loaded, t.math_end) / f64::from(blocks)
         });
         let first = items.iter().filter(|t| {
-            let mine = |o: &&ItemTrace| (o.worker, o.cta) == (t.worker, t.cta);
-            t.item.stage == StageId(0) && items.iter().filter(mine).all(|o| o.begin >= t.begin)
+            let same_cta = |o: &&ItemTrace| (o.worker, o.cta) == (t.worker, t.cta);
+            t.item.stage == StageId(0) && items.iter().filter(same_cta).all(|o| o.begin >= t.begin)
         });
         let fill = first.filter(|t| t.ready <= t.loaded).map(|t| us(t.begin.max(t.ready), t.loaded));
         let epilogue_us = median(whole().map(|t| us(t.math_end, t.end)).collect());

@@ -140,16 +140,16 @@ mod tests {
 
     #[test]
     fn programs_have_the_dependences_that_are_published() {
-        let of =
+        let counted =
             |name| counts(&case(name, Size::Small).expect("a name of the suite").expect("a valid program"));
-        assert_eq!(of("VEC"), [3, 2, 2, 1]);
-        assert_eq!(of("B&S"), [10, 0, 0, 0]);
-        assert_eq!(of("ML"), [10, 12, 9, 1]);
-        assert_eq!(of("IMG"), [11, 14, 11, 4]);
-        assert_eq!(of("DL"), [8, 7, 7, 1]);
+        assert_eq!(counted("VEC"), [3, 2, 2, 1]);
+        assert_eq!(counted("B&S"), [10, 0, 0, 0]);
+        assert_eq!(counted("ML"), [10, 12, 9, 1]);
+        assert_eq!(counted("IMG"), [11, 14, 11, 4]);
+        assert_eq!(counted("DL"), [8, 7, 7, 1]);
         assert_eq!(counts(&hits_iterations(1).expect("a valid program")), [7, 14, 8, 3]);
-        assert_eq!(of("M1"), [19, 18, 18, 5]);
-        assert_eq!(of("M2"), [37, 36, 36, 11]);
+        assert_eq!(counted("M1"), [19, 18, 18, 5]);
+        assert_eq!(counted("M2"), [37, 36, 36, 11]);
     }
 
     #[test]

@@ -122,9 +122,9 @@ impl Worker {
     /// Notes that it can compute its first item, if that is not known yet.
     fn note_fed(&mut self, ledger: &Ledger, paces: &[Pace], now: Duration) {
         let Some(first) = self.items.front().filter(|_| self.since.is_none()) else { return };
-        let (fed, of) = ledger.fed(first.item, self.fed);
+        let (fed, needed) = ledger.fed(first.item, self.fed);
         self.fed = fed;
-        if fed == of {
+        if fed == needed {
             let takes = self.items.iter().map(|out| paces[ledger.stage_of(out.item)].0).sum::<Duration>();
             self.since = Some((now, now + takes));
         }
@@ -362,8 +362,8 @@ impl<'a> Items<'a> {
         }
         if self.launches > 0 {
             let boxes = self.taker.boxes()?;
-            for (worker, of) in self.workers.iter().enumerate() {
-                boxes.post(worker, of.sent.wrapping_add(1), Letter { item: None, epoch: 0 });
+            for (worker, known) in self.workers.iter().enumerate() {
+                boxes.post(worker, known.sent.wrapping_add(1), Letter { item: None, epoch: 0 });
             }
         }
         self.taker.finish()
