@@ -14,7 +14,7 @@ use cusync_gen::graph::Element;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
-/// Conversions of an element type, on whole slices because those are vectorised.
+/// Conversions of an element type, on whole slices because those are vectorized.
 pub trait Bits {
     /// Widens; exact.
     fn widen(self, bits: &[u16], out: &mut [f32]);

@@ -89,7 +89,7 @@ enum Place {
 /// A proved pipeline that can be given inputs and run repeatedly.
 ///
 /// The number of tokens may change from run to run, up to the rows of the plan, without planning or binding
-/// anew: rows of products and normalisations are independent, so filling the first rows of bound memory gives
+/// anew: rows of products and normalizations are independent, so filling the first rows of bound memory gives
 /// the first rows of the result, whatever the other rows contain. A run takes the time of the whole plan; if
 /// that is too long, open a session for fewer rows.
 pub struct Session {

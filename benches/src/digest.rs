@@ -73,7 +73,7 @@ const RANGES: [(&str, &str, u32, u32); 7] = [
 const REGIMES: [Regime; 2] = [Regime::Rested, Regime::Sustained];
 
 impl Digest {
-    /// Summarises the records of a benchmark.
+    /// Summarizes the records of a benchmark.
     pub fn from_records(records: &[Record]) -> Digest {
         let mut points: Vec<(&str, Size)> = Vec::new();
         for record in records {

@@ -1,4 +1,4 @@
-//! Measurements: the layer benchmarks against their baselines, and the cost of synchronisation.
+//! Measurements: the layer benchmarks against their baselines, and the cost of synchronization.
 //!
 //! All functions return values; only the command line prints.
 //!

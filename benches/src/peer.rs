@@ -1,4 +1,4 @@
-//! Third-party GEMMs, stage after stage in a CUDA graph: the baselines that tile synchronisation must beat.
+//! Third-party GEMMs, stage after stage in a CUDA graph: the baselines that tile synchronization must beat.
 
 use std::sync::Arc;
 

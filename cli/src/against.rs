@@ -15,7 +15,7 @@ use super::report::signed_percent;
 use super::source::{SPECS, Source};
 use super::target::PlanArgs;
 
-/// Result of the comparison; shares are fractions, not per cent.
+/// Result of the comparison; shares are fractions, not percent.
 #[derive(Serialize)]
 pub(crate) struct AgainstReport {
     /// File with the measurements.

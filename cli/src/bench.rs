@@ -21,7 +21,7 @@ use super::progress::Progress;
 use super::target::CacheArgs;
 
 /// Rested samples per configuration under `--spread`: there are many configurations, and a precision of one
-/// per cent is enough.
+/// percent is enough.
 const SPREAD_SAMPLES: usize = 8;
 
 #[derive(Args)]

@@ -13,7 +13,7 @@ use super::fault::Fault;
 pub(crate) struct Output {
     /// Print only JSON on standard output.
     pub(crate) json: bool,
-    /// Colours on standard output.
+    /// Colors on standard output.
     pub(crate) color: bool,
     /// Maximum width of tables in columns; `None`: unlimited.
     pub(crate) width: Option<u16>,
@@ -22,7 +22,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Colours and progress are for terminals only, and JSON has neither.
+    /// Colors and progress are for terminals only, and JSON has neither.
     pub(crate) fn new(json: bool) -> Output {
         let terminal = io::stdout().is_terminal();
         // A shell that exports its width also wants it for pipes.
@@ -36,13 +36,13 @@ impl Output {
     }
 }
 
-/// Whether a stream is coloured, according to the usual variables.
+/// Whether a stream is colored, according to the usual variables.
 fn colored(terminal: bool) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !set("NO_COLOR") && (terminal || set("CLICOLOR_FORCE"))
 }
 
-/// Whether diagnostics on standard error are coloured. Those inside JSON never are.
+/// Whether diagnostics on standard error are colored. Those inside JSON never are.
 pub(crate) fn colored_errors() -> bool {
     colored(io::stderr().is_terminal()) && !json_asked()
 }

@@ -189,7 +189,7 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-/// A fraction as a per cent value with sign; values that round to zero are positive.
+/// A fraction as a percent value with sign; values that round to zero are positive.
 pub(crate) fn signed_percent(share: f64) -> String {
     let rounded = (share * 1000.0).round() / 10.0;
     // Adding zero makes a negative zero positive.

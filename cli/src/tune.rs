@@ -83,7 +83,7 @@ pub(crate) struct MergeReport {
     pub(crate) cache: String,
     /// Path of each file, number of its entries, and number of entries taken.
     pub(crate) files: Vec<(String, usize, usize)>,
-    /// Number of cache entries afterwards.
+    /// Number of cache entries afterward.
     pub(crate) entries: usize,
 }
 

@@ -103,7 +103,7 @@ fn find() -> Result<()> {
     FOUND.clone()
 }
 
-/// Loads and initialises the driver.
+/// Loads and initializes the driver.
 fn init() -> Result<()> {
     find()?;
     // SAFETY: the library is loaded.
@@ -117,7 +117,7 @@ fn init() -> Result<()> {
 pub fn gpu_count() -> Result<u32> {
     init()?;
     let mut count = 0;
-    // SAFETY: initialised; `count` outlives the call.
+    // SAFETY: initialized; `count` outlives the call.
     check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
     Ok(u32::try_from(count).unwrap_or(0))
 }
@@ -126,7 +126,7 @@ pub fn gpu_count() -> Result<u32> {
 pub fn driver_version() -> Result<(u32, u32)> {
     find()?;
     let mut version = 0;
-    // SAFETY: the library is loaded, and reports its version before it is initialised; `version` outlives the
+    // SAFETY: the library is loaded, and reports its version before it is initialized; `version` outlives the
     // call.
     check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut version) })?;
     let version = u32::try_from(version).unwrap_or(0);
@@ -144,7 +144,7 @@ impl Device {
             return Err(Error::NoDevice(format!("GPU {ordinal} was asked for, the driver shows {count}")));
         }
         let (mut device, mut context) = (0, std::ptr::null_mut());
-        // SAFETY: initialised, and the ordinal is in range.
+        // SAFETY: initialized, and the ordinal is in range.
         check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as c_int) })?;
         // SAFETY: a valid device; released in `Inner::drop`.
         check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) })?;
@@ -169,7 +169,7 @@ impl Device {
     pub(super) unsafe fn lent(context: *mut c_void, keeper: Option<Keeper>) -> Result<Device> {
         init()?;
         let (mut device, mut before) = (0, std::ptr::null_mut());
-        // SAFETY: initialised; the caller guarantees the context, and the current one is restored at once.
+        // SAFETY: initialized; the caller guarantees the context, and the current one is restored at once.
         unsafe {
             check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut before))?;
             check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context.cast()))?;
@@ -206,7 +206,7 @@ impl Device {
     }
 
     /// Makes this GPU's context current on the calling thread until the returned value is dropped. Every
-    /// method of this layer does so itself, and restores a foreign current context afterwards.
+    /// method of this layer does so itself, and restores a foreign current context afterward.
     pub fn enter(&self) -> Result<Entered> {
         let mut before = std::ptr::null_mut();
         // SAFETY: `before` outlives the call.

@@ -115,7 +115,7 @@ fn hint(call: &str, code: u32) -> &'static str {
     }
 }
 
-/// The call that initialises the driver.
+/// The call that initializes the driver.
 pub(super) const INIT: &str = "cuInit";
 
 /// Converts a driver result to ours.

@@ -178,7 +178,7 @@ pub fn activate(
     check_status(|| "activation".into(), status)
 }
 
-/// Reads `data` once; writes to `sink` (64 values) prevent the loads from being optimised away.
+/// Reads `data` once; writes to `sink` (64 values) prevent the loads from being optimized away.
 pub fn stream_read(data: &DeviceBuffer<u16>, sink: &DeviceBuffer<u32>, stream: &Stream) -> Result<()> {
     at_least("sink of the read test", sink.len(), 64)?;
     // SAFETY: the buffer holds `bytes()` bytes.

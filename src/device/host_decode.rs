@@ -62,7 +62,7 @@ impl WeightLayout {
     }
 }
 
-/// Whether neighbouring workers of the attention kernel for `width` tokens compute a product together, by the
+/// Whether neighboring workers of the attention kernel for `width` tokens compute a product together, by the
 /// kernels' own arithmetic.
 pub fn in_pairs(gated: bool, (k, n): (u32, u32), workers: u32, width: u32) -> bool {
     let operation = if gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM };

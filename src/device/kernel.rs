@@ -122,7 +122,7 @@ pub struct Deviations {
     pub delays: Delays,
 }
 
-/// Synchronisation of a kernel with itself from run to run, and with other kernels. All counters are zeroed
+/// Synchronization of a kernel with itself from run to run, and with other kernels. All counters are zeroed
 /// once, when the pipeline is created. Kernels that share epochs or tickets must not run at the same time; on
 /// one stream they do not, even with programmatic edges.
 #[derive(Clone, Debug, Default)]
@@ -177,13 +177,13 @@ impl Synchronisation {
 pub struct KernelArgs {
     /// Name of the pipeline or stage, for errors.
     pub name: String,
-    /// Kernel to use; its operations are ignored in favour of the stages'.
+    /// Kernel to use; its operations are ignored in favor of the stages'.
     pub id: ffi::cusync_kernel_id,
     /// Producers before consumers; for a session, one set after another.
     pub stages: Vec<BoundStage>,
     /// Assignment of work to workers.
     pub work: Work,
-    /// Synchronisation with itself and other kernels.
+    /// Synchronization with itself and other kernels.
     pub sync: Synchronisation,
     /// Memory of the order and policy tables.
     pub tables: Vec<Arc<DeviceBuffer<u32>>>,
@@ -231,7 +231,7 @@ impl KernelArgs {
             let paired =
                 attends && in_pairs((k, n), operation == ffi::CUSYNC_GATED_GEMM, workers, self.id.width);
             let parts = if paired { workers / 2 } else { parts };
-            // Attention and normalisations stream no weights.
+            // Attention and normalizations stream no weights.
             let weights = stage.operands.iter().any(|(role, _)| *role == Role::B);
             match &self.work {
                 Work::Shares { .. } if given == weights.then_some(parts) => {}
@@ -315,7 +315,7 @@ impl Drop for Kernel {
 
 impl Kernel {
     /// Prepares a kernel. Create all kernels of a pipeline before running any: loading a module may
-    /// synchronise with a kernel that spins.
+    /// synchronize with a kernel that spins.
     ///
     /// # Errors
     /// No such kernel was compiled, an item or a slot is out of range, a buffer's size differs from its

@@ -61,7 +61,7 @@ impl<T: Plain> Drop for DeviceBuffer<T> {
 }
 
 impl<T: Plain> DeviceBuffer<T> {
-    /// Allocates without initialising; `name` names the buffer if memory runs out.
+    /// Allocates without initializing; `name` names the buffer if memory runs out.
     pub fn new(device: &Device, len: usize, name: &str) -> Result<Self> {
         let _entered = device.enter()?;
         let bytes = len.max(1).saturating_mul(size_of::<T>());

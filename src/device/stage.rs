@@ -35,7 +35,7 @@ pub enum Role {
     Pages,
     /// Cosines and sines of each position.
     Rotary,
-    /// Row of N that scales normalised rows.
+    /// Row of N that scales normalized rows.
     Gain,
 }
 
@@ -80,7 +80,7 @@ pub enum Source {
 }
 
 /// One stage: out = act(A B + bias) + residual or act(A B + bias + residual), or out = silu(A Bg) * (A Bu),
-/// or a convolution of the images A with the filter B, or a pool of them, or the rows of A normalised, or
+/// or a convolution of the images A with the filter B, or a pool of them, or the rows of A normalized, or
 /// attention. Matrices are row-major.
 #[derive(Clone, Debug)]
 pub struct BoundStage {
@@ -91,7 +91,7 @@ pub struct BoundStage {
     pub operation: u32,
     /// Images of a convolution or a pool; the default for other operations.
     pub images: ffi::cusync_images,
-    /// Parameters of a normalisation; the default for other operations.
+    /// Parameters of a normalization; the default for other operations.
     pub norm: ffi::cusync_norm,
     /// `CUSYNC_IDENTITY`, `CUSYNC_GELU_TANH` or `CUSYNC_RELU`.
     pub activation: u32,
@@ -136,7 +136,7 @@ impl BoundStage {
         self.operands.push((role, Source::Matrix(values)));
     }
 
-    /// The same stage without synchronisation.
+    /// The same stage without synchronization.
     pub fn uncoupled(self) -> BoundStage {
         BoundStage { waits: Vec::new(), posts: Vec::new(), ..self }
     }

@@ -13,7 +13,7 @@ use crate::ffi;
 /// Bytes that evict everything else from the L2, which has 50 MB on the largest supported GPU.
 const WRITTEN_OVER: usize = 64 << 20;
 
-/// A stream that does not synchronise with the default stream.
+/// A stream that does not synchronize with the default stream.
 #[derive(Debug)]
 pub struct Stream {
     device: Device,
@@ -23,7 +23,7 @@ pub struct Stream {
 
 // SAFETY: streams may be used from any thread; the context is made current before each call.
 unsafe impl Send for Stream {}
-// SAFETY: as above; the driver serialises calls.
+// SAFETY: as above; the driver serializes calls.
 unsafe impl Sync for Stream {}
 
 impl Drop for Stream {
@@ -39,7 +39,7 @@ impl Drop for Stream {
 }
 
 impl Stream {
-    /// Creates a stream. Do so before any kernel spins: stream creation may synchronise.
+    /// Creates a stream. Do so before any kernel spins: stream creation may synchronize.
     pub fn new(device: &Device) -> Result<Stream> {
         let _entered = device.enter()?;
         let mut raw = std::ptr::null_mut();
@@ -50,7 +50,7 @@ impl Stream {
     }
 
     /// Minimum time in microseconds of each of `count` alternatives, for the given number of runs in a graph.
-    /// They alternate in both directions, and the first turn is not counted: falling clocks would favour the
+    /// They alternate in both directions, and the first turn is not counted: falling clocks would favor the
     /// first one. Before each run the caches are overwritten, and that time counts: in a layer, code and
     /// operands of a kernel are not cached, which affects kernels differently.
     pub(crate) fn least_us(
@@ -287,7 +287,7 @@ pub struct GraphExec {
     raw: sys::CUgraphExec,
 }
 
-// SAFETY: launches are serialised by `&self` calls into the driver, which locks.
+// SAFETY: launches are serialized by `&self` calls into the driver, which locks.
 unsafe impl Send for GraphExec {}
 
 impl Drop for GraphExec {

@@ -21,7 +21,7 @@ mod bindings;
 pub use bindings::*;
 
 // SAFETY: the pointers are addresses of tables that are written before the struct is created and only read
-// afterwards; the creator keeps the tables alive.
+// afterward; the creator keeps the tables alive.
 unsafe impl Send for cusync_policy {}
 unsafe impl Sync for cusync_policy {}
 unsafe impl Send for cusync_order {}

@@ -1,5 +1,5 @@
 //! Measurements of a GPU for benchmarks and tuning: variants in turns, ceilings, and the cost of
-//! synchronisation.
+//! synchronization.
 //!
 //! ```no_run
 //! use cusync::device::Device;

@@ -25,8 +25,8 @@ pub(super) const REST: Duration = Duration::from_millis(3);
 
 /// Times of each variant, microseconds per sample, in the order of `variants`; `None` for an absent variant.
 ///
-/// Rested: `samples` visits in the order A B C, C B A, A B C ... Sustained: two visits, forwards and
-/// backwards, of `window` each.
+/// Rested: `samples` visits in the order A B C, C B A, A B C ... Sustained: two visits, forward and
+/// backward, of `window` each.
 pub fn interleaved(
     device: &Device,
     variants: &mut [Box<dyn Variant>],

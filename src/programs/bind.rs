@@ -110,7 +110,7 @@ impl Bound {
         self.refined(&refinement.clone().prove(self.program())?)?.scheduled(main, schedule, form)
     }
 
-    /// Calls of each node, with kernels synchronised by `sync`, by node.
+    /// Calls of each node, with kernels synchronized by `sync`, by node.
     pub(super) fn calls_with(&self, sync: &[SyncArgs]) -> Result<Arc<[Call]>> {
         let nodes = self.calls.calls.iter().zip(self.recording.recorded()).zip(sync);
         let call = |((call, recorded), sync): ((&Call, &Recorded), &SyncArgs)| match (call, recorded) {

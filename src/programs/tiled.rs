@@ -24,7 +24,7 @@ struct SyncMemory {
     report: Arc<Report>,
 }
 
-/// Synchronisation parameters of a kernel; the default waits for the ends of earlier kernels.
+/// Synchronization parameters of a kernel; the default waits for the ends of earlier kernels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SyncArgs {
     memory: Option<SyncMemory>,
@@ -195,7 +195,7 @@ mod tests {
         let refinement = refine(program, &analyse(program), &DEVICES[0], Refine::Everywhere);
         let layout = Layout::new(program, &refinement);
         let rows: Vec<&[u32]> = layout.words.chunks(layout.tables[1].1 as usize).collect();
-        // CTA 0 has a neighbour on one side only; the others overwrite data that a third one read.
+        // CTA 0 has a neighbor on one side only; the others overwrite data that a third one read.
         assert_eq!(rows[..2], [[0, 1, 5, NONE], [0, 1, 2, 4]]);
     }
 }

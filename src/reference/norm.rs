@@ -1,4 +1,4 @@
-//! Normalisations by definition, row by row, in float64.
+//! Normalizations by definition, row by row, in float64.
 
 use cusync_gen::graph::Norm;
 use rayon::prelude::*;
@@ -7,7 +7,7 @@ use super::Matrix;
 use super::bound::{Expected, UNIT, sum_error};
 
 /// `(x - mean) / sqrt(variance + epsilon) * gain + bias` of every row; without the mean if rows are not
-/// centred.
+/// centered.
 pub(super) fn normalise(shape: &Norm, x: &Matrix, gain: &Matrix, bias: Option<&Matrix>) -> Expected {
     let mut made = Expected::exact(x.clone());
     let cols = x.cols.max(1);
@@ -19,7 +19,7 @@ pub(super) fn normalise(shape: &Norm, x: &Matrix, gain: &Matrix, bias: Option<&M
         let variance = average(&mut wide.iter().map(|x| (x - mean).powi(2)));
         let spread = variance + f64::from(shape.epsilon);
         // The error of the mean is that of the sum, and changes the variance by its square; squares add up
-        // without cancelling.
+        // without canceling.
         let off_mean = match shape.centred {
             true => sum_error(wide.len(), average(&mut wide.iter().map(|x| x.abs()))) + UNIT * mean.abs(),
             false => 0.0,

@@ -19,7 +19,7 @@ use crate::ffi;
 type Edges = (Vec<ffi::cusync_edge>, Vec<ffi::cusync_policy>);
 
 impl Pipeline {
-    /// Stage `index` with a set's operands and no synchronisation, as peers and references compute it.
+    /// Stage `index` with a set's operands and no synchronization, as peers and references compute it.
     pub fn bound_stage(&self, set: usize, index: usize) -> Result<BoundStage> {
         let stage = &self.plan.graph().stages[index];
         let weights = match self.sets.get(set).and_then(|s| s.packed[index].clone()) {
@@ -30,7 +30,7 @@ impl Pipeline {
         self.bind_stage(set, index, weights.map(Source::Matrix), Edges::default())
     }
 
-    /// Arguments of the kernel that runs stage `index` alone, without synchronisation.
+    /// Arguments of the kernel that runs stage `index` alone, without synchronization.
     pub fn alone(&self, set: usize, index: usize) -> Result<KernelArgs> {
         let stage = self.bound_stage(set, index)?;
         Ok(match &self.shared.work {
@@ -41,7 +41,7 @@ impl Pipeline {
         })
     }
 
-    /// Arguments of the kernel that runs stage `index`, synchronised by semaphores.
+    /// Arguments of the kernel that runs stage `index`, synchronized by semaphores.
     pub(super) fn tiled(&self, set: usize, index: usize) -> Result<KernelArgs> {
         let (waits, posts) = self.edges_of(index);
         let stage = BoundStage { waits, posts, ..self.bound_stage(set, index)? };
@@ -297,7 +297,7 @@ fn images_of(stage: &Stage) -> ffi::cusync_images {
     }
 }
 
-/// Parameters of a normalisation; empty for other operations.
+/// Parameters of a normalization; empty for other operations.
 fn norm_of(stage: &Stage) -> ffi::cusync_norm {
     match &stage.op {
         Op::Norm(norm) => ffi::cusync_norm {

@@ -2,7 +2,7 @@
 //! them.
 //!
 //! Repacked weights belong to a set of inputs, like bound tensors: [`Pipeline::prepare`] creates them unless
-//! [`Pipeline::bind_repacked`] supplied them. Afterwards only verification reads the originals, and
+//! [`Pipeline::bind_repacked`] supplied them. Afterward only verification reads the originals, and
 //! [`Pipeline::release_originals`] drops them. Binding a weight again repacks it.
 
 use std::sync::Arc;

@@ -24,7 +24,7 @@
 //! it may begin when every CTA of the previous kernel has issued its trigger, which is the first thing a CTA
 //! does. That kernel began under the same rule, so all CTAs of every earlier stage, producer or not, are
 //! resident or done: the guarantee of `streams` holds for any DAG, though each kernel waits only for its
-//! neighbour. The first kernel of a run is an ordinary launch and waits for everything before it.
+//! neighbor. The first kernel of a run is an ordinary launch and waits for everything before it.
 //!
 //! `fused`: one launch of one persistent kernel, a chain kernel or a decode kernel. Runs follow each other on
 //! the main stream, with programmatic edges where [`Overlap`] allows them.

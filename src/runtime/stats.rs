@@ -14,7 +14,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises times in any order.
+    /// Summarizes times in any order.
     pub fn from_times(times: &[f64]) -> Summary {
         let mut times = times.to_vec();
         Summary {
@@ -26,7 +26,7 @@ impl Summary {
     }
 }
 
-/// The value at `fraction` (0 to 1) of the sorted times, interpolated between neighbours; NaN for an empty
+/// The value at `fraction` (0 to 1) of the sorted times, interpolated between neighbors; NaN for an empty
 /// slice.
 pub fn percentile(times: &mut [f64], fraction: f64) -> f64 {
     times.sort_by(f64::total_cmp);

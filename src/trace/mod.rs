@@ -78,9 +78,9 @@ pub struct TraceReport {
     pub device: String,
     /// Source of the times.
     pub origin: Origin,
-    /// Kernel of the synchronised run.
+    /// Kernel of the synchronized run.
     pub kernel: String,
-    /// Runs; the synchronised one last.
+    /// Runs; the synchronized one last.
     pub runs: Vec<Traced>,
     /// Timeline of the numbers.
     #[serde(skip)]

@@ -201,7 +201,7 @@ impl Run {
     }
 }
 
-/// Inconsistency of a timeline, if any. In a valid timeline, phases go forwards, spans of an SM do not
+/// Inconsistency of a timeline, if any. In a valid timeline, phases go forward, spans of an SM do not
 /// overlap, references exist, and nothing waits for a later stage.
 pub fn defect(timeline: &Timeline) -> Option<String> {
     timeline.runs.iter().find_map(|run| {

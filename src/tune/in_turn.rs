@@ -1,4 +1,4 @@
-//! One chain kernel per stage, each measured alone: a kernel that follows its neighbours on a stream takes as
+//! One chain kernel per stage, each measured alone: a kernel that follows its neighbors on a stream takes as
 //! long as it does alone.
 
 use cusync_gen::check::Executor;

@@ -1,5 +1,5 @@
 //! Sessions of decode kernels compared with hosts that do not use them: graphs or launches, with a flag or a
-//! synchronisation to detect the end. The host decides on the next job after it has seen the end of the last.
+//! synchronization to detect the end. The host decides on the next job after it has seen the end of the last.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

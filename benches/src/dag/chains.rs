@@ -169,7 +169,7 @@ pub(super) struct ChainShape {
     pub(super) ctas: u32,
     /// Maximum additional time of a CTA.
     pub(super) uneven_us: f64,
-    /// Distance in words to the neighbour's result that each word needs; 0: only one other CTA's results are
+    /// Distance in words to the neighbor's result that each word needs; 0: only one other CTA's results are
     /// needed.
     pub(super) shift: usize,
 }

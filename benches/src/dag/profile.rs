@@ -17,7 +17,7 @@ const EDGE_US: f64 = 1.25;
 const LEAST_US: f64 = 0.2;
 
 /// Measures every node alone and stores the durations in the program. The buffers' contents are arbitrary
-/// afterwards. Nodes with the same kernel and shape are measured once.
+/// afterward. Nodes with the same kernel and shape are measured once.
 pub(super) fn measure_durations(bound: &mut Bound, main: &Arc<Stream>) -> Result<Vec<f64>> {
     let device = bound.device().clone();
     let events = [Event::timing(&device)?, Event::timing(&device)?];

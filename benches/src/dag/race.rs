@@ -1,6 +1,6 @@
-//! Determines the fastest form, and compares it with the best peers, at a resolution of one per cent.
+//! Determines the fastest form, and compares it with the best peers, at a resolution of one percent.
 //!
-//! Medians from separate measurements differ by two per cent between two instances of the same graph, so all
+//! Medians from separate measurements differ by two percent between two instances of the same graph, so all
 //! comparisons here use times of the same round.
 
 use std::time::Duration;

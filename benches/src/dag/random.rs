@@ -53,7 +53,7 @@ impl SpinProgram {
     }
 
     /// Makes CTAs uneven, by up to `rounds` additional rounds, and makes every word of an output depend on a
-    /// second word of the first input, `shift` words further on, so that CTAs need their neighbours' results.
+    /// second word of the first input, `shift` words further on, so that CTAs need their neighbors' results.
     /// The program can only be recorded with tiles.
     pub fn uneven(self, rounds: u32, shift: usize) -> SpinProgram {
         SpinProgram { ragged: rounds, shift, ..self }

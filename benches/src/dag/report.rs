@@ -134,7 +134,7 @@ pub struct ChainRecord {
     pub target_us: f64,
     /// Maximum additional time of a CTA.
     pub uneven_us: f64,
-    /// Whether each CTA needs its neighbours' results too, not only those of one other CTA.
+    /// Whether each CTA needs its neighbors' results too, not only those of one other CTA.
     pub neighbours: bool,
     /// Whether it is one of ours.
     pub ours: bool,

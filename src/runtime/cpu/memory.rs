@@ -1,7 +1,7 @@
 //! Tensors in host memory, shared by workers.
 //!
 //! A tensor that a stage writes is an array of relaxed atomics: only semaphores order its reads after its
-//! writes, exactly as on a GPU. A missing wait shows as poison or a stale value, not as undefined behaviour.
+//! writes, exactly as on a GPU. A missing wait shows as poison or a stale value, not as undefined behavior.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU16, Ordering};

@@ -1,4 +1,4 @@
-//! A tile of a normalisation: a block of whole rows.
+//! A tile of a normalization: a block of whole rows.
 
 use cusync_gen::graph::{Norm, OperandKind};
 

@@ -81,7 +81,7 @@ mod tests {
             WaveTimes::fit(&SHAPES.map(|(w, k)| sample(w, k, exact((w, k))))).expect("they are told apart");
         assert!((found.start_us - 3.1).abs() < 1e-6 && (found.tile_us - 1.2).abs() < 1e-6, "{found:?}");
         assert!((found.k_block_us - 0.7).abs() < 1e-9);
-        // Half a per cent of noise.
+        // Noise of half a percent.
         let noisy = |i: usize, shape| exact(shape) * if i.is_multiple_of(2) { 1.005 } else { 0.995 };
         let noisy: Vec<_> = SHAPES.iter().enumerate().map(|(i, s)| sample(s.0, s.1, noisy(i, *s))).collect();
         let found = WaveTimes::fit(&noisy).expect("they are told apart");

@@ -273,7 +273,7 @@ mod tests {
             let all = if section.is_empty() { all } else { all["fused"].clone() };
             all.as_object().expect("fields").clone()
         };
-        // Identity of the GPU: `source` and `measured` change afterwards.
+        // Identity of the GPU: `source` and `measured` change afterward.
         let is = ["name", "arch", "sms", "shared_per_sm", "threads_per_sm", "ctas_per_sm", "measured"];
         for section in ["", "fused."] {
             let (have, were) = (fields(&profile, section), fields(&base, section));

@@ -126,7 +126,7 @@ mod tests {
         let ones = vec![1.0 / 9.0; 9];
         let third = step.blurred(&ones).at(1, 1);
         assert!((third - 1.0 / 3.0).abs() < 1e-6, "{third}");
-        // The border repeats: column 2 is its own right neighbour.
+        // The border repeats: column 2 is its own right neighbor.
         assert!((step.blurred(&ones).at(0, 2) - 2.0 / 3.0).abs() < 1e-6);
     }
 }

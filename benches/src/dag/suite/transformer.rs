@@ -73,7 +73,7 @@ fn reference(x: &[f32], bias: &[f32], gain: &[f32], shift: &[f32]) -> Vec<f64> {
 mod tests {
     #[test]
     fn by_hand() {
-        // GELU(1) = 0.841192, GELU(-1) = -0.158808: mean 0.341192, deviation 0.5, normalised to -1 and 1.
+        // GELU(1) = 0.841192, GELU(-1) = -0.158808: mean 0.341192, deviation 0.5, normalized to -1 and 1.
         let row = super::reference(&[1.0, -1.5], &[0.0, 0.5], &[1.0, 2.0], &[10.0, 20.0]);
         assert!((row[0] - (1.0 + 10.0 + 1.0)).abs() < 1e-4, "{row:?}");
         assert!((row[1] - (-2.0 + 20.0 - 1.5)).abs() < 1e-4, "{row:?}");
