@@ -31,7 +31,7 @@ impl Device {
 }
 
 impl Stream {
-    /// A stream of cudarc.
+    /// A cudarc stream.
     ///
     /// # Errors
     /// The stream belongs to another context than `device`.
@@ -43,7 +43,7 @@ impl Stream {
 }
 
 impl<T: Plain> DeviceBuffer<T> {
-    /// Memory of cudarc, in place; 16-bit floats are bound as bits. Waits for all work queued on its stream;
+    /// cudarc memory, in place; 16-bit floats are bound as bits. Waits for all work queued on its stream;
     /// the caller orders later work.
     ///
     /// # Errors

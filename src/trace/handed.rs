@@ -30,7 +30,7 @@ pub fn joined<'a>(
 }
 
 /// Offset from a worker's clock to the host's in nanoseconds, and its uncertainty: work begins after the host
-/// requested it, and ends before the host saw it end. Each pair holds a request and its begin, or an end and
+/// requested it, and ends before the host saw it end. Each pair holds a request and its start, or an end and
 /// its observation.
 pub fn shift(
     asked: impl Iterator<Item = (i64, i64)>,

@@ -12,7 +12,7 @@ use super::timeline::{Kind, Phase, Run, Span};
 use crate::runtime::ItemTrace;
 
 /// Spans of a run from the records of its kernels; `stage_of` maps a kernel's stage to the pipeline's stage.
-/// Times count from the earliest begin.
+/// Times count from the earliest start.
 pub(super) fn spans(
     notes: &[Vec<ItemTrace>],
     cluster: (u32, u32),

@@ -1,7 +1,7 @@
 //! Shows where the time of a run goes: timelines of real fused runs, from records of their kernels, and of
 //! predicted runs, in one form ([`Timeline`]), with the cause of each wait.
 //!
-//! Every SM runs one CTA. The time of its math warps, from the begin of the first item on any SM to the end
+//! Every SM runs one CTA. The time of its math warps, from the start of the first item on any SM to the end
 //! of the last, is divided into five kinds that add up to that span ([`Shares`]). In a real trace, *serial*
 //! is the same kernel (same tile and cluster, whole tiles only; or the decode kernel), launched once per
 //! stage, one stage after the other on one stream: the same arithmetic, with kernel boundaries in place of

@@ -20,7 +20,7 @@ pub struct Shares {
     pub wait_us: f64,
     /// The rest: before an SM's first item and after its last, between kernels, and SMs without items.
     pub idle_us: f64,
-    /// Length of the run; for a stage, from the begin of its first item to the end of its last, over all SMs.
+    /// Length of the run; for a stage, from the start of its first item to the end of its last, over all SMs.
     pub span_us: f64,
 }
 

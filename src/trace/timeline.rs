@@ -57,7 +57,7 @@ pub struct Run {
     pub length_us: f64,
     /// All computation. Spans of one SM do not overlap.
     pub spans: Vec<Span>,
-    /// Host events of a session, in order of their begin; empty for other runs.
+    /// Host events of a session, in order of their start; empty for other runs.
     pub host: Vec<HostEvent>,
 }
 
@@ -176,7 +176,7 @@ impl Span {
         self.phases.last().map_or(self.begin_us, |p| p.end_us)
     }
 
-    /// Its phases, each with its begin.
+    /// Its phases, each with its start.
     pub fn steps(&self) -> impl Iterator<Item = (f64, &Phase)> {
         let begins = std::iter::once(self.begin_us).chain(self.phases.iter().map(|p| p.end_us));
         begins.zip(&self.phases)

@@ -37,10 +37,10 @@ pub struct HandedOut {
     pub way: String,
     /// From the host's decision until it sees the end.
     pub times: JobTimes,
-    /// From the first item's begin to the last one's end on the device, microseconds, median; for a host,
+    /// From the first item's start to the last one's end on the device, microseconds, median; for a host,
     /// with a kernel that is already running, unless there is concurrent work.
     pub span_us: f64,
-    /// From the end of an item to the begin of its worker's next, nanoseconds: median, ninetieth percentile,
+    /// From the end of an item to the start of its worker's next, nanoseconds: median, ninetieth percentile,
     /// mean.
     pub gap_ns: [f64; 3],
     /// Time that workers wait inside their items for the first operands, microseconds per run.
@@ -74,7 +74,7 @@ fn latest(items: Vec<ItemTrace>) -> Vec<ItemTrace> {
     last.into_values().collect()
 }
 
-/// Time from first begin to last end, the gaps between a worker's items, their waiting time, and the number
+/// Time from first start to last end, the gaps between a worker's items, their waiting time, and the number
 /// of items.
 fn spans(items: Vec<ItemTrace>) -> (f64, Vec<f64>, f64, usize) {
     let mut items = latest(items);

@@ -43,7 +43,7 @@ pub struct SpinRecording {
     pub arena: BufferId,
     /// Nanoseconds that each kernel sleeps first, one word per kernel; initially zero.
     pub delays: BufferId,
-    /// Begin and end of CTA 0 of each kernel: two 64-bit words per kernel.
+    /// Start and end of CTA 0 of each kernel: two 64-bit words per kernel.
     pub stamps: BufferId,
 }
 

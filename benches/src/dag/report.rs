@@ -147,7 +147,7 @@ pub struct ChainRecord {
     /// Time of the chain.
     #[serde(flatten)]
     pub time: Summary,
-    /// From the end of a kernel's first CTA to the begin of the next kernel's, microseconds, mean over the
+    /// From the end of a kernel's first CTA to the start of the next kernel's, microseconds, mean over the
     /// chain.
     pub idle_us: f64,
     /// Time of the chain less the bodies, per kernel, microseconds.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Events of a session since its notes were last taken. Times count from the opening of the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionNotes {
-    /// Calls that launched the kernel, begin and end.
+    /// Calls that launched the kernel, start and end.
     pub launches: Vec<(Duration, Duration)>,
     /// Finished jobs.
     pub jobs: Vec<JobNote>,

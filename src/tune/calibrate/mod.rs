@@ -67,7 +67,7 @@ pub struct ChainCosts {
     pub gelu_us: Option<f64>,
     /// Epilogue time added by a gated activation, microseconds.
     pub gate_us: Option<f64>,
-    /// Time of a run, less the time from the begin of its first item to the end of its last, if the previous
+    /// Time of a run, less the time from the start of its first item to the end of its last, if the previous
     /// run ends while this one begins, microseconds.
     pub launch_us: Option<f64>,
     /// From the end of a tile's epilogue until a stalled consumer has loaded it, microseconds.

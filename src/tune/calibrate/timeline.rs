@@ -1,4 +1,4 @@
-//! Costs of a chain kernel's parts, from the begin and end times of its items.
+//! Costs of a chain kernel's parts, from the start and end times of its items.
 
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::Part;

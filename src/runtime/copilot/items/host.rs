@@ -77,7 +77,7 @@ impl Shared {
         self.opened.elapsed().as_nanos() as u64
     }
 
-    /// A thread records only the begin and end of an item, no times in between.
+    /// A thread records only the start and end of an item, no times in between.
     fn note(&self, worker: usize, index: u32, begin: u64) {
         let Some(item) = self.sequence.get(index as usize).copied() else { return };
         let (worker, end) = (worker as u32, self.now_ns());

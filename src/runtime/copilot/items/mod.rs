@@ -101,12 +101,12 @@ struct Worker {
     sent: u32,
     /// Unfinished items that were sent to it.
     items: VecDeque<Out>,
-    /// Begin and expected end of its work as far as the host knows: when it could compute its first item (it
+    /// Start and expected end of its work as far as the host knows: when it could compute its first item (it
     /// had turned to it and the dependences were done), and when it is expected to run out.
     since: Option<(Duration, Duration)>,
     /// How many of the words that its first item waits for are known to be full.
     fed: usize,
-    /// Whether it has begun the present launch.
+    /// Whether it has begun the current launch.
     here: bool,
 }
 
