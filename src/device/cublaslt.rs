@@ -20,8 +20,8 @@ const WORKSPACE: usize = 32 << 20;
 /// us; those without use lists.
 const CANDIDATES: usize = 8;
 
-/// Timings per algorithm, runs per timing, and the factor over the fastest within which algorithms are timed
-/// again with more runs: a few runs cannot distinguish 2 %.
+/// Timings per algorithm, runs per timing, timings of algorithms close to the fastest, and the ratio of times
+/// up to which they count as close: a few runs cannot distinguish 2 %.
 const TURNS: usize = 3;
 const TIMED: usize = 5;
 const TURNS_OF_NEAR: usize = 12;

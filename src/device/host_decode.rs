@@ -168,10 +168,10 @@ mod tests {
         }
     }
 
-    /// A worker's rows are contiguous through all of its k-blocks. So copying any run of them to a place of
-    /// the same phase exchanges the 16-byte pieces of global row r by r modulo 8, as WGMMA reads rows of 128
-    /// bytes. A gated stage has 8 gate rows, then the 8 up rows of the same features, and fewer in a short
-    /// last group.
+    /// A worker's rows are contiguous through all of its k-blocks. So in a copy of any run of them to a place
+    /// of the same phase, the 16-byte pieces of global row r are permuted by r modulo 8, which is how WGMMA
+    /// reads 128-byte rows. A gated stage has 8 gate rows, then the 8 up rows of the same features, and fewer
+    /// in a short last group.
     #[test]
     fn copies_bring_rows_where_the_tensor_cores_look() {
         for layout in layouts() {
