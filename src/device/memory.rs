@@ -91,7 +91,8 @@ impl<T: Plain> DeviceBuffer<T> {
     /// when it is bound.
     ///
     /// # Safety
-    /// For as long as the buffer, its clones in `Arc`s, pipelines that it is bound to and graphs captured from them live:
+    /// For as long as the buffer, its clones in `Arc`s, pipelines that it is bound to and graphs captured from
+    /// them live:
     /// * `pointer` is device memory that `device`'s context can address, of at least `len` values, and stays
     ///   allocated;
     /// * all other writes to it are ordered with the runs that read it, by stream order or events.

@@ -45,8 +45,8 @@ pub struct Confirmed {
     pub wrong: Vec<String>,
 }
 
-/// Minimum length of a sample, microseconds, relative to a graph launch, and maximum number of runs per
-/// weight set in a sample.
+/// Length of a sample that justifies a graph launch, microseconds, and maximum number of runs per weight set
+/// in a sample.
 const SAMPLE_US: f64 = 1500.0;
 const MAX_ROUNDS: usize = 5;
 

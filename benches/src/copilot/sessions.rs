@@ -210,7 +210,7 @@ impl Replayed {
     }
 }
 
-/// Ways of running a job in a session; there are others without.
+/// Ways of running a job in a session; `OTHERS` do not use one.
 const OWN: [&str; 2] = ["copilot", "copilot, next set announced"];
 const OTHERS: [&str; 3] = ["graph, flag", "graph, synchronise", "launch, flag"];
 
