@@ -1,10 +1,11 @@
-//! Compiles the host policy code always, and the CUDA kernels when a toolchain is there.
+//! Always compiles the host policy code, and the CUDA kernels if a toolchain is available.
 //!
-//! Looks for nvcc in `NVCC`, `CUDA_HOME`, then where `cargo xtask setup` (`.toolchain`) and `cusync setup` (the user's data
-//! folder) put it. `CUSYNC_KERNELS=FILE` takes a prebuilt library of exactly this ABI instead. Without either, or without the
-//! feature `cuda`, the C ABI is compiled from `csrc/nocuda.c`: the same functions, which answer "not built". Never uses the network and never asks
-//! the driver. Objects live in `target/cusync-kernels` (`cusync-kernels-delays` with `CUSYNC_DELAYS=1`), shared by all profiles; nvcc's
-//! dependency files decide what is stale.
+//! Looks for nvcc in `NVCC`, `CUDA_HOME`, then in the locations used by `cargo xtask setup` (`.toolchain`)
+//! and `cusync setup` (the user's data folder). `CUSYNC_KERNELS=FILE` uses a prebuilt library of exactly this
+//! ABI instead. Without either, or without the feature `cuda`, the C ABI is compiled from `csrc/nocuda.c`:
+//! the same functions, which return "not built". Never uses the network or queries the driver. Objects are in
+//! `target/cusync-kernels` (`cusync-kernels-delays` with `CUSYNC_DELAYS=1`), shared by all profiles; nvcc's
+//! dependency files determine which are stale.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -27,8 +28,8 @@ fn main() {
         println!("cargo:rustc-env=CUSYNC_HAS_DELAYS=1");
     }
     println!("cargo:rerun-if-changed=csrc");
-    // Cargo takes a file that is not there for one that has changed, and would build the crate anew every time.
-    // `cargo xtask setup` touches this script when it has made the toolchain.
+    // Cargo treats a missing file as changed, and would rebuild the crate every time. `cargo xtask setup`
+    // touches this script after it has installed the toolchain.
     for folder in compiler::folders(&root) {
         let stamp = folder.join(".stamp");
         if stamp.exists() {
@@ -70,7 +71,7 @@ fn main() {
     }
 }
 
-/// Links a library that was made elsewhere, by `cargo xtask dist`.
+/// Links a prebuilt library created by `cargo xtask dist`.
 fn take_prebuilt(file: &Path, abi: &str) {
     println!("cargo:rerun-if-changed={}", file.display());
     let library = prebuilt::read(file, abi).unwrap_or_else(|why| panic!("{why}"));
@@ -89,7 +90,7 @@ fn take_prebuilt(file: &Path, abi: &str) {
     kernels::write_suite(&image);
 }
 
-/// The ABI's name, an object of the library of kernels.
+/// Compiles the ABI name into an object of the kernel library.
 fn build_version(root: &Path, abi: &str) {
     cc::Build::new()
         .file(root.join("csrc/abi/version.c"))
@@ -97,7 +98,7 @@ fn build_version(root: &Path, abi: &str) {
         .compile("cusync_version");
 }
 
-/// The toolchain, or none: with a warning where somebody has one, or says so.
+/// The toolchain, if any; warns if the user has or names an unusable one.
 fn find_toolchain(root: &Path) -> Option<Toolchain> {
     let found = compiler::find(root);
     let meant = !compiler::stated().is_empty() || compiler::folders(root).iter().any(|f| f.exists());

@@ -1,4 +1,5 @@
-//! Which CUDA toolchain a build takes, and what is wrong with it. The build script, xtask and the library include this file.
+//! Selects the CUDA toolchain of a build and checks it. The build script, xtask and the library include this
+//! file.
 //!
 //! ```
 //! use std::path::Path;
@@ -13,23 +14,23 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Oldest release of CUDA that compiles the kernels.
+/// Oldest CUDA release that compiles the kernels.
 const OLDEST: (u32, u32) = (13, 0);
 
-/// What the kernels are compiled with.
+/// Toolchain that compiles the kernels.
 #[allow(dead_code, reason = "who only asks whether it is there does not read all of it")]
 pub struct Toolchain {
     /// The compiler.
     pub nvcc: PathBuf,
     /// nvcc's release, such as `13.0, V13.0.88`.
     pub release: String,
-    /// The folder of `libcudart_static.a`.
+    /// Folder of `libcudart_static.a`.
     pub cuda_lib: PathBuf,
-    /// The folder of CUTLASS's sources.
+    /// Folder of the CUTLASS sources.
     pub cutlass: PathBuf,
 }
 
-/// Where `cargo xtask setup` and `cusync setup` install the toolchain.
+/// Installation folders of `cargo xtask setup` and `cusync setup`.
 pub fn folders(root: &Path) -> Vec<PathBuf> {
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
     let data = env::var_os("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
@@ -39,12 +40,12 @@ pub fn folders(root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The variables that name a toolchain and are set.
+/// Variables that name a toolchain and are set.
 pub fn stated() -> Vec<&'static str> {
     ["NVCC", "CUDA_HOME", "CUTLASS_DIR"].into_iter().filter(|name| env::var_os(name).is_some()).collect()
 }
 
-/// How to mend what [`find`] refuses, in a checkout or for packed crates.
+/// Suggested fix for errors of [`find`], in a checkout or for packaged crates.
 pub fn way_out(root: &Path) -> String {
     let setup = if is_checkout(root) { "`cargo xtask setup`" } else { "`cusync setup`" };
     match &stated()[..] {
@@ -58,15 +59,15 @@ pub fn way_out(root: &Path) -> String {
     }
 }
 
-/// Whether the tasks of the repository are at hand.
+/// Whether the xtask commands are available.
 pub fn is_checkout(root: &Path) -> bool {
     root.join("xtask/Cargo.toml").is_file()
 }
 
-/// The toolchain that the variables name, else the one in `root` or in the user's data folder.
+/// The toolchain named by the variables, otherwise the one in `root` or in the user's data folder.
 ///
 /// # Errors
-/// What is missing, or which release was found and which is needed.
+/// The missing part, or the release found and the release needed.
 pub fn find(root: &Path) -> Result<Toolchain, String> {
     let folders = folders(root);
     let local = folders.iter().find(|folder| folder.exists()).unwrap_or(&folders[0]);
@@ -85,7 +86,7 @@ pub fn find(root: &Path) -> Result<Toolchain, String> {
     Ok(Toolchain { cuda_lib: cuda_lib.ok_or_else(missing)?, nvcc, release, cutlass })
 }
 
-/// The release that an nvcc names, if it is one that compiles the kernels.
+/// Release of an nvcc, if it can compile the kernels.
 fn release(nvcc: &Path) -> Result<String, String> {
     let shown = nvcc.display();
     if !nvcc.exists() {

@@ -1,4 +1,5 @@
-//! Compiles the CUDA kernels with nvcc, several to a source, as many sources at once as memory and cargo allow.
+//! Compiles the CUDA kernels with nvcc, several per source, with as many sources in parallel as memory and
+//! cargo allow.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
@@ -12,17 +13,18 @@ use std::{env, fs};
 
 use crate::Toolchain;
 
-/// What nvcc takes for one source, in bytes.
+/// Memory that nvcc needs for one source, in bytes.
 const NVCC_MEMORY: u64 = 4 << 30;
 
-/// How many lines of the table of kernels are compiled together, those of one tile first. Most of a compilation for Hopper is reading
-/// headers and instantiating layouts, which kernels of one source share: the four lines of chain kernels with tiles of 128 x 128 take
-/// 78 s together, and one of them alone 56 s. Loops for Ampere are unrolled, so time and memory go by the kernel there.
+/// Number of lines of the kernel table compiled together, ordered by tile. Hopper compilations mostly read
+/// headers and instantiate layouts, which kernels of one source share: the four lines of chain kernels with
+/// 128 x 128 tiles take 78 s together, and a single one 56 s. Ampere loops are unrolled, so time and memory
+/// are proportional to the number of kernels.
 fn lines_a_source(arch: &str) -> usize {
     if arch == "80" { 2 } else { 4 }
 }
 
-/// Lists the objects that this script has written, so that it removes its own stale ones and nothing else.
+/// Lists the objects written by this script, so that it removes only its own stale ones.
 const MANIFEST: &str = "objects.txt";
 
 /// Sources under `dir` with the extension, sorted, so that archives are reproducible.
@@ -40,7 +42,7 @@ pub(crate) fn sources(dir: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Whether the kernels get delays for fault injection, which cost time even where they are off.
+/// Whether kernels are built with delays for fault injection, which cost time even when disabled.
 pub(crate) fn injects_delays() -> bool {
     env::var_os("CUSYNC_DELAYS").is_some_and(|v| v == "1")
 }
@@ -63,7 +65,7 @@ fn architectures() -> Vec<String> {
     archs
 }
 
-/// nvcc's arguments for a source that is only for one architecture, or for all; `None` when it is for none of `archs`.
+/// nvcc arguments for a source that is for one architecture, or for all; `None` if it is for none of `archs`.
 fn nvcc_flags(
     root: &Path,
     toolchain: &Toolchain,
@@ -83,7 +85,7 @@ fn nvcc_flags(
         flags.push(format!("-DCUSYNC_BUILD_SM{}=1", arch.to_uppercase()));
         if only.is_none_or(|only| only == arch) {
             any = true;
-            // PTX beside the sm_80 machine code lets newer GPUs run that family too.
+            // PTX next to the sm_80 machine code lets newer GPUs run that family too.
             flags.push(match arch.as_str() {
                 "80" => "-gencode=arch=compute_80,code=[sm_80,compute_80]".into(),
                 _ => format!("-gencode=arch=compute_{arch},code=sm_{arch}"),
@@ -108,7 +110,7 @@ struct Job {
     flags: Vec<String>,
 }
 
-/// A source to compile: its object's name, and its one architecture where it has one.
+/// A source to compile: the name of its object, and its architecture if it has only one.
 struct Source {
     name: String,
     path: PathBuf,
@@ -129,11 +131,12 @@ impl Source {
         Source { name: parts.join("_"), only: only.map(|(_, arch)| arch.to_owned()), path }
     }
 
-    /// Lines of csrc/abi/instances.txt of one family and architecture, each for both element types, as a file in `folder`.
+    /// Lines of csrc/abi/instances.txt of one family and architecture, each for both element types, as a file
+    /// in `folder`.
     fn generated(root: &Path, lines: &[&Line], folder: &Path) -> Source {
         let Line { family, arch, .. } = lines[0];
         let operations: BTreeSet<&str> = lines.iter().flat_map(|line| &line.operations).copied().collect();
-        // What tells an operation from another, where the family is built from operations, as all but decode kernels are.
+        // Headers of the operations, if the family is built from operations, as all but decode kernels are.
         let includes: String = operations
             .iter()
             .filter(|_| *family != "decode")
@@ -165,7 +168,7 @@ struct Line<'a> {
     family: &'a str,
     arch: &'a str,
     operations: Vec<&'a str>,
-    /// The kernel's name without its element type.
+    /// Name of the kernel without its element type.
     name: String,
     /// Template arguments between the element type and the operations.
     sizes: Vec<String>,
@@ -184,7 +187,7 @@ impl Line<'_> {
             "csrc/abi/instances.txt: {line}"
         );
         let suffix = if cluster == ["1", "1"] { String::new() } else { format!("_c{}", cluster.join("x")) };
-        // Kernels of one shape differ in what they run beside products of matrices.
+        // Kernels of the same shape differ in their operations other than matrix products.
         let others = operations.iter().filter(|o| !o.ends_with("gemm")).map(|o| format!("_{o}"));
         let others: String = others.collect();
         let name = format!("{family}_sm{arch}_{}x{}{suffix}{others}", tile[0], tile[1]);
@@ -196,7 +199,7 @@ impl Line<'_> {
         if self.arch == "90" { "90a".into() } else { self.arch.to_owned() }
     }
 
-    /// Whether one source can hold both, and they share some of their headers.
+    /// Whether one source can contain both, and they share some headers.
     fn is_like(&self, other: &Line<'_>) -> bool {
         (self.family, self.arch) == (other.family, other.arch)
             && self.operations.iter().any(|o| other.operations.contains(o))
@@ -213,7 +216,7 @@ impl Line<'_> {
     }
 }
 
-/// The kernels of csrc/abi/instances.txt that `archs` name, and the list of them that the registry includes.
+/// Kernels of csrc/abi/instances.txt for `archs`, and their list for the registry.
 fn instances(root: &Path, archs: &[String], folder: &Path) -> Vec<Source> {
     let table =
         fs::read_to_string(root.join("csrc/abi/instances.txt")).expect("the table of instances is there");
@@ -232,7 +235,7 @@ fn instances(root: &Path, archs: &[String], folder: &Path) -> Vec<Source> {
     lines.chunk_by(|a, b| a.is_like(b)).flat_map(by_tile).collect()
 }
 
-/// Leaves a file that is as it should be with its time, by which nvcc's dependency files decide.
+/// Writes a file only if its text changed, to preserve the time that nvcc's dependency files rely on.
 fn write_if_new(path: &Path, text: &str) {
     if fs::read_to_string(path).is_ok_and(|old| old == text) {
         return;
@@ -240,7 +243,7 @@ fn write_if_new(path: &Path, text: &str) {
     write(path, text.as_bytes());
 }
 
-/// Writes a file of the build, or says what to do.
+/// Writes a file of the build, or fails with a suggested fix.
 pub(crate) fn write(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).unwrap_or_else(|e| panic!("{}", unwritten(path, &e)));
 }
@@ -250,11 +253,11 @@ fn unwritten(path: &Path, error: &std::io::Error) -> String {
     format!("{} cannot be written: {error}: {help}", path.display())
 }
 
-/// Compiles what is stale, archives all, and tells cargo how to link it.
+/// Compiles stale sources, archives all objects, and passes the link options to cargo.
 pub(crate) fn build(root: &Path, toolchain: &Toolchain) {
     let archs = architectures();
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
-    // Sets of their own, so that building one does not throw the other away.
+    // Separate folders, so that building one variant does not discard the other.
     let folder = if injects_delays() { "cusync-kernels-delays" } else { "cusync-kernels" };
     // target/PROFILE/build/cusync-HASH/out -> target/cusync-kernels: one set of objects for every profile.
     let cache =
@@ -294,7 +297,7 @@ pub(crate) fn build(root: &Path, toolchain: &Toolchain) {
     build_suite(root, toolchain, &archs);
 }
 
-/// Compiles the jobs, several at once, and tells how far it is. The first that fails ends it.
+/// Compiles the jobs in parallel and reports progress. The first failure ends it.
 fn compile_all(nvcc: &Path, jobs: Vec<Job>) {
     let count = jobs.len();
     let queue = Mutex::new(jobs);
@@ -318,14 +321,14 @@ fn compile_all(nvcc: &Path, jobs: Vec<Job>) {
     });
 }
 
-/// Tells a person at the terminal: Cargo keeps what build scripts print, and kernels take minutes.
+/// Prints to the user's terminal: Cargo hides the output of build scripts, and kernels take minutes.
 fn tell(line: &str) {
     if let Ok(mut terminal) = fs::File::options().write(true).open("/dev/tty") {
         let _ = writeln!(terminal, "{line}");
     }
 }
 
-/// As many as cargo was told to use (`-j`), up to what the memory that is free allows.
+/// Number of parallel compilations: cargo's `-j`, limited by free memory.
 fn concurrent_nvcc() -> usize {
     let jobs = env::var("NUM_JOBS").ok().and_then(|jobs| jobs.parse().ok()).unwrap_or(1);
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -334,8 +337,8 @@ fn concurrent_nvcc() -> usize {
     jobs.min((bytes / NVCC_MEMORY) as usize).max(1)
 }
 
-/// Removes objects of sources that are gone: they must not pile up, nor mislead the machine-code test. Only files that
-/// an earlier run of this script has listed are touched; the folder may hold somebody else's.
+/// Removes objects of deleted sources: they must not pile up, nor mislead the machine-code test. Touches only
+/// files listed by an earlier run of this script; the folder may contain other files.
 fn remove_stale(cache: &Path, objects: &[PathBuf]) {
     let manifest = cache.join(MANIFEST);
     let name = |path: &PathBuf| path.file_name().map(|n| n.to_string_lossy().into_owned());
@@ -350,7 +353,8 @@ fn remove_stale(cache: &Path, objects: &[PathBuf]) {
     write(&manifest, (current.join("\n") + "\n").as_bytes());
 }
 
-/// Compiles the kernels of the kernel-level suite to an image that the driver loads at run time; seconds, so always anew.
+/// Compiles the kernels of the kernel-level suite to an image that the driver loads at run time. Takes
+/// seconds, so it always rebuilds.
 fn build_suite(root: &Path, toolchain: &Toolchain, archs: &[String]) {
     let image = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("suite.partial");
     let source = root.join("csrc/suite/suite.cu");
@@ -364,13 +368,13 @@ fn build_suite(root: &Path, toolchain: &Toolchain, archs: &[String]) {
     write_suite(&fs::read(&image).expect("nvcc wrote the image"));
 }
 
-/// The image that the binary embeds; empty: not built.
+/// Image embedded in the binary; empty if not built.
 pub(crate) fn write_suite(image: &[u8]) {
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("suite.fatbin");
     write(&out, image);
 }
 
-/// An object is stale when it, or its dependency file, is missing or older than anything the latter names.
+/// Whether an object or its dependency file is missing, or older than any file listed there.
 fn is_stale(object: &Path) -> bool {
     let modified = |p: &Path| fs::metadata(p).and_then(|m| m.modified()).ok();
     let (Some(built), Ok(deps)) = (modified(object), fs::read_to_string(object.with_extension("d"))) else {
@@ -387,11 +391,11 @@ fn compile(nvcc: &Path, job: &Job) -> Result<(), String> {
     let log = run(command.arg("-c").arg(&job.source).arg("-o").arg(&partial), &job.source)?;
     // ptxas reports registers and spills here; a test reads it.
     let written = fs::write(job.object.with_extension("ptxas"), log);
-    // Renamed last, so that an interrupted build never leaves half an object that looks fresh.
+    // Renamed last, so that an interrupted build never leaves a partial object that looks fresh.
     written.and_then(|()| fs::rename(&partial, &job.object)).map_err(|e| unwritten(&job.object, &e))
 }
 
-/// Runs nvcc on a source; what it reports.
+/// Runs nvcc on a source and returns its output.
 fn run(command: &mut Command, source: &Path) -> Result<String, String> {
     let output = command.output();
     let output = output.map_err(|e| format!("{} did not start: {e}", command.get_program().display()))?;

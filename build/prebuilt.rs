@@ -1,13 +1,14 @@
-//! What a prebuilt library of kernels (`CUSYNC_KERNELS`) is judged by. The build script, xtask and a test include this file.
+//! Checks of a prebuilt kernel library (`CUSYNC_KERNELS`). The build script, xtask and a test include this
+//! file.
 
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// Stands before the ABI's name in a library (`csrc/abi/version.c`).
+/// Prefix of the ABI name in a library (`csrc/abi/version.c`).
 const MARK: &[u8] = b"cusync-kernels-abi=";
 
-/// The name of the ABI that the files of a source tree state: the version, and a digest of what both sides must agree on.
+/// ABI name of a source tree: the version, and a digest of everything that both sides must agree on.
 pub(crate) fn abi(root: &Path, version: &str) -> Result<String, String> {
     let mut digest = Sha256::new();
     for file in ["csrc/abi/cusync.h", "csrc/include/cusync/desc.h", "csrc/abi/instances.txt"] {
@@ -21,13 +22,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A checksum, as `SHA256SUMS` lists it.
+/// A checksum in the format of `SHA256SUMS`.
 pub(crate) fn sum(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Reads a library, and refuses one that is damaged or of another ABI. Where a file `SHA256SUMS` stands beside it, the library
-/// must be in it.
+/// Reads a library, and refuses one that is damaged or has another ABI. If there is a file `SHA256SUMS` next
+/// to it, the library must be listed there.
 pub(crate) fn read(file: &Path, own: &str) -> Result<Vec<u8>, String> {
     let name = file.display();
     let bytes = std::fs::read(file).map_err(|e| {
@@ -49,7 +50,7 @@ pub(crate) fn read(file: &Path, own: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Compares a file with the list of checksums beside it, where there is one.
+/// Compares a file with the list of checksums next to it, if there is one.
 pub(crate) fn verify_sum(file: &Path, bytes: &[u8]) -> Result<(), String> {
     let list = file.with_file_name("SHA256SUMS");
     let Ok(sums) = std::fs::read_to_string(&list) else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! Pipelines built in code, held to the same checks as those read from a file: a builder writes the page of RON that it
-//! stands for, and that page is parsed.
+//! Pipelines built in code, with the same checks as those read from a file: a builder writes an equivalent
+//! page of RON, and that page is parsed.
 //!
 //! ```
 //! use cusync::prelude::*;
@@ -19,7 +19,7 @@ use std::fmt::Write;
 
 use cusync_gen::graph::Element;
 
-/// A stage under construction: its kind, its name and its fields, as `docs/spec.md` lists them.
+/// A stage under construction: its kind, name and fields, as listed in `docs/spec.md`.
 #[derive(Clone, Debug)]
 pub struct Stage {
     kind: String,
@@ -32,7 +32,7 @@ impl Stage {
         Stage { kind: kind.into(), fields: Vec::new() }.text("name", name)
     }
 
-    /// `out = a b`. Tensors are stated as in a file, `"X(M,K)"`.
+    /// `out = a b`. Tensors are written as in a file, `"X(M,K)"`.
     pub fn gemm(name: &str, a: &str, b: &str, out: &str) -> Stage {
         Stage::new("Gemm", name).text("a", a).text("b", b).text("out", out)
     }
@@ -42,29 +42,29 @@ impl Stage {
         Stage::new("GatedGemm", name).text("a", a).text("gate", gate).text("up", up).text("out", out)
     }
 
-    /// A field whose value stands in quotes, such as a tensor.
+    /// Adds a field with a quoted value, such as a tensor.
     pub fn text(mut self, field: &str, value: &str) -> Stage {
         self.fields.push((field.into(), format!("{value:?}")));
         self
     }
 
-    /// A field whose value does not, such as a number or an `epilogue`.
+    /// Adds a field with an unquoted value, such as a number or an `epilogue`.
     pub fn word(mut self, field: &str, value: impl ToString) -> Stage {
         self.fields.push((field.into(), value.to_string()));
         self
     }
 
-    /// What kind of stage it is, as `docs/spec.md` names them.
+    /// Kind of the stage, as named in `docs/spec.md`.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// The fields as a page states them, the name among them.
+    /// Fields as in the file, including the name.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fields.iter().map(|(field, value)| (field.as_str(), value.as_str()))
     }
 
-    /// The same stage with other values in its fields.
+    /// The same stage with other field values.
     pub fn map(&self, value: impl Fn(&str, &str) -> String) -> Stage {
         let fields = self.fields().map(|(field, old)| (field.to_owned(), value(field, old)));
         Stage { kind: self.kind.clone(), fields: fields.collect() }
@@ -78,7 +78,7 @@ impl Stage {
     }
 }
 
-/// What stands in a list between commas outside of quotes and brackets.
+/// Elements of a list, split at commas outside of quotes and brackets.
 fn parts(list: &str) -> Vec<&str> {
     let (mut depth, mut quoted, mut begin, mut found) = (0, false, 0, Vec::new());
     for (at, c) in list.char_indices() {
@@ -114,31 +114,31 @@ pub struct PipelineBuilder {
 }
 
 impl PipelineBuilder {
-    /// A pipeline without stages, of fp16.
+    /// An fp16 pipeline without stages.
     pub fn new(name: &str) -> PipelineBuilder {
         PipelineBuilder { name: name.into(), element: Element::F16, dims: Vec::new(), stages: Vec::new() }
     }
 
-    /// The element type of every tensor.
+    /// Sets the element type of every tensor.
     pub fn element(mut self, element: Element) -> PipelineBuilder {
         self.element = element;
         self
     }
 
-    /// A dim with its default.
+    /// Adds a dim with its default.
     pub fn dim(mut self, name: &str, default: u64) -> PipelineBuilder {
         self.dims.push((name.into(), default));
         self
     }
 
-    /// The next stage.
+    /// Adds the next stage.
     pub fn stage(mut self, stage: Stage) -> PipelineBuilder {
         self.stages.push(stage);
         self
     }
 
-    /// A pipeline that ships, to make others of its stages; `None` of one that states more than its element, dims and stages, such as
-    /// policies or tiles.
+    /// A shipped pipeline, as a base for others; `None` if it states more than its element, dims and stages,
+    /// such as policies or tiles.
     pub fn shipped(name: &str) -> Option<PipelineBuilder> {
         let text = crate::runtime::shipped(name)?;
         let page: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
@@ -164,12 +164,12 @@ impl PipelineBuilder {
         Some(built)
     }
 
-    /// Its stages, in order.
+    /// Stages in order.
     pub fn stages(&self) -> &[Stage] {
         &self.stages
     }
 
-    /// Other stages in place of its own, and another name.
+    /// Replaces the stages and the name.
     pub fn with_stages(self, name: &str, stages: Vec<Stage>) -> PipelineBuilder {
         PipelineBuilder { name: name.into(), stages, ..self }
     }
@@ -199,7 +199,7 @@ impl PipelineBuilder {
 mod tests {
     use super::*;
 
-    /// The stages, without where on their page they stand.
+    /// The stages without their source locations.
     fn without_places(pipeline: &cusync_gen::graph::Resolved) -> String {
         let text = format!("{:?}", pipeline.stages);
         let mut pieces = text.split("Span {");

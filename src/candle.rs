@@ -1,4 +1,5 @@
-//! Pipelines inside models of candle: its tensors, on the CPU, and with the feature `candle-cuda` on GPUs in place.
+//! Pipelines inside candle models, with candle's tensors: on the CPU and, with the feature `candle-cuda`, on
+//! GPUs in place.
 //!
 //! ```
 //! use candle_core::{DType, Device, Tensor};
@@ -19,11 +20,11 @@ use candle_core::{DType, Device, Error, Result, Tensor};
 
 use crate::session::Session;
 
-/// A pipeline whose inputs, weights and results are tensors of candle, on one of its devices.
+/// A pipeline with candle tensors as inputs, weights and results, on one of candle's devices.
 pub struct CandlePipeline {
     session: Session,
     device: Device,
-    /// The input and the result of the last run on a GPU: their memory is bound.
+    /// Input and result of the last run on a GPU: their memory is bound.
     #[cfg(feature = "candle-cuda")]
     bound: Option<gpu::Ends>,
 }
@@ -32,8 +33,8 @@ impl CandlePipeline {
     /// Plans a spec, as text, for a device: host threads, or the best executor of a GPU.
     ///
     /// # Errors
-    /// The spec is refused, memory is short, or the device is neither the CPU nor, with the feature `candle-cuda`, a GPU of
-    /// NVIDIA's.
+    /// The spec is refused, memory is short, or the device is neither the CPU nor, with the feature
+    /// `candle-cuda`, an NVIDIA GPU.
     pub fn open(spec: &str, dims: &[(&str, u64)], device: &Device) -> Result<CandlePipeline> {
         let session = match device {
             Device::Cpu => Session::on_host(spec, dims).map_err(Error::wrap)?,
@@ -61,8 +62,9 @@ impl CandlePipeline {
         &mut self.session
     }
 
-    /// Binds a weight, `(rows, columns)` as in the spec. On a GPU it is read in place, and has to be of the spec's element type
-    /// and contiguous; the weight of candle's `Linear` is the other way round: `weight.t()?.contiguous()?`.
+    /// Binds a weight, `(rows, columns)` as in the spec. On a GPU it is read in place and must be contiguous
+    /// and of the spec's element type; the weight of candle's `Linear` is transposed: pass
+    /// `weight.t()?.contiguous()?`.
     ///
     /// # Errors
     /// There is no such tensor, or its shape differs.
@@ -80,10 +82,11 @@ impl CandlePipeline {
         self.session.set_f32(name, &values(tensor)?).map_err(Error::wrap)
     }
 
-    /// Runs it for the rows of `x`, which may be fewer than planned, and gives as many rows of a result.
+    /// Runs the pipeline for the rows of `x`, which may be fewer than planned, and returns the same number of
+    /// rows of a result.
     ///
     /// # Errors
-    /// A weight is missing, a shape differs, or the run went wrong.
+    /// A weight is missing, a shape differs, or the run failed.
     pub fn forward(&mut self, input: &str, x: &Tensor, output: &str) -> Result<Tensor> {
         let planned = self.session.shape(input).map_err(Error::wrap)?;
         let result = self.session.shape(output).map_err(Error::wrap)?;
@@ -122,7 +125,7 @@ mod gpu {
     use crate::device::{Stream, of_candle};
     use crate::session::Session;
 
-    /// The ends of a chain: tensors of the planned size whose memory is bound.
+    /// Input and result of a chain: tensors of the planned size with bound memory.
     pub(super) struct Ends {
         names: [String; 2],
         x: Tensor,
@@ -131,7 +134,7 @@ mod gpu {
     }
 
     impl Ends {
-        /// Makes the tensors and binds them.
+        /// Allocates the tensors and binds them.
         pub(super) fn bind(
             session: &mut Session,
             gpu: &CudaDevice,
@@ -154,7 +157,8 @@ mod gpu {
             self.names == [input, output]
         }
 
-        /// Copies `x` in, queues a run on candle's stream, and copies as many rows of the result out.
+        /// Copies `x` in, queues a run on candle's stream, and copies the same number of rows of the result
+        /// out.
         pub(super) fn run(&self, session: &mut Session, x: &Tensor) -> Result<Tensor> {
             let rows = x.dims2()?.0;
             self.x.slice_set(&x.contiguous()?, 0, 0)?;

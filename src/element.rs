@@ -14,17 +14,17 @@ use cusync_gen::graph::Element;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
-/// Conversions of an element type, on whole slices because those are vectorised.
+/// Conversions of an element type, on whole slices because those are vectorized.
 pub trait Bits {
     /// Widens; exact.
     fn widen(self, bits: &[u16], out: &mut [f32]);
     /// Rounds to nearest even.
     fn round(self, values: &[f32], out: &mut [u16]);
-    /// A quiet NaN: what outputs hold before a run, so that an unwritten or early-read element shows.
+    /// A quiet NaN: outputs contain it before a run, to expose elements that are unwritten or read early.
     fn poison(self) -> u16;
     /// Distance from 1 to the next value.
     fn epsilon(self) -> f32;
-    /// Short name, as reports print it.
+    /// Short name, as printed in reports.
     fn name(self) -> &'static str;
 }
 

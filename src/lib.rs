@@ -1,7 +1,7 @@
 //! Tile-synchronised execution of dependent GPU kernels, proved before it runs.
 //!
-//! Start with a [`Session`]: a pipeline with its tensors by name, the same on a GPU and on the host. A pipeline is a page of RON
-//! (`docs/spec.md`), or built in code ([`PipelineBuilder`]).
+//! Start with a [`Session`]: a pipeline with its tensors by name, with the same interface on a GPU and on the
+//! host. A pipeline is a page of RON (`docs/spec.md`), or is built in code ([`PipelineBuilder`]).
 //!
 //! ```
 //! use cusync::prelude::*;
@@ -19,9 +19,9 @@
 //! # Ok::<(), SessionError>(())
 //! ```
 //!
-//! Below it are layers, each knowing only those before it: [`ffi`] (raw C ABI), [`device`] (safe handles), [`runtime`] (plans on
-//! real hardware). [`codegen`] is the compiler from specs to proved plans, [`dag`] schedules programs of short kernels, which
-//! [`programs`] runs. The library prints nothing.
+//! The lower layers, each built on the previous ones: [`ffi`] (raw C ABI), [`device`] (safe handles),
+//! [`runtime`] (plans on real hardware). [`codegen`] compiles specs to proved plans; [`dag`] schedules
+//! programs of short kernels, and [`programs`] runs them. The library prints nothing.
 
 pub mod device;
 pub mod element;
@@ -45,7 +45,7 @@ pub use cusync_dag as dag;
 pub use cusync_gen as codegen;
 pub use session::{Session, SessionError, SessionResult};
 
-/// What most callers need.
+/// Items that most callers need.
 ///
 /// ```
 /// use cusync::prelude::*;

@@ -1,4 +1,4 @@
-//! A pipeline with its tensors by name, the same on a GPU and on the host.
+//! A pipeline with its tensors by name, with the same interface on a GPU and on the host.
 //!
 //! ```
 //! use cusync::prelude::*;
@@ -30,22 +30,22 @@ use crate::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
 use crate::runtime::{self, Options, Overrides, Pipeline, resolve_text};
 use crate::tune::{self, Cache};
 
-/// What can go wrong with a session. Each says what to do.
+/// Error of a session, with a suggested fix.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The GPU's side.
+    /// Error of the GPU runtime.
     #[error(transparent)]
     Runtime(#[from] runtime::Error),
-    /// The host's side.
+    /// Error of the host executor.
     #[error(transparent)]
     Host(#[from] CpuError),
-    /// The planner's side.
+    /// Error of the planner.
     #[error(transparent)]
     Plan(#[from] tune::Error),
-    /// No spec of this name ships.
+    /// There is no shipped spec of this name.
     #[error("no spec `{0}` ships\n  help: `cusync list` names those that do")]
     NoSpec(String),
-    /// A name that no tensor has.
+    /// There is no tensor of this name.
     #[error("the pipeline has no tensor `{name}`\n  help: its tensors are {known}")]
     NoTensor {
         /// The name.
@@ -56,10 +56,10 @@ pub enum SessionError {
     /// A tensor that a stage writes cannot be set.
     #[error("`{0}` is written by a stage: it cannot be set")]
     Produced(String),
-    /// Floats where integers belong, or the other way round.
+    /// Floats were given for integers, or the other way round.
     #[error("`{0}` is of the other type: `set_f32` sets floats, `set_integers` lengths and page numbers")]
     Type(String),
-    /// Values that are not a tensor's.
+    /// The number of values does not match the tensor.
     #[error("`{name}` has {want} values ({rows} x {cols}), not {have}")]
     Length {
         /// The tensor.
@@ -68,12 +68,12 @@ pub enum SessionError {
         rows: usize,
         /// Its columns.
         cols: usize,
-        /// How many it has.
+        /// Expected number of values.
         want: usize,
-        /// How many were given.
+        /// Given number of values.
         have: usize,
     },
-    /// Something that only one side has.
+    /// Only the other side (GPU or host) supports this.
     #[error("{0}")]
     Elsewhere(&'static str),
 }
@@ -86,22 +86,24 @@ enum Place {
     Gpu { executor: Executor, pipeline: Box<Pipeline> },
 }
 
-/// A proved pipeline, ready to be given its inputs and to run, again and again.
+/// A proved pipeline that can be given inputs and run repeatedly.
 ///
-/// The number of tokens may change from run to run, up to the rows of the plan, without planning or binding anew: rows of products and
-/// of normalisations do not touch each other, so whoever fills the first rows of bound memory has the first rows of the
-/// result, whatever stands behind them. A run takes the time of the whole plan; where that is too much, open one for fewer rows.
+/// The number of tokens may change from run to run, up to the rows of the plan, without planning or binding
+/// anew: rows of products and normalizations are independent, so filling the first rows of bound memory gives
+/// the first rows of the result, whatever the other rows contain. A run takes the time of the whole plan; if
+/// that is too long, open a session for fewer rows.
 pub struct Session {
     plan: Plan,
     place: Place,
 }
 
 impl Session {
-    /// Plans a spec, as text, for GPU 0 with the best executor that can be predicted, or tuned plans in the user's cache; for the
-    /// host where there is no GPU, or no kernel for a stage. `dims` override the spec's defaults.
+    /// Plans a spec, as text, for GPU 0, with tuned plans from the user's cache or the executor that is
+    /// predicted to be the best; for the host if there is no GPU, or no kernel for a stage. `dims` override
+    /// the spec's defaults.
     ///
     /// # Errors
-    /// The spec is refused; memory is short.
+    /// The spec is refused, or memory is short.
     pub fn open(spec: &str, dims: &[(&str, u64)]) -> SessionResult<Session> {
         let Ok(device) = Device::open(0) else { return Session::on_host(spec, dims) };
         let resolved = resolve_text(spec, "spec", &overrides(dims))?;
@@ -135,7 +137,7 @@ impl Session {
     /// Plans a spec for a GPU; `executor`: `None` for the best of all.
     ///
     /// # Errors
-    /// As [`Session::open`], and of [`Pipeline::with_options`].
+    /// Errors of [`Session::open`] and [`Pipeline::with_options`].
     pub fn on_gpu(
         spec: &str,
         dims: &[(&str, u64)],
@@ -143,7 +145,7 @@ impl Session {
         executor: Option<Executor>,
         options: Options,
     ) -> SessionResult<Session> {
-        // Without a folder for caches, and with one that cannot be read, there is the prediction.
+        // Without a readable cache, the prediction is used.
         let cache = tune::Store::usual().and_then(|store| store.load()).unwrap_or_default();
         Session::on_gpu_with(spec, dims, device, executor, options, &cache)
     }
@@ -179,7 +181,7 @@ impl Session {
         }
     }
 
-    /// The pipeline on the GPU, for what only it has: graphs, sets of inputs, streams.
+    /// The pipeline on the GPU, for features that only it has: graphs, sets of inputs, streams.
     ///
     /// # Errors
     /// The session is on the host.
@@ -192,13 +194,13 @@ impl Session {
         }
     }
 
-    /// Names of the tensors that no stage writes: they are to be set or bound.
+    /// Names of the tensors that no stage writes; set or bind all of them.
     pub fn inputs(&self) -> Vec<String> {
         let tensors = &self.plan.graph().tensors;
         tensors.iter().filter(|t| t.producer.is_none()).map(|t| t.name.clone()).collect()
     }
 
-    /// Names of the tensors that are written and not read again.
+    /// Names of the tensors that a stage writes and no stage reads.
     pub fn outputs(&self) -> Vec<String> {
         let graph = self.plan.graph();
         runtime::outputs(graph).map(|id| graph.tensors[id.0].name.clone()).collect()
@@ -221,8 +223,8 @@ impl Session {
         })
     }
 
-    /// Sets an input or a weight, row-major, rounded to the pipeline's element type. On a GPU the values are copied into memory of
-    /// the session's own.
+    /// Sets an input or a weight, row-major, rounded to the pipeline's element type. On a GPU the values are
+    /// copied into memory of the session.
     ///
     /// # Errors
     /// There is no such input, or the length differs.
@@ -259,7 +261,7 @@ impl Session {
         Ok(())
     }
 
-    /// States values for the next run on the host, which starts from what the last one left of tensors that live on.
+    /// Sets values for the next run on the host, which continues with the last run's persistent tensors.
     fn put(&mut self, index: usize, values: Values) {
         let Place::Host { inputs, pipeline, .. } = &mut self.place else { return };
         let graph = self.plan.graph();
@@ -290,8 +292,8 @@ impl Session {
         Ok(index)
     }
 
-    /// Binds device memory to an input, a weight or a result ([`Session::outputs`]): it is read or written in place, run after
-    /// run.
+    /// Binds device memory to an input, a weight or a result ([`Session::outputs`]): every run reads or
+    /// writes it in place.
     ///
     /// # Errors
     /// There is no such tensor, the length differs, or the session is on the host.
@@ -310,7 +312,7 @@ impl Session {
     /// Runs once and waits for the end.
     ///
     /// # Errors
-    /// An input has no values; a wait was never satisfied.
+    /// An input has no values, or a wait was never satisfied.
     pub fn run(&mut self) -> SessionResult<()> {
         match &mut self.place {
             Place::Host { inputs, options, pipeline } => {
@@ -328,16 +330,17 @@ impl Session {
         Ok(())
     }
 
-    /// Queues a run in the order of a stream, which may be capturing, and returns before it is done.
+    /// Queues a run on a stream, which may be capturing, and returns before it is done.
     ///
     /// # Errors
-    /// As [`Session::run`]; the session is on the host.
+    /// As [`Session::run`]; also if the session is on the host.
     pub fn run_on(&mut self, stream: &Stream) -> SessionResult<()> {
         let executor = self.executor();
         Ok(self.pipeline()?.run_on(executor, stream)?)
     }
 
-    /// A tensor's values after the last run, row-major, widened to float32. Waits for everything that is queued on the GPU.
+    /// Values of a tensor after the last run, row-major, widened to float32. Waits for all work queued on the
+    /// GPU.
     ///
     /// # Errors
     /// There is no such tensor, or nothing has run yet.
@@ -361,9 +364,9 @@ impl Session {
     }
 }
 
-/// Values in memory of the session's own.
-fn upload<T: Plain>(pipeline: &Pipeline, values: &[T], what: &str) -> runtime::Result<Arc<DeviceBuffer<T>>> {
-    Ok(Arc::new(DeviceBuffer::from_slice(pipeline.device(), values, what)?))
+/// Uploads values into memory of the session.
+fn upload<T: Plain>(pipeline: &Pipeline, values: &[T], name: &str) -> runtime::Result<Arc<DeviceBuffer<T>>> {
+    Ok(Arc::new(DeviceBuffer::from_slice(pipeline.device(), values, name)?))
 }
 
 fn overrides(dims: &[(&str, u64)]) -> Overrides {

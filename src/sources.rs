@@ -1,4 +1,5 @@
-//! What the library is built from: its folder, the headers of the device library, and the toolchain that a build looks for.
+//! Sources of the library: its folder, the headers of the device library, and the toolchain that a build
+//! would use.
 //!
 //! ```
 //! use cusync::sources::{HEADERS, ROOT, compiler};
@@ -12,10 +13,10 @@
 #[path = "../build/compiler.rs"]
 pub mod compiler;
 
-/// The folder of the library's sources, where this build found them.
+/// Folder of the library's sources at build time.
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The files of the device library (`csrc/include/cusync`): names and texts.
+/// Files of the device library (`csrc/include/cusync`): names and texts.
 pub const HEADERS: &[(&str, &str)] = &[
     ("README.md", include_str!("../csrc/include/cusync/README.md")),
     ("cusync.hpp", include_str!("../csrc/include/cusync/cusync.hpp")),

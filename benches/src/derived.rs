@@ -1,4 +1,5 @@
-//! Pipelines that benchmarks make of those that ship, by their stages: so that what is measured beside a layer is a part of it.
+//! Pipelines derived from the stages of shipped ones, so that a benchmark measured next to a layer is a part
+//! of that layer.
 
 use std::borrow::Cow;
 
@@ -8,40 +9,43 @@ use cusync::{PipelineBuilder, Stage};
 /// Layers of a `_layers` pipeline.
 pub(super) const LAYERS: usize = 4;
 
-/// The text of a pipeline that ships, or of one that is derived from it:
+/// Text of a shipped pipeline, or of one derived from it:
 ///
 /// | name | stages |
 /// |---|---|
-/// | `MODEL_block`, `MODEL_prompt_block` | of `MODEL_layer`, `MODEL_prompt_layer`, up to the projection and its residual |
-/// | `MODEL_layers`, `MODEL_prompt_layers` | of four layers, one after the other, with weights and caches of their own |
-/// | `MODEL_attend` | of `MODEL_attention`, the attention alone |
+/// | `MODEL_block`, `MODEL_prompt_block` | those of `MODEL_layer`, `MODEL_prompt_layer`, up to the projection
+/// and its residual |
+/// | `MODEL_layers`, `MODEL_prompt_layers` | those of four consecutive layers, each with its own weights and
+/// caches |
+/// | `MODEL_attend` | the attention stage of `MODEL_attention` |
 pub fn source_of(name: &str) -> Option<Cow<'static, str>> {
     if let Some(text) = shipped(name) {
         return Some(Cow::Borrowed(text));
     }
-    let of = |end: &str, base: &str| PipelineBuilder::shipped(&format!("{}{base}", name.strip_suffix(end)?));
-    let (page, stages) = if let Some(page) = of("_block", "_layer") {
+    let base_of =
+        |end: &str, base: &str| PipelineBuilder::shipped(&format!("{}{base}", name.strip_suffix(end)?));
+    let (page, stages) = if let Some(page) = base_of("_block", "_layer") {
         let is_projection = |stage: &Stage| stage.fields().any(|field| field == ("name", "\"project\""));
         let end = page.stages().iter().position(is_projection)?;
         let stages = page.stages()[..=end].to_vec();
         (page, stages)
-    } else if let Some(page) = of("_layers", "_layer") {
+    } else if let Some(page) = base_of("_layers", "_layer") {
         let in_layers =
             (1..=LAYERS).flat_map(|layer| page.stages().iter().map(move |stage| in_layer(stage, layer)));
         let stages = in_layers.collect();
         (page, stages)
     } else {
-        let page = of("_attend", "_attention")?;
+        let page = base_of("_attend", "_attention")?;
         let stages = page.stages().iter().filter(|stage| stage.kind() == "Attention").cloned().collect();
         (page, stages)
     };
     Some(Cow::Owned(page.with_stages(name, stages).text()))
 }
 
-/// A stage as one of layer `layer`: its name and its tensors are the layer's own, but for what all layers share; what it reads as the first
-/// layer's input is the output of the layer before.
+/// A stage as part of layer `layer`: its name and tensors become specific to the layer, except for tensors
+/// that all layers share; the input of the first layer becomes the output of the previous one.
 fn in_layer(stage: &Stage, layer: usize) -> Stage {
-    // Every second part of a value split by quotes stood in them: a tensor, or the name of a dim.
+    // After splitting at quotes, every second part was quoted: a tensor, or the name of a dim.
     let rename = |(at, quoted): (usize, &str)| match quoted.split_once('(') {
         _ if at % 2 == 0 => quoted.to_owned(),
         Some(("cs" | "n", _)) => quoted.to_owned(),
@@ -79,8 +83,8 @@ mod tests {
                 assert_eq!(block.stages.len(), 4, "norm, QKV, attention, projection");
                 let layers = resolved(&format!("{model}_{kind}layers"));
                 assert_eq!(layers.stages.len(), LAYERS * layer.stages.len());
-                let inputs = |of: &Resolved| {
-                    let graph = of.graph(&of.tiles_in((128, 128, 64), 132)).expect("tiles fit");
+                let inputs = |resolved: &Resolved| {
+                    let graph = resolved.graph(&resolved.tiles_in((128, 128, 64), 132)).expect("tiles fit");
                     (graph.tensors.len(), graph.dependences.len())
                 };
                 let ((one, within), (all, dependences)) = (inputs(&layer), inputs(&layers));

@@ -1,4 +1,4 @@
-//! Records condensed: the best fused variant of each size beside the best peer, means, and goals.
+//! Summary of records: the best fused variant of each size next to the best peer, means, and goals.
 
 use std::fmt::Write;
 
@@ -17,11 +17,11 @@ pub struct Line {
     pub size: Size,
     /// Whether the GPU rested between samples.
     pub regime: Regime,
-    /// The least time, microseconds.
+    /// Lower bound of the time, microseconds.
     pub floor_us: f64,
     /// The fastest fused variant.
     pub fused: Option<Best>,
-    /// What was run by it: tile, cluster, mode and cut tiles.
+    /// Schedule of that variant: tile, cluster, mode and split tiles.
     pub schedule: String,
     /// The fastest peer.
     pub peer: Option<Best>,
@@ -31,7 +31,7 @@ pub struct Line {
     pub of_floor: Option<f64>,
 }
 
-/// The geometric mean of the ratios of some sizes.
+/// Geometric mean of the ratios of several sizes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Mean {
     /// Name of the pipeline.
@@ -40,18 +40,18 @@ pub struct Mean {
     pub sizes: &'static str,
     /// Whether the GPU rested between samples.
     pub regime: Regime,
-    /// How many sizes were measured.
+    /// Number of measured sizes.
     pub count: usize,
-    /// The mean of peer over fused.
+    /// Mean of peer over fused.
     pub ratio: f64,
-    /// The least of the ratios.
+    /// Smallest ratio.
     pub least: f64,
 }
 
-/// A benchmark, condensed.
+/// Summary of a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Digest {
-    /// One line a size and regime.
+    /// One line per size and regime.
     pub lines: Vec<Line>,
     /// One mean for each pipeline, range of sizes and regime.
     pub means: Vec<Mean>,
@@ -59,7 +59,7 @@ pub struct Digest {
     pub verdicts: Vec<Verdict>,
 }
 
-/// Ranges of sizes that means are taken over: name, dim, least and largest.
+/// Ranges of sizes for means: name, dim, smallest and largest.
 const RANGES: [(&str, &str, u32, u32); 7] = [
     ("M <= 128", "M", 0, 128),
     ("128 < M <= 512", "M", 129, 512),
@@ -73,8 +73,8 @@ const RANGES: [(&str, &str, u32, u32); 7] = [
 const REGIMES: [Regime; 2] = [Regime::Rested, Regime::Sustained];
 
 impl Digest {
-    /// Condenses the records of a benchmark.
-    pub fn of(records: &[Record]) -> Digest {
+    /// Summarizes the records of a benchmark.
+    pub fn from_records(records: &[Record]) -> Digest {
         let mut points: Vec<(&str, Size)> = Vec::new();
         for record in records {
             let point = (record.pipeline.as_str(), record.size());
@@ -88,7 +88,7 @@ impl Digest {
                 pipelines.push(p)
             }
         });
-        // By the last dim first: images of one shape stand together.
+        // By the last dim first, to group images of one shape.
         let by = |size: &Size| -> Vec<u32> { size.iter().rev().map(|(_, value)| *value).collect() };
         points.sort_by_key(|(p, size)| (pipelines.iter().position(|q| q == p), by(size)));
         let lines: Vec<Line> = REGIMES
@@ -98,14 +98,14 @@ impl Digest {
         let mut means = Vec::new();
         for regime in REGIMES {
             for pipeline in &pipelines {
-                let of = |dim: &str, least: u32, most: u32| -> Vec<f64> {
+                let ratios_in = |dim: &str, least: u32, most: u32| -> Vec<f64> {
                     let here = lines.iter().filter(|l| l.pipeline == *pipeline && l.regime == regime);
                     let inside =
                         |l: &&Line| l.size.iter().any(|(d, v)| d == dim && (least..=most).contains(v));
                     here.filter(inside).filter_map(|l| l.ratio).collect()
                 };
                 means.extend(RANGES.iter().filter_map(|&(sizes, dim, from, to)| {
-                    let ratios = of(dim, from, to);
+                    let ratios = ratios_in(dim, from, to);
                     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
                     let (pipeline, count) = ((*pipeline).to_owned(), ratios.len());
                     geometric_mean(&ratios).map(|ratio| Mean { pipeline, sizes, regime, count, ratio, least })
@@ -178,7 +178,7 @@ impl Digest {
         page
     }
 
-    /// How many checks are met, and each that is not.
+    /// Number of met checks, and each check that is not met.
     fn goals(&self, page: &mut String) {
         let measured = || self.verdicts.iter().filter(|v| v.have.is_some());
         let missed: Vec<&Verdict> = measured().filter(|v| !v.met()).collect();
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_digest_names_the_best_of_both_sides_and_what_is_missed() {
         let (rested, sustained) = (Regime::Rested, Regime::Sustained);
-        let digest = Digest::of(&[
+        let digest = Digest::from_records(&[
             record("gpt3_mlp", 512, rested, "serial graph", Role::Peer, 130.0),
             record("gpt3_mlp", 512, rested, "cublaslt graph", Role::Peer, 110.0),
             record("gpt3_mlp", 512, rested, "fused graph", Role::Fused, 88.0),

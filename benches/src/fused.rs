@@ -9,8 +9,8 @@ use super::record::{LayerReport, Role};
 use super::{Result, tune};
 use cusync::runtime::{ChainOverride, Options, Overlap, Overrides};
 
-/// Adds what is wanted of: the automatic choice, static and dynamic, with programmatic edges, without cut tiles, without
-/// waits; and the fastest of all schedules, where tuning is asked for.
+/// Adds the requested variants: the automatic choice, static and dynamic, with programmatic edges, without
+/// split tiles, without waits; and the fastest of all schedules, if tuning is requested.
 pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport) -> Result<()> {
     let edges = Options { overlap: Overlap::Captured, ..Options::default() };
     let without = Options { skip_waits: true, ..Options::default() };
@@ -28,7 +28,7 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport
         }
         let added = automatic(point, mode, splits).and_then(|plan| {
             let mut config = Config::of_plan(&plan, Executor::Fused);
-            // A plan without cut tiles does not say whether it might have had some.
+            // A plan without split tiles does not record whether splits were allowed.
             if let Kernels::Chain { splits: stated, .. } = &mut config.kernels {
                 *stated = splits;
             }
@@ -49,10 +49,10 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport
     Ok(())
 }
 
-/// Most tokens that a decode kernel takes.
+/// Maximum number of tokens of a decode kernel.
 const MOST_TOKENS: u32 = 64;
 
-/// Adds the decode kernel, and what reading the weights alone takes, with either kind of edge.
+/// Adds the decode kernel, and a kernel that only reads the weights, with either kind of edge.
 pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut LayerReport) -> Result<()> {
     if point.size.iter().any(|(dim, tokens)| dim == "M" && *tokens > MOST_TOKENS) {
         return Ok(());
@@ -78,7 +78,7 @@ pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut Laye
     Ok(())
 }
 
-/// The schedule that is predicted to be the shortest.
+/// The schedule with the shortest predicted time.
 fn automatic(point: &Point<'_>, mode: Hand, splits: bool) -> Result<Plan> {
     let chain = Some(ChainOverride { kernel: None, mode, splits });
     point.plan(Executor::Fused, Overrides { chain, ..Overrides::default() })

@@ -1,4 +1,5 @@
-//! The benchmark of layers: the fused executor and every other against the serial pipeline and other people's kernels.
+//! The layer benchmark: the fused and all other executors against the serial pipeline and third-party
+//! kernels.
 
 use std::time::{Duration, Instant};
 
@@ -11,19 +12,19 @@ use cusync::device::Device;
 use cusync::measure::{Ceilings, Regime};
 use cusync::tune::Cache;
 
-/// The sizes of an MLP that are compared, tokens in flight.
+/// MLP sizes, tokens in flight.
 pub const SIZES: [u32; 16] = [1, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048, 3072, 4096];
 
-/// The sizes of a chain of convolutions that are compared, images.
+/// Sizes of convolution chains, images.
 pub const BATCHES: [u32; 9] = [1, 4, 8, 12, 16, 20, 24, 28, 32];
 
-/// The same of the bodies of networks.
+/// Sizes of network bodies, images.
 const BODY_BATCHES: [u32; 3] = [1, 8, 32];
 
-/// The MLPs that are compared.
+/// Measured MLPs.
 const MLPS: [&str; 3] = ["gpt3_mlp", "llama65_mlp", "llama3_70b_mlp"];
 
-/// Chains of two and of four 3 x 3 convolutions, at each (pixels along an image, channels).
+/// Chains of two and four 3 x 3 convolutions, at each (pixels along an image, channels).
 const CHAINS: [&str; 2] = ["resnet_layer", "vgg_layer"];
 const SHAPES: [(u32, u32); 4] = [(56, 64), (28, 128), (14, 256), (7, 512)];
 
@@ -31,14 +32,15 @@ const BODIES: [&str; 2] = ["resnet38_body", "vgg19_body"];
 
 const MODELS: [&str; 3] = ["gpt3", "llama65", "llama3_70b"];
 
-/// Sequences that generate a token each, whose caches have room for so many tokens and have one less; and tokens of a prompt.
+/// Sequences that generate one token each, and the capacity of their caches, which hold one token less; and
+/// prompt lengths in tokens.
 const CACHES: [(u32, u32); 4] = [(1, 513), (1, 2049), (4, 2049), (32, 2049)];
 const PROMPT_TOKENS: [u32; 3] = [512, 1024, 2048];
-/// The same of whole transformer layers.
+/// Sequences and cache capacities for whole transformer layers.
 const LAYER_CACHES: [(u32, u32); 3] = [(1, 2049), (8, 2049), (32, 2049)];
 const LAYER_TOKENS: [u32; 2] = [512, 2048];
 
-/// What is measured of a model, by the end of the pipeline's name: where a token is generated, and where a prompt is read.
+/// Benchmarks of a model by suffix of the pipeline's name: for token generation, and for prompts.
 type Kinds = (&'static [&'static str], &'static [(u32, u32)], &'static [(&'static str, &'static [u32])]);
 const BLOCKS: Kinds = (
     &["generate", "block"],
@@ -54,7 +56,7 @@ const WHOLE_LAYERS: Kinds = (
 /// A pipeline with the dims of its size.
 pub type LayerPoint = (String, Size);
 
-/// MLPs at sizes; empty: the usual ones.
+/// MLPs at the given sizes; if empty, at the usual ones.
 pub fn mlps(pipelines: &[String], sizes: &[u32]) -> Vec<LayerPoint> {
     let names = if pipelines.is_empty() { MLPS.map(str::to_owned).to_vec() } else { pipelines.to_vec() };
     let sizes = if sizes.is_empty() { &SIZES } else { sizes };
@@ -62,7 +64,7 @@ pub fn mlps(pipelines: &[String], sizes: &[u32]) -> Vec<LayerPoint> {
     names.iter().flat_map(|name| sizes.iter().map(move |m| (name.clone(), size(m)))).collect()
 }
 
-/// Chains of convolutions and bodies of networks at numbers of images; empty: the usual ones.
+/// Convolution chains and network bodies at the given numbers of images; if empty, at the usual ones.
 pub fn convolutions(pipelines: &[String], batches: &[u32]) -> Vec<LayerPoint> {
     let wanted = |name: &str| pipelines.is_empty() || pipelines.iter().any(|p| p == name);
     let or = |usual: &[u32]| if batches.is_empty() { usual.to_vec() } else { batches.to_vec() };
@@ -70,8 +72,8 @@ pub fn convolutions(pipelines: &[String], batches: &[u32]) -> Vec<LayerPoint> {
     let mut points: Vec<LayerPoint> = Vec::new();
     for name in CHAINS.into_iter().filter(|name| wanted(name)) {
         for (hw, c) in SHAPES {
-            let of = |b: u32| (name.to_owned(), dims(&[("B", b), ("HW", hw), ("C", c)]));
-            points.extend(or(&BATCHES).into_iter().map(of));
+            let point = |b: u32| (name.to_owned(), dims(&[("B", b), ("HW", hw), ("C", c)]));
+            points.extend(or(&BATCHES).into_iter().map(point));
         }
     }
     for name in BODIES.into_iter().filter(|name| wanted(name)) {
@@ -80,8 +82,8 @@ pub fn convolutions(pipelines: &[String], batches: &[u32]) -> Vec<LayerPoint> {
     points
 }
 
-/// Attention blocks, or whole transformer layers, generating at numbers of sequences and of prompts at numbers of tokens; empty: the
-/// usual ones.
+/// Attention blocks or whole transformer layers, generating at the given numbers of sequences and for prompts
+/// of the given numbers of tokens; if empty, at the usual ones.
 pub fn attentions(layers: bool, pipelines: &[String], batches: &[u32], tokens: &[u32]) -> Vec<LayerPoint> {
     let (generating, caches, prompts) = if layers { WHOLE_LAYERS } else { BLOCKS };
     let dim = |name: &str, value: u32| (name.to_owned(), value);
@@ -111,35 +113,36 @@ pub fn attentions(layers: bool, pipelines: &[String], batches: &[u32], tokens: &
     points
 }
 
-/// What to measure.
+/// Arguments of the layer benchmark.
 #[derive(Clone, Debug)]
 pub struct LayerArgs {
-    /// Number of the GPU.
+    /// Index of the GPU.
     pub gpu: u32,
     /// Pipelines with the dims of a size.
     pub points: Vec<LayerPoint>,
-    /// The element type of all tensors.
+    /// Element type of all tensors.
     pub element: Element,
-    /// The regimes that are measured.
+    /// Measured regimes.
     pub regimes: Vec<Regime>,
     /// Time limit of the whole benchmark; sizes that do not fit are listed, not measured.
     pub seconds: Option<f64>,
     /// Only variants whose name contains one of these; empty: all.
     pub only: Vec<String>,
-    /// No variants whose name contains one of these.
+    /// Excludes variants whose name contains one of these.
     pub without: Vec<String>,
-    /// Also queue every variant without a graph. The serial and the automatic ones always are.
+    /// Also queue every variant without a graph. The serial and automatic ones always are.
     pub all_eager: bool,
-    /// Also try every chain kernel, mode and way of cutting, and measure the fastest: what the model chose may not be.
+    /// Also try every chain kernel, mode and split, and measure the fastest: the model's choice may not be
+    /// the fastest.
     pub tune: bool,
     /// Weight sets in rotation.
     pub sets: usize,
-    /// Measures this many of all ways to run a size instead of the usual variants, whatever is predicted of them, so that
-    /// predictions can be compared with the times.
+    /// Number of configurations to sample per size in place of the usual variants, regardless of their
+    /// predictions, for comparing predictions with times.
     pub spread: Option<usize>,
     /// Samples of each variant, rested.
     pub samples: usize,
-    /// Tuned plans: where it has one for a size, that is measured too.
+    /// Tuned plans; measured in addition if there is one for a size.
     pub tuned: Cache,
 }
 
@@ -171,17 +174,17 @@ impl LayerArgs {
     }
 }
 
-/// News while the benchmark runs.
+/// Progress of the benchmark.
 #[derive(Debug)]
 pub enum Progress<'a> {
-    /// A size begins: (pipeline, dims, number of sizes done, number of all).
+    /// A size begins: (pipeline, dims, number of finished sizes, total number).
     Begin(&'a str, &'a Size, usize, usize),
     /// A size is done: the report so far.
     Done(&'a LayerReport),
 }
 
-/// Runs the benchmark. Every variant is verified before it is timed; one that is wrong is named and not timed. A
-/// fault of the GPU ends the benchmark and is named in the report, so that what was measured before is kept.
+/// Runs the benchmark. Every variant is verified before it is timed; wrong variants are named and not timed.
+/// A GPU error ends the benchmark and is recorded in the report, so that earlier measurements are kept.
 pub fn bench_layers(args: &LayerArgs, progress: &mut dyn FnMut(Progress<'_>)) -> Result<LayerReport> {
     let began = Instant::now();
     let device = Device::open(args.gpu)?;
@@ -216,7 +219,7 @@ pub fn bench_layers(args: &LayerArgs, progress: &mut dyn FnMut(Progress<'_>)) ->
                 report.records.extend(records);
                 progress(Progress::Done(&report));
             }
-            // Without a single record there is nothing to keep.
+            // Without any record there is nothing to keep.
             Err(e) if report.records.is_empty() => return Err(e),
             Err(e) => {
                 report.fault = Some(format!("{name} {}: {e}", size_text(size)));

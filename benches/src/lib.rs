@@ -1,19 +1,20 @@
-//! Measurements: the layer benchmarks against their baselines, and the cost of synchronisation.
+//! Measurements: the layer benchmarks against their baselines, and the cost of synchronization.
 //!
-//! Everything here returns values; printing is the command line's.
+//! All functions return values; only the command line prints.
 //!
-//! Times are comparable only within one size of one run: variants are interleaved (A B ... B A) in one process,
-//! because a GPU under tensor load lowers its clocks. Two regimes are measured. `rested`: the GPU idles 3 ms before
-//! each sample. `sustained`: samples back to back for a window of up to 0.25 s, the first fifth of which is
-//! dropped. A sample is a graph of some runs of every weight set in rotation, equally many for every variant, its time
-//! divided by the number of runs; so weights never come from the L2 cache. The floor beside every time is max(FLOP / matrix rate, bytes / read bandwidth), both rates
-//! measured by the same process in the same regime.
+//! Times are comparable only within one size of one run: variants are interleaved (A B ... B A) in one
+//! process, because a GPU under tensor load lowers its clocks. Two regimes are measured. `rested`: the GPU
+//! idles 3 ms before each sample. `sustained`: samples back to back for a window of up to 0.25 s, without the
+//! first fifth. A sample is a graph of some runs of every weight set in rotation, the same number for every
+//! variant, and its time is divided by the number of runs; so weights never come from the L2 cache. The floor
+//! next to every time is max(FLOP / matrix rate, bytes / read bandwidth), with both rates measured by the
+//! same process in the same regime.
 //!
 //! ```
 //! use cusync_bench::{SIZES, Summary};
 //!
 //! assert!(SIZES.contains(&512));
-//! let summary = Summary::of(&[3.0, 1.0, 2.0]);
+//! let summary = Summary::from_times(&[3.0, 1.0, 2.0]);
 //! assert_eq!((summary.median_us, summary.samples), (2.0, 3));
 //! ```
 

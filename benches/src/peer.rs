@@ -1,4 +1,4 @@
-//! Other people's GEMMs, stage after stage in a CUDA graph: the baselines that tile synchronisation must beat.
+//! Third-party GEMMs, stage after stage in a CUDA graph: the baselines that tile synchronization must beat.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use cusync::measure::GraphVariant;
 use cusync::runtime::verify::{Accuracy, Reference};
 use cusync::runtime::{Pipeline, Tensor, element_code};
 
-/// A peer's GEMM, ready to launch: D = act(A B), or D = A B where it cannot fuse the activation.
+/// A peer's GEMM, ready to launch: D = act(A B), or D = A B if it cannot fuse the activation.
 pub trait PeerGemm {
     /// Queues one run.
     fn launch(&mut self, stream: &Stream) -> cusync::device::Result<()>;
-    /// Whether `launch` applies the activation that it was given.
+    /// Whether `launch` applies the requested activation.
     fn fuses_activation(&self) -> bool;
 }
 
@@ -37,10 +37,10 @@ impl PeerGemm for CublasLt {
     }
 }
 
-/// Makes a peer's GEMM from a stage; whether no stage writes its weights.
+/// Creates a peer's GEMM from a stage; the flag tells whether no stage writes its weights.
 pub(super) type MakePeer<'a> = &'a mut dyn FnMut(&Device, BoundStage, bool) -> Result<Box<dyn PeerGemm>>;
 
-/// A GEMM with the kernel that follows it where the peer cannot fuse.
+/// A GEMM and, if the peer cannot fuse, the kernel that follows it.
 struct Step {
     gemm: Box<dyn PeerGemm>,
     after: After,
@@ -54,7 +54,7 @@ enum After {
     Gate(Tensor, Tensor, u32, u32),
 }
 
-/// All stages for every weight set, with buffers of their own.
+/// All stages for every weight set, with separate buffers.
 pub struct PeerChain {
     sets: Vec<Vec<Step>>,
     outputs: Vec<(TensorId, Tensor)>,
@@ -97,7 +97,7 @@ impl PeerChain {
                 }
                 let result = outputs[index].1.clone();
                 let (activation, gated) = (args.activation, args.gated());
-                // A gated stage is one product with gate and up side by side, and then its activation.
+                // A gated stage is one product with gate and up side by side, followed by its activation.
                 args.shape.1 = args.packed_columns();
                 args.operation = ffi::CUSYNC_GEMM;
                 args.out = if gated { products[index].clone() } else { result.clone() };
@@ -134,7 +134,7 @@ impl PeerChain {
         Ok(())
     }
 
-    /// Runs set 0 on poisoned outputs and compares. `pipeline`: whose inputs it has.
+    /// Runs set 0 on poisoned outputs and compares. `pipeline`: owner of the inputs.
     pub(super) fn verify(&mut self, reference: &Reference, pipeline: &Pipeline) -> Result<Vec<Accuracy>> {
         let stream = pipeline.stream();
         for (_, output) in &self.outputs {

@@ -1,4 +1,4 @@
-//! One size of one pipeline: its variants, made and verified, then timed against each other.
+//! One size of one pipeline: its variants, created and verified, then timed against each other.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use cusync::runtime::{
 };
 use cusync::tune::Origin;
 
-/// The variant that others are compared with.
+/// Baseline variant.
 const BASELINE: &str = "serial graph";
 
-/// Length of a graph that is worth its launch, microseconds, and the most runs in it.
+/// Length of a graph that justifies its launch, microseconds, and maximum number of runs in it.
 const GRAPH_US: f64 = 1500.0;
 const MAX_RUNS: usize = 20;
 
@@ -39,7 +39,7 @@ pub(super) struct Point<'a> {
     pub(super) size: &'a Size,
 }
 
-/// A variant with what its record says of it.
+/// A variant with data for its record.
 struct Entry {
     name: String,
     role: Role,
@@ -49,14 +49,14 @@ struct Entry {
     max_rel_err: Option<f64>,
 }
 
-/// What a pipeline variant is to be.
+/// Properties of a pipeline variant.
 #[derive(Clone, Copy)]
 pub(super) struct Kind<'a> {
     pub(super) name: &'a str,
     pub(super) role: Role,
     pub(super) as_graph: bool,
     pub(super) options: Options,
-    /// What was stated; without, all that the plan tells.
+    /// Stated configuration; if absent, all that the plan tells.
     pub(super) config: Option<&'a Config>,
 }
 
@@ -97,13 +97,13 @@ impl<'a> Point<'a> {
         Ok((source, Overrides { dims, element: Some(self.args.element), ..overrides }))
     }
 
-    /// A plan of this size.
+    /// Plan for this size.
     pub(super) fn plan(&self, executor: Executor, overrides: Overrides) -> Result<Plan> {
         let (source, overrides) = self.spec(overrides)?;
         Ok(plan_text(&source, self.name, &overrides, self.profile, executor)?)
     }
 
-    /// The tuned plan of this size with runs joined in a way; `None` where none was kept, or what was kept is refused.
+    /// Tuned plan of this size with the given overlap; `None` if there is none, or if it is refused.
     pub(super) fn kept(&self, overlap: Overlap) -> Result<Option<(Plan, Origin)>> {
         let (source, overrides) = self.spec(Overrides::default())?;
         let (options, tuned) = (Options { overlap, ..Options::default() }, &self.args.tuned);
@@ -112,7 +112,7 @@ impl<'a> Point<'a> {
         Ok(matches!(found.origin, Origin::Tuned { .. }).then_some((found.plan, found.origin)))
     }
 
-    /// The seed of this size's inputs.
+    /// Seed of this size's inputs.
     pub(super) fn seed(&self) -> u32 {
         self.size.iter().fold(0, |seed, (_, value)| seed ^ value)
     }
@@ -122,22 +122,22 @@ impl<'a> Point<'a> {
         Ok(resolve_text(&source, self.name, &overrides)?)
     }
 
-    /// What a kernel for all stages must run.
+    /// Operations that a kernel for all stages must support.
     pub(super) fn operations(&self) -> Result<Operations> {
         Ok(self.resolved()?.operations())
     }
 
-    /// Whether each stage has a kernel of its own; else a chain kernel runs all of them.
+    /// Whether each stage has a kernel of its own; otherwise a chain kernel runs all of them.
     fn has_own_kernels(&self) -> Result<bool> {
         Ok(self.resolved()?.own_kernels(self.profile))
     }
 
-    /// This size in words.
+    /// Label of this size.
     pub(super) fn label(&self, variant: &str) -> String {
         format!("{} {} {variant}", self.name, size_text(self.size))
     }
 
-    /// Measures every variant. What cannot be run, and what is wrong, goes to the report.
+    /// Measures every variant. The report lists variants that cannot run or are wrong.
     pub(super) fn run(&self, share: Option<f64>, report: &mut LayerReport) -> Result<Vec<Record>> {
         let hopper = self.device.capability().0 >= 9;
         let own_kernels = self.has_own_kernels()?;
@@ -190,12 +190,13 @@ impl<'a> Point<'a> {
         self.measure(field, &leader, share)
     }
 
-    /// The executor whose tiles the other variants with a kernel a stage take over: programmatic launch needs Hopper.
+    /// The executor whose tiles the other per-stage variants take: programmatic launch needs Hopper.
     fn leading(&self) -> Executor {
         if self.device.capability().0 >= 9 { Executor::Programmatic } else { Executor::Streams }
     }
 
-    /// Turns the failure of one variant into a line of the report. Faults of the GPU stay faults: nothing runs after them.
+    /// Turns the failure of one variant into a line of the report. GPU errors are returned, because nothing
+    /// can run after them.
     pub(super) fn note(&self, variant: &str, outcome: Result<()>, report: &mut LayerReport) -> Result<()> {
         let line = |e: &Error| format!("{}: {e}", self.label(variant));
         match outcome {
@@ -230,8 +231,8 @@ impl<'a> Point<'a> {
         self.note(best, added, report)
     }
 
-    /// A chain kernel a stage, or the library's products between them: as predicted and, where tuning is asked for, the fastest for
-    /// each stage alone.
+    /// One chain kernel per stage, or cuBLASLt products between them: as predicted and, if tuning is
+    /// requested, the fastest for each stage alone.
     fn add_in_turn(&self, field: &mut Field, report: &mut LayerReport) -> Result<()> {
         let resolved = self.resolved()?;
         for (executor, role) in [(Executor::Serial, Role::Peer), (Executor::Library, Role::Library)] {
@@ -261,21 +262,21 @@ impl<'a> Point<'a> {
         Ok(())
     }
 
-    /// A sample of all ways.
+    /// A sample of all configurations.
     fn add_spread(&self, field: &mut Field, count: usize, report: &mut LayerReport) -> Result<()> {
         let resolved = self.resolved()?;
-        for way in sample(&resolved, self.profile, count) {
-            let name = way.name();
-            let role = if way.config.executor == Executor::Fused { Role::Fused } else { Role::Peer };
-            let options = Options { overlap: way.overlap, ..Options::default() };
-            let kind = Kind { options, config: Some(&way.config), ..Kind::graph(&name, role) };
-            let added = self.add(field, kind, &way.plan, way.config.executor);
+        for sampled in sample(&resolved, self.profile, count) {
+            let name = sampled.name();
+            let role = if sampled.config.executor == Executor::Fused { Role::Fused } else { Role::Peer };
+            let options = Options { overlap: sampled.overlap, ..Options::default() };
+            let kind = Kind { options, config: Some(&sampled.config), ..Kind::graph(&name, role) };
+            let added = self.add(field, kind, &sampled.plan, sampled.config.executor);
             self.note(&name, added, report)?;
         }
         Ok(())
     }
 
-    /// One kernel a stage, overlapping.
+    /// One kernel per stage, overlapping.
     fn add_overlapping(&self, field: &mut Field, leader: &Plan, report: &mut LayerReport) -> Result<()> {
         let leading = self.leading();
         let overlapping = |e: &Executor| matches!(e, Executor::Streams | Executor::Programmatic);
@@ -320,7 +321,8 @@ impl<'a> Point<'a> {
         Ok(pipeline)
     }
 
-    /// Adds a pipeline as a variant, if it is wanted and its results are right. Without waits, nothing is right.
+    /// Adds a pipeline as a variant, if it is requested and its results are correct. Without waits, results
+    /// are not checked.
     pub(super) fn add(
         &self,
         field: &mut Field,
@@ -341,7 +343,7 @@ impl<'a> Point<'a> {
         if !(kind.options.skip_waits || kind.options.stream_only) {
             pipeline.poison_outputs()?;
             if kind.as_graph {
-                // Several runs, ending with the set that the reference is of: overlap is verified too.
+                // Several runs that end with the reference's set, so that overlap is verified too.
                 let sets: Vec<usize> = (0..pipeline.sets()).rev().collect();
                 let graph = pipeline.capture(executor, &sets)?;
                 pipeline.replay(&graph)?;
@@ -388,7 +390,7 @@ impl<'a> Point<'a> {
             let runs = (self.args.sets.max(1) * field.rounds) as f64;
             let summaries: Vec<Summary> = times
                 .iter()
-                .map(|list| Summary::of(&list.iter().map(|t| t / runs).collect::<Vec<_>>()))
+                .map(|list| Summary::from_times(&list.iter().map(|t| t / runs).collect::<Vec<_>>()))
                 .collect();
             let named = |name: &str| field.entries.iter().position(|e| e.name == name);
             let baseline_us = named(BASELINE).map(|i| summaries[i].median_us);
@@ -411,11 +413,11 @@ impl<'a> Point<'a> {
                     tiles,
                     policies: edges.iter().map(|e| e.policy().to_string()).collect(),
                     config: entry.config.clone(),
-                    schedule: entry.plan.as_ref().and_then(ScheduleRecord::of),
+                    schedule: entry.plan.as_ref().and_then(ScheduleRecord::from_plan),
                     regime,
                     time,
                     clock_mhz: Some(clock),
-                    floor_us: floor_us(leader.graph(), self.ceilings.of(regime)),
+                    floor_us: floor_us(leader.graph(), self.ceilings.in_regime(regime)),
                     baseline: BASELINE.into(),
                     baseline_us,
                     speedup: baseline_us.map(|us| us / time.median_us),
@@ -429,12 +431,12 @@ impl<'a> Point<'a> {
 
 type MakeGemm = dyn FnMut(&Device, BoundStage, bool) -> Result<Box<dyn PeerGemm>>;
 
-/// Makes cuBLASLt products, tuning each shape once: weight sets share what was found.
+/// Creates cuBLASLt products and tunes each shape once: weight sets share the result.
 fn cublaslt() -> Box<MakeGemm> {
     let mut tuned: Vec<(bool, CublasLt)> = Vec::new();
     Box::new(move |device, args, constant| {
-        let of = |t: &CublasLt| (t.stage().shape, t.stage().activation);
-        let same = |(was, t): &&(bool, CublasLt)| (*was, of(t)) == (constant, (args.shape, args.activation));
+        let key = |t: &CublasLt| (t.stage().shape, t.stage().activation);
+        let same = |(was, t): &&(bool, CublasLt)| (*was, key(t)) == (constant, (args.shape, args.activation));
         if let Some((_, like)) = tuned.iter().find(same) {
             return Ok(Box::new(like.like(args)?));
         }
@@ -445,7 +447,7 @@ fn cublaslt() -> Box<MakeGemm> {
     })
 }
 
-/// The largest relative difference of verified outputs.
+/// Largest relative difference of verified outputs.
 pub(super) fn right(variant: &str, outputs: &[Accuracy]) -> Result<f64> {
     match verify::first_wrong(outputs) {
         None => Ok(verify::worst(outputs).1),
@@ -453,8 +455,8 @@ pub(super) fn right(variant: &str, outputs: &[Accuracy]) -> Result<f64> {
     }
 }
 
-/// Length of one sustained visit: 0.25 s, or less so that two visits of each variant take half of a size's share of
-/// the time limit.
+/// Length of one sustained visit: 0.25 s, or less so that two visits of each variant take half of a size's
+/// share of the time limit.
 fn window(share: Option<f64>, variants: usize) -> Duration {
     let most = 0.25;
     let fair = share.map_or(most, |share| 0.5 * share / (2.0 * variants.max(1) as f64));

@@ -1,4 +1,4 @@
-//! PyTorch's times, measured by the scripts of `benches` beside the benchmark.
+//! PyTorch times, measured by the scripts in `benches`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::record::{LayerReport, Record, Role, Size};
 use super::{Regime, Summary};
 
-/// Name of the variant, and what the names begin with where there are several.
+/// Name of the variant, or prefix of the names if there are several.
 pub(super) const VARIANT: &str = "pytorch graph";
 pub(super) const VARIANTS: &str = "pytorch";
 
@@ -21,12 +21,12 @@ struct File {
 #[derive(Deserialize)]
 struct Entry {
     pipeline: String,
-    /// As the spec calls them; all that the script states.
+    /// Dims as named in the spec; only those stated by the script.
     dims: BTreeMap<String, u32>,
     element: String,
-    /// How weights or pixels are stored.
+    /// Memory layout of weights or pixels.
     layout: Option<String>,
-    /// How a layer is run: `eager` or `compiled`, and with which attention.
+    /// Execution of a layer: `eager` or `compiled`, and the kind of attention.
     way: Option<String>,
     regime: Regime,
     #[serde(flatten)]
@@ -34,9 +34,9 @@ struct Entry {
 }
 
 impl Entry {
-    /// The variant's name: with the word that its way begins with, if it has one.
+    /// Name of the variant, with the first word of `way` if present.
     fn variant(&self) -> String {
-        let word = self.way.as_deref().and_then(|way| way.split(',').next());
+        let word = self.way.as_deref().and_then(|words| words.split(',').next());
         word.map_or_else(|| VARIANT.into(), |word| format!("{VARIANTS} {word} graph"))
     }
 
@@ -47,21 +47,21 @@ impl Entry {
     }
 }
 
-/// What a script of benches wrote.
+/// Output of a script in `benches`.
 pub struct PytorchTimes(File);
 
 impl PytorchTimes {
-    /// Reads it.
+    /// Parses the output.
     ///
     /// # Errors
-    /// The text is not what the scripts write.
+    /// The text is not in the scripts' format.
     pub fn parse(text: &str) -> std::result::Result<PytorchTimes, serde_json::Error> {
         serde_json::from_str(text).map(PytorchTimes)
     }
 }
 
-/// Adds a record to every size and regime that both measured: the faster of PyTorch's weight layouts, and of its kinds of attention
-/// eager and compiled.
+/// Adds a record to every size and regime that both measured: the fastest of PyTorch's weight layouts and,
+/// for eager and compiled each, of its kinds of attention.
 pub fn add_pytorch(report: &mut LayerReport, PytorchTimes(file): PytorchTimes) {
     let mut added: Vec<Record> = Vec::new();
     let ours = |r: &&Record| !r.variant.starts_with(VARIANTS);
@@ -87,7 +87,7 @@ pub fn add_pytorch(report: &mut LayerReport, PytorchTimes(file): PytorchTimes) {
             None => added.push(record),
         }
     }
-    // What this file measured again is replaced; what other files brought stays.
+    // Replaces earlier records of the same measurements; those from other files stay.
     report.records.retain(|r| !added.iter().any(|a| a.variant == r.variant && a.beside(r)));
     report.records.extend(added);
     report.skipped.extend(file.skipped.into_iter().map(|s| format!("pytorch: {s}")));
@@ -126,24 +126,24 @@ mod tests {
             (peers[0].time.median_us, peers[0].size(), peers[0].role),
             (86.0, vec![("M".to_owned(), 8)], Role::Peer)
         );
-        // Another file's sizes come beside these.
+        // Sizes from another file are added.
         all.records.push(record("llama65_mlp", 8, Regime::Rested, "fused graph", Role::Fused, 40.0));
         add_pytorch(&mut all, times(&TEXT.replace("gpt3_mlp", "llama65_mlp")));
         assert_eq!(all.records.iter().filter(|r| r.variant == VARIANT).count(), 2);
         assert!(PytorchTimes::parse("[]").is_err());
         // Eager and compiled are two variants, each at its best.
-        let layer = |way: &str, us: f64| {
+        let layer = |mode: &str, us: f64| {
             format!(
-                r#"{{ "pipeline": "gpt3_mlp", "dims": {{ "M": 8 }}, "element": "f16", "way": "{way}", "regime": "rested",
+                r#"{{ "pipeline": "gpt3_mlp", "dims": {{ "M": 8 }}, "element": "f16", "way": "{mode}", "regime": "rested",
                 "median_us": {us}, "p10_us": {us}, "p90_us": {us}, "samples": 15 }}"#
             )
         };
         let records = [layer("eager, cudnn", 80.0), layer("eager, flash", 82.0), layer("compiled", 79.0)];
         add_pytorch(&mut all, times(&format!(r#"{{ "records": [{}] }}"#, records.join(","))));
-        let of = |name: &str| {
+        let tiles_of = |name: &str| {
             all.records.iter().find(|r| r.variant == name).map(|r| (r.tiles.clone(), r.time.median_us))
         };
-        assert_eq!(of("pytorch eager graph"), Some((vec!["eager, cudnn".to_owned()], 80.0)));
-        assert_eq!(of("pytorch compiled graph").map(|(_, us)| us), Some(79.0));
+        assert_eq!(tiles_of("pytorch eager graph"), Some((vec!["eager, cudnn".to_owned()], 80.0)));
+        assert_eq!(tiles_of("pytorch compiled graph").map(|(_, us)| us), Some(79.0));
     }
 }

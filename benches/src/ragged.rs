@@ -1,4 +1,4 @@
-//! Batches whose sequences are of unlike lengths beside even ones.
+//! Batches of sequences with different lengths, compared with even batches.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use cusync::device::{Device, DeviceBuffer};
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{InputSets, Options, Overrides};
 
-/// The fewest sequences and tokens of a batch of unlike lengths.
+/// Minimum number of sequences and tokens of a batch with different lengths.
 const SEQUENCES: u32 = 8;
 const LEAST: u32 = 64;
 
-/// The tensors of lengths, with the number of sequences and the tokens that each has room for.
+/// Tensors of lengths, with the number of sequences and the capacity in tokens of each.
 fn lengths(graph: &Graph) -> impl Iterator<Item = (String, u32, u32)> {
-    let of = |stage: &cusync_gen::graph::Stage| {
+    let lengths_of = |stage: &cusync_gen::graph::Stage| {
         let operand = stage.operand(OperandKind::Lengths)?;
         let tensor = &graph.tensors[operand.tensor.0];
         Some((tensor.name.clone(), tensor.cols, stage.op.cache()?.capacity))
     };
-    graph.stages.iter().filter_map(of)
+    graph.stages.iter().filter_map(lengths_of)
 }
 
 fn put(device: &Device, inputs: &mut InputSets, name: &str, values: &[i32]) -> Result<()> {
@@ -34,7 +34,7 @@ fn put(device: &Device, inputs: &mut InputSets, name: &str, values: &[i32]) -> R
     Ok(())
 }
 
-/// `count` lengths of 64 to capacity - 1, and as many of their mean.
+/// `count` lengths of 64 to capacity - 1, and as many copies of their mean.
 fn unlike(count: u32, capacity: u32, seed: u32) -> [Vec<i32>; 2] {
     let mut rng = SmallRng::seed_from_u64(seed.into());
     let ragged: Vec<i32> = (0..count).map(|_| rng.random_range(LEAST..capacity) as i32).collect();
@@ -42,7 +42,8 @@ fn unlike(count: u32, capacity: u32, seed: u32) -> [Vec<i32>; 2] {
     [ragged, vec![mean; count as usize]]
 }
 
-/// Adds the decode kernel on a batch of lengths drawn from 64 to what the cache has room for, and on one of their mean.
+/// Adds the decode kernel on a batch of random lengths from 64 to the cache's capacity, and on a batch of
+/// their mean.
 pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport) -> Result<()> {
     let wanted = [RAGGED_LENGTHS, EVEN_LENGTHS].map(|name| format!("{name} graph"));
     if !wanted.iter().any(|name| point.args.wants(name)) {
@@ -50,7 +51,7 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport
     }
     let plan = match point.plan(Executor::Fused, Overrides { decode: true, ..Overrides::default() }) {
         Ok(plan) => plan,
-        // It was said of the decode kernel itself.
+        // Already reported for the decode kernel itself.
         Err(_) => return Ok(()),
     };
     let Some((name, count, capacity)) = lengths(plan.graph()).next() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What a benchmark writes down.
+//! Records of a benchmark.
 
 use cusync_gen::check::{Launch, Plan};
 use cusync_gen::choose::Config;
@@ -8,26 +8,27 @@ use serde::{Deserialize, Serialize};
 
 use super::{Ceilings, Regime, Summary};
 
-/// What a variant's time is good for.
+/// Role of a variant in comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// One launch for the whole chain: what is compared.
+    /// One launch for the whole chain: our contender.
     Fused,
-    /// Something else that a user could run: what it is compared with.
+    /// An alternative available to users: the competition.
     Peer,
-    /// The best of a library's kernels and ours, stage by stage: what a user falls back to, and no result of ours.
+    /// The best of a library's kernels and ours, stage by stage: a fallback for users, not counted as a
+    /// result of ours.
     Library,
-    /// An explanation only: its results mean nothing, or nobody would run it so.
+    /// For explanation only: its results are meaningless, or it is not a realistic choice.
     Probe,
 }
 
-/// The word in records for whether a run begins while the one before ends.
+/// Word in records for whether a run begins while the previous one ends.
 pub(super) fn overlap_name(overlap: bool) -> &'static str {
     if overlap { "programmatic" } else { "plain" }
 }
 
-/// Serde's form of an overlap: its word.
+/// serde form of an overlap: its word.
 mod overlap_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -47,30 +48,30 @@ mod overlap_text {
 /// The schedule of a fused variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleRecord {
-    /// MMA tile of a CTA, such as `128x256`; of a decode kernel its width, such as `16 tokens`.
+    /// MMA tile per CTA, such as `128x256`; for a decode kernel its width, such as `16 tokens`.
     pub tile: String,
-    /// CTAs of a worker, such as `2x1`.
+    /// CTAs per worker, such as `2x1`.
     pub cluster: String,
     /// `static`, `dynamic` or `decode`.
     pub mode: String,
     /// Number of workers.
     pub workers: usize,
-    /// Items of all workers.
+    /// Total number of items.
     pub items: usize,
-    /// Tiles that are cut along k.
+    /// Number of tiles split along k.
     pub cut: usize,
-    /// Slabs of partial sums.
+    /// Number of slabs of partial sums.
     pub slabs: u32,
     /// Digest of the work lists of a chain kernel ([`cusync_gen::schedule::Schedule::digest`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// What the scheduler predicts, microseconds.
+    /// Predicted time, microseconds.
     pub predicted_us: f64,
 }
 
 impl ScheduleRecord {
-    /// The schedule of a plan for the `fused` executor.
-    pub(super) fn of(plan: &Plan) -> Option<ScheduleRecord> {
+    /// Schedule of a plan for the `fused` executor.
+    pub(super) fn from_plan(plan: &Plan) -> Option<ScheduleRecord> {
         let schedule = match plan.launch() {
             Launch::Stages { .. } => return None,
             Launch::Lists(schedule) => schedule,
@@ -109,22 +110,22 @@ impl ScheduleRecord {
 pub struct Record {
     /// Name of the pipeline.
     pub pipeline: String,
-    /// The dims, by name.
+    /// Dims by name.
     pub dims: Vec<(String, u32)>,
     /// Element type, `f16` or `bf16`.
     pub element: String,
     /// Variant, such as `programmatic auto graph`.
     pub variant: String,
-    /// What it is.
+    /// Role of the variant.
     pub role: Role,
-    /// How its runs are joined.
+    /// Overlap of its runs.
     #[serde(rename = "joint", with = "overlap_text")]
     pub overlap: bool,
     /// MMA tile of each stage; empty for peers.
     pub tiles: Vec<String>,
     /// Policy of each edge; empty for peers.
     pub policies: Vec<String>,
-    /// All that was decided, as it can be stated again; `None` for peers.
+    /// All decisions, in a form that can be stated again; `None` for peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Config>,
     /// The schedule of a fused variant.
@@ -135,34 +136,35 @@ pub struct Record {
     /// Time of one run.
     #[serde(flatten)]
     pub time: Summary,
-    /// Mean clock of the SMs while it runs, MHz; `None` for variants of another process, and in records of before it was measured.
+    /// Mean SM clock during its runs, MHz; `None` for variants of another process, and in records older than
+    /// this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<f64>,
-    /// The least time of this size, microseconds.
+    /// Lower bound of the time at this size, microseconds.
     pub floor_us: f64,
     /// Name of the baseline variant.
     pub baseline: String,
-    /// Its median, microseconds; `None` where it was left out.
+    /// Median of the baseline, microseconds; `None` if it was left out.
     pub baseline_us: Option<f64>,
     /// Baseline over median.
     pub speedup: Option<f64>,
-    /// Largest difference relative to the largest value; `None` for variants whose results mean nothing, and for those
-    /// of another process.
+    /// Largest difference relative to the largest value; `None` for variants with meaningless results, and
+    /// for those of another process.
     pub max_rel_err: Option<f64>,
 }
 
 impl Record {
-    /// Those of its dims that benchmarks vary.
+    /// Its dims that benchmarks vary.
     pub fn size(&self) -> Size {
         self.dims.iter().filter(|(name, _)| VARIED.contains(&name.as_str())).cloned().collect()
     }
 
-    /// Whether these are among its dims.
+    /// Whether its dims include these.
     pub fn has(&self, size: &[(String, u32)]) -> bool {
         size.iter().all(|dim| self.dims.contains(dim))
     }
 
-    /// Whether another record is of the same size of the same pipeline, in the same regime.
+    /// Whether another record has the same size, pipeline and regime.
     pub(super) fn beside(&self, other: &Record) -> bool {
         (self.pipeline == other.pipeline && self.element == other.element)
             && (self.regime == other.regime && self.size() == other.size())
@@ -172,11 +174,11 @@ impl Record {
 /// A size: dims with their values, in the spec's order.
 pub type Size = Vec<(String, u32)>;
 
-/// The dims that tell sizes apart: tokens of an MLP; images, their pixels along each side and their channels; sequences, and the
-/// tokens of a prompt or those that a cache has room for.
+/// Dims that distinguish sizes: tokens of an MLP; images, their pixels along each side and their channels;
+/// sequences, and the tokens of a prompt or the capacity of a cache.
 const VARIED: [&str; 5] = ["M", "B", "HW", "C", "S"];
 
-/// A size in words: of its dims those that are varied, such as `512` or `B=8 HW=56 C=64`.
+/// A size as text, with the varied dims only, such as `512` or `B=8 HW=56 C=64`.
 pub fn size_text<T: std::fmt::Display>(dims: &[(String, T)]) -> String {
     let varied: Vec<_> = dims.iter().filter(|(name, _)| VARIED.contains(&name.as_str())).collect();
     match varied[..] {
@@ -190,27 +192,27 @@ pub fn size_text<T: std::fmt::Display>(dims: &[(String, T)]) -> String {
 pub struct LayerReport {
     /// Name of the GPU.
     pub device: String,
-    /// What schedules were made with.
+    /// Profile used for schedules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// The rates that floors are computed from, as measured.
+    /// Measured rates for computing floors.
     pub ceilings: Ceilings,
-    /// One record a variant, size and regime.
+    /// One record per variant, size and regime.
     pub records: Vec<Record>,
-    /// Where the plans of tuned variants come from, one line each.
+    /// Origins of tuned variants' plans, one per line.
     #[serde(default)]
     pub tuned: Vec<String>,
-    /// What was not measured, and why.
+    /// Skipped measurements, with reasons.
     pub skipped: Vec<String>,
-    /// Variants whose results were wrong: their times are not among the records.
+    /// Variants with wrong results; their times are not among the records.
     pub wrong: Vec<String>,
-    /// What ended the benchmark before its end.
+    /// Error that ended the benchmark early.
     pub fault: Option<String>,
 }
 
 impl LayerReport {
-    /// Adds the records of another run of the benchmark on the same kind of GPU; where both measured the same, the
-    /// other's count.
+    /// Adds the records of another run of the benchmark on the same kind of GPU; where both measured the
+    /// same, the other run's records win.
     pub fn absorb(&mut self, other: LayerReport) {
         let key = |r: &Record| (r.pipeline.clone(), r.element.clone(), r.size(), r.variant.clone(), r.regime);
         let newer: std::collections::HashSet<_> = other.records.iter().map(key).collect();

@@ -1,4 +1,4 @@
-//! A deterministic sample of all ways to run a chain.
+//! A deterministic sample of all configurations of a chain.
 
 use std::collections::HashSet;
 
@@ -16,23 +16,24 @@ use sha2::{Digest, Sha256};
 
 use cusync::runtime::Overlap;
 
-/// A way to run a chain, proved.
+/// A proved configuration of a chain.
 pub(super) struct Way {
     pub(super) config: Config,
-    /// How consecutive runs of a graph are joined.
+    /// Overlap of consecutive runs in a graph.
     pub(super) overlap: Overlap,
     pub(super) plan: Plan,
 }
 
 impl Way {
-    /// What tells it from the other ways, in words.
+    /// Description that distinguishes it from others.
     pub(super) fn name(&self) -> String {
         let joined = if self.overlap == Overlap::Plain { "" } else { " edges" };
         format!("{}{joined} graph", self.config)
     }
 }
 
-/// What is drawn, in turn: chain kernels and programmatic launches have the most ways, serial launches the fewest.
+/// Executors to draw, in turn: chain kernels and programmatic launches have the most configurations, serial
+/// launches the fewest.
 const TURNS: [Executor; 6] = [
     Executor::Fused,
     Executor::Programmatic,
@@ -42,18 +43,18 @@ const TURNS: [Executor; 6] = [
     Executor::Programmatic,
 ];
 
-/// Draws for each way that is wanted: some are refused, some come twice.
+/// Draws per requested configuration: some are refused, some are duplicates.
 const DRAWS: usize = 3;
 
-/// `count` ways to run a chain: what is chosen for each executor, decode kernels where there are any, and for the rest draws
-/// from all kernels, tiles, orders, policies, places of waits, modes and overlap, whatever is predicted of them. The same for the
-/// same spec and size.
+/// `count` configurations of a chain: the choice of each executor, decode kernels if there are any, and for
+/// the rest random combinations of kernels, tiles, orders, policies, places of waits, modes and overlap,
+/// regardless of predictions. Deterministic for a spec and size.
 pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec<Way> {
     let mut drawn: Vec<(Config, Overlap)> = Vec::new();
     let mut seen = HashSet::new();
-    let mut push = |way: (Config, Overlap)| {
-        if seen.insert(format!("{} {:?}", way.0, way.1)) {
-            drawn.push(way);
+    let mut push = |candidate: (Config, Overlap)| {
+        if seen.insert(format!("{} {:?}", candidate.0, candidate.1)) {
+            drawn.push(candidate);
         }
     };
     if choose::decode(resolved, device).is_ok() {
@@ -79,7 +80,7 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
         if !executors(device).contains(&executor) {
             continue;
         }
-        let way = match executor {
+        let candidate = match executor {
             Executor::Fused => chain(operations, &mut rng),
             Executor::Serial if !own_kernels => {
                 in_turn(resolved, device, &mut rng).map(|config| (config, Overlap::Plain))
@@ -93,9 +94,9 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
                 stages(resolved, device, executor, &mut rng).map(|config| (config, Overlap::Plain))
             }
         };
-        way.into_iter().for_each(&mut push);
+        candidate.into_iter().for_each(&mut push);
     }
-    // Planned by all cores at once; of those that are proved the first are taken.
+    // Planned by all cores in parallel; the first proved ones are taken.
     let proved = drawn.into_par_iter().map(|(config, overlap)| {
         let plan = check(config.candidate(resolved, device).ok()?).ok()?;
         Some(Way { config, overlap, plan })
@@ -103,7 +104,7 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
     proved.collect::<Vec<_>>().into_iter().flatten().take(count).collect()
 }
 
-/// The seed of the draws for a spec and its dims.
+/// Random seed for a spec and its dims.
 fn seed(resolved: &Resolved) -> u64 {
     let digest = Sha256::digest(format!("{} {:?}", resolved.name, resolved.dims));
     digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
@@ -116,7 +117,7 @@ fn chain(operations: Operations, rng: &mut StdRng) -> Option<(Config, Overlap)> 
     Some((Config::chain(asked.kernel?, asked.mode, asked.splits), overlap))
 }
 
-/// A chain kernel a stage.
+/// One chain kernel per stage.
 fn in_turn(resolved: &Resolved, device: &Profile, rng: &mut StdRng) -> Option<Config> {
     let mut stages = Vec::new();
     for (i, stage) in resolved.stages.iter().enumerate() {
@@ -142,7 +143,7 @@ fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut S
         });
     }
     let policy = POLICIES.choose(rng)?;
-    // Late waits are the rule.
+    // Most waits are late.
     let wait_at = if rng.random_ratio(1, 4) { WaitAt::Start } else { WaitAt::PerKBlock };
     let edge = |d: Dependence| EdgeConfig {
         from: resolved.stages[d.producer.0].name.value.clone(),
@@ -183,10 +184,10 @@ mod tests {
             let tiles: HashSet<_> = ways.iter().map(|w| w.plan.graph().stages[0].mma_tile).collect();
             assert!(tiles.len() >= 4, "{tiles:?}");
             assert_eq!(ways.iter().any(|w| w.config.kernels == Kernels::Decode), m <= 64, "{names:?}");
-            // Nothing is left open, so that a configuration is rebuilt from its text alone.
-            for way in &ways {
-                let again = way.config.candidate(&resolved, device).expect("it was planned");
-                assert_eq!(again.launch, *way.plan.launch(), "{}", way.config);
+            // Every decision is stated, so that a configuration can be rebuilt from its text alone.
+            for candidate in &ways {
+                let again = candidate.config.candidate(&resolved, device).expect("it was planned");
+                assert_eq!(again.launch, *candidate.plan.launch(), "{}", candidate.config);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Every chain kernel, mode and way of cutting at some sizes: measurements to compare the scheduler's cost model with.
+//! Every chain kernel, mode and split at some sizes, for comparison with the scheduler's cost model.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use cusync::runtime::verify::Reference;
 use cusync::runtime::{InputSets, Options, Overrides};
 use cusync_gen::choose::space::chains;
 
-/// Samples of a configuration.
+/// Samples per configuration.
 const SAMPLES: usize = 5;
 
 /// One configuration at one size, rested.
@@ -26,35 +26,35 @@ pub struct SweepRecord {
     pub pipeline: String,
     /// Its dims.
     pub dims: Size,
-    /// What was run.
+    /// Schedule of the configuration.
     pub schedule: ScheduleRecord,
-    /// Whether tiles might be cut along k.
+    /// Whether tiles may be split along k.
     pub splits: bool,
     /// Time of one run.
     #[serde(flatten)]
     pub time: Summary,
-    /// Median of the same without waits, microseconds.
+    /// Median of the same run without waits, microseconds.
     pub without_waits_us: f64,
-    /// The least time of this size, microseconds.
+    /// Lower bound of the time at this size, microseconds.
     pub floor_us: f64,
     /// Largest difference relative to the largest value.
     pub max_rel_err: f64,
 }
 
-/// What a sweep measured.
+/// Result of a sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct SweepReport {
     /// Name of the GPU.
     pub device: String,
-    /// The rates that floors are computed from, as measured.
+    /// Measured rates for computing floors.
     pub ceilings: Ceilings,
-    /// One record a configuration and size.
+    /// One record per configuration and size.
     pub records: Vec<SweepRecord>,
-    /// What was not measured, and why.
+    /// Skipped measurements, with reasons.
     pub skipped: Vec<String>,
 }
 
-/// Times every configuration; the variants in `args` are not used. Calls `progress` with every size.
+/// Times every configuration; ignores the variants in `args`. Calls `progress` with every size.
 pub fn bench_sweep(args: &LayerArgs, progress: &mut dyn FnMut(&str, &Size)) -> Result<SweepReport> {
     let began = Instant::now();
     let device = Device::open(args.gpu)?;
@@ -96,7 +96,7 @@ fn size(point: &Point<'_>, profile: &Profile, began: &Instant, report: &mut Swee
         let one = || -> Result<SweepRecord> {
             let plan =
                 point.plan(Executor::Fused, Overrides { chain: Some(asked), ..Overrides::default() })?;
-            let schedule = ScheduleRecord::of(&plan);
+            let schedule = ScheduleRecord::from_plan(&plan);
             let schedule = schedule.ok_or_else(|| Error::Argument("a plan without a schedule".into()))?;
             let mut pipeline = point.pipeline(&plan, &inputs, Options::default())?;
             pipeline.prepare()?;
@@ -111,14 +111,15 @@ fn size(point: &Point<'_>, profile: &Profile, began: &Instant, report: &mut Swee
             }
             let no_window = std::time::Duration::ZERO;
             let times = interleaved(point.device, &mut variants, Regime::Rested, SAMPLES, no_window)?;
-            let of = |i: usize| Summary::of(&times[i].iter().map(|t| t / sets).collect::<Vec<_>>());
+            let summary =
+                |i: usize| Summary::from_times(&times[i].iter().map(|t| t / sets).collect::<Vec<_>>());
             Ok(SweepRecord {
                 pipeline: model.graph().name.clone(),
                 dims: model.graph().dims.clone(),
                 schedule,
                 splits: asked.splits,
-                time: of(0),
-                without_waits_us: of(1).median_us,
+                time: summary(0),
+                without_waits_us: summary(1).median_us,
                 floor_us,
                 max_rel_err,
             })

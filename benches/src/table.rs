@@ -1,8 +1,8 @@
-//! Records as table rows: a time beside its baseline and its floor.
+//! Records as table rows: a time next to its baseline and its floor.
 
 use super::record::{Record, size_text};
 
-/// Header and rows of one line a record, ready for any table printer. Times in microseconds.
+/// Header and rows with one line per record, ready for any table printer. Times in microseconds.
 pub fn rows(records: &[Record]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let header = vec![
         "pipeline", "size", "regime", "variant", "tiles", "median", "p10", "p90", "MHz", "baseline",

@@ -1,4 +1,4 @@
-//! Whether records reach the goals of the fused executor, which are in `goals.ron`.
+//! Checks records against the goals of the fused executor, which are in `goals.ron`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,12 +10,12 @@ use super::derived::LAYERS;
 use super::pytorch;
 use super::record::{Record, Role, Size};
 
-/// What is divided by the fused time.
+/// Time to divide by the fused time.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 enum Over {
-    /// The least time of a kernel that streams the weights and does no arithmetic, its runs joined in the same way.
+    /// Lower bound by a kernel that only streams the weights, with the same overlap of its runs.
     Stream,
-    /// The floor, for each way of joining runs.
+    /// The floor, for each kind of overlap.
     Floor,
     /// PyTorch in a CUDA graph.
     Pytorch,
@@ -23,18 +23,19 @@ enum Over {
     BestPeer,
     /// A time in microseconds.
     Time(f64),
-    /// That of a kernel that only streams, its runs joined in the same way, and some microseconds.
+    /// Time of a kernel that only streams the weights, with the same overlap of its runs, plus some
+    /// microseconds.
     StreamPlus(f64),
-    /// The time of as many launches of the pipeline's one layer as it has layers.
+    /// Time of one layer's pipeline, multiplied by the number of layers.
     SingleLayers,
-    /// The time of an even batch that reads as much, where the one that is judged has sequences of unlike lengths.
+    /// Time of an even batch that reads as much, for a batch of sequences with different lengths.
     Even,
 }
 
-/// The least that a quotient must be, and where.
+/// Required minimum of a quotient, and its scope.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 enum Least {
-    /// The quotient must reach it at every size.
+    /// Every size must reach it.
     Each(f64),
     /// The geometric mean over all sizes must reach it.
     Mean(f64),
@@ -45,10 +46,10 @@ enum Least {
 #[serde(deny_unknown_fields)]
 struct Sizes {
     of: String,
-    /// Dims that are the same for all of them.
+    /// Dims with the same value for all of them.
     #[serde(default)]
     with: BTreeMap<String, u32>,
-    /// The dim that differs, with its values.
+    /// The varied dim, with its values.
     at: (String, Vec<u32>),
 }
 
@@ -66,13 +67,13 @@ impl Sizes {
 #[serde(deny_unknown_fields)]
 struct Goal {
     name: String,
-    /// Where.
+    /// Sizes that it covers.
     points: Vec<Sizes>,
     over: Over,
     least: Vec<Least>,
 }
 
-/// Sizes that are multiples of no tile.
+/// Sizes that are not multiples of any tile.
 pub const RAGGED: [u32; 3] = [37, 200, 1000];
 
 static GOALS: LazyLock<Vec<Goal>> = LazyLock::new(|| match ron::from_str(include_str!("goals.ron")) {
@@ -91,16 +92,16 @@ pub struct Verdict {
     pub size: Option<Size>,
     /// Whether the GPU rested between samples.
     pub regime: Regime,
-    /// How runs are joined, where the goal asks for both.
+    /// Overlap of the runs, if the goal covers both.
     pub overlap: Option<bool>,
-    /// The least quotient.
+    /// Required minimum of the quotient.
     pub want: f64,
-    /// The quotient; `None` where a part of it was not measured.
+    /// The quotient; `None` if a part of it was not measured.
     pub have: Option<f64>,
 }
 
 impl Verdict {
-    /// Whether it was measured and is reached.
+    /// Whether it was measured and reached.
     pub fn met(&self) -> bool {
         self.have.is_some_and(|have| have >= self.want)
     }
@@ -121,7 +122,7 @@ pub(super) fn best<'a>(records: impl Iterator<Item = &'a Record>) -> Option<Best
     Some(Best { variant: fastest.variant.clone(), us: fastest.time.median_us })
 }
 
-/// The quotient of one size; `None` where one of the two was not measured.
+/// Quotient of one size; `None` if one of the two was not measured.
 fn quotient(
     records: &[Record],
     (pipeline, size): &(&str, Size),
@@ -161,20 +162,20 @@ fn quotient(
     Some(other / fused)
 }
 
-/// What the names of streaming-read probes begin with.
+/// Prefix of the names of streaming-read probes.
 pub(super) const STREAM: &str = "stream limit";
 
-/// What the names of decode kernels begin with on caches of unlike lengths, and of the mean of those.
+/// Prefix of the names of decode kernels on caches with different lengths, and on their mean.
 pub(super) const RAGGED_LENGTHS: &str = "decode ragged";
 pub(super) const EVEN_LENGTHS: &str = "decode even";
 
-/// The geometric mean; `None` of no numbers.
+/// Geometric mean; `None` for an empty slice.
 pub(super) fn geometric_mean(values: &[f64]) -> Option<f64> {
     let logs: f64 = values.iter().map(|v| v.ln()).sum();
     (!values.is_empty()).then(|| (logs / values.len() as f64).exp())
 }
 
-/// Judges every goal of a pipeline that was measured, in every regime.
+/// Checks every goal of each measured pipeline, in every regime.
 pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
     let mut list = Vec::new();
     let measured = |goal: &&Goal| goal.points.iter().any(|p| records.iter().any(|r| r.pipeline == p.of));
@@ -198,14 +199,14 @@ pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
                 want,
                 have,
             };
-            let of = |point: &(&str, Size)| quotient(records, point, regime, overlap, goal.over);
+            let ratio = |point: &(&str, Size)| quotient(records, point, regime, overlap, goal.over);
             match least {
                 Least::Each(want) => list.extend(points().map(|point| {
-                    let have = of(&point);
+                    let have = ratio(&point);
                     one(want, point.0, Some(point.1), have)
                 })),
                 Least::Mean(want) => {
-                    let all: Option<Vec<f64>> = points().map(|point| of(&point)).collect();
+                    let all: Option<Vec<f64>> = points().map(|point| ratio(&point)).collect();
                     let name = match &goal.points[..] {
                         [only] => only.of.as_str(),
                         _ => "",
@@ -308,9 +309,9 @@ pub(super) mod tests {
             rested("cublaslt graph", Role::Peer, 110.0),
         ];
         let judged = verdicts(&records);
-        let of = find(&judged, "middle", GPT3, Some(512));
-        assert_eq!(of.len(), 1);
-        assert!(of[0].met() && (of[0].have.expect("measured") - 110.0 / 98.0).abs() < 1e-12);
+        let found = find(&judged, "middle", GPT3, Some(512));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].met() && (found[0].have.expect("measured") - 110.0 / 98.0).abs() < 1e-12);
         records.push(rested("stream-k graph", Role::Peer, 99.0));
         let judged = verdicts(&records);
         assert!(!find(&judged, "middle", GPT3, Some(512))[0].met());
@@ -328,27 +329,27 @@ pub(super) mod tests {
             rested("stream limit edges graph", Role::Probe, 31.0),
         ];
         let judged = verdicts(&records);
-        let of = find(&judged, "streaming", LLAMA65, Some(8));
-        let have: Vec<_> = of.iter().map(|v| (v.overlap, v.have.expect("measured"), v.met())).collect();
+        let found = find(&judged, "streaming", LLAMA65, Some(8));
+        let have: Vec<_> = found.iter().map(|v| (v.overlap, v.have.expect("measured"), v.met())).collect();
         assert_eq!(have[0], (Some(false), 33.0 / 36.0, true));
         assert_eq!(have[1], (Some(true), 31.0 / 35.0, false));
     }
 
     #[test]
     fn a_chain_of_convolutions_is_judged_by_pytorch_and_by_a_time() {
-        let of = |variant, role, us| Record {
+        let timed = |variant, role, us| Record {
             dims: [("B", 8), ("HW", 56), ("C", 64)].map(|(dim, value)| (dim.to_owned(), value)).to_vec(),
             ..record("resnet_layer", 0, Regime::Rested, variant, role, us)
         };
         let records = [
-            of("fused graph", Role::Fused, 20.0),
-            of("fused edges graph", Role::Fused, 16.0),
-            of("serial graph", Role::Peer, 15.0),
-            of(pytorch::VARIANT, Role::Peer, 20.0),
+            timed("fused graph", Role::Fused, 20.0),
+            timed("fused edges graph", Role::Fused, 16.0),
+            timed("serial graph", Role::Peer, 15.0),
+            timed(pytorch::VARIANT, Role::Peer, 20.0),
         ];
         let judged = verdicts(&records);
         let have: Vec<_> = judged.iter().filter_map(|v| Some((v.size.clone()?, v.have?, v.met()))).collect();
-        // In the order of the quotients' goals: each row over PyTorch, then the time that is stated for it.
+        // In the order of the quotients' goals: each row over PyTorch, then its stated time.
         let size = [("C", 64), ("HW", 56), ("B", 8)].map(|(dim, value)| (dim.to_owned(), value)).to_vec();
         assert_eq!(have, [(size.clone(), 20.0 / 16.0, true), (size, 13.0 / 16.0, false)]);
         assert!(judged.iter().all(|v| v.pipeline.is_empty() || !v.pipeline.ends_with("mlp")));
@@ -356,24 +357,27 @@ pub(super) mod tests {
 
     #[test]
     fn generation_is_judged_by_its_stream_and_ragged_batches_by_even_ones() {
-        let of = |b, variant: &str, role, us| Record {
+        let timed = |b, variant: &str, role, us| Record {
             dims: vec![("B".to_owned(), b), ("S".to_owned(), 2049)],
             ..record("llama65_generate", 0, Regime::Rested, variant, role, us)
         };
         let records = [
-            of(4, "decode graph", Role::Fused, 40.0),
-            of(4, "stream limit graph", Role::Probe, 29.0),
-            of(4, "pytorch eager graph", Role::Peer, 44.0),
-            of(32, "decode graph", Role::Fused, 100.0),
-            of(32, "decode ragged graph", Role::Probe, 60.0),
-            of(32, "decode even graph", Role::Probe, 57.0),
-            Record { pipeline: "llama65_layer".into(), ..of(8, "decode graph", Role::Fused, 90.0) },
-            Record { pipeline: "llama65_layers".into(), ..of(8, "decode edges graph", Role::Fused, 320.0) },
+            timed(4, "decode graph", Role::Fused, 40.0),
+            timed(4, "stream limit graph", Role::Probe, 29.0),
+            timed(4, "pytorch eager graph", Role::Peer, 44.0),
+            timed(32, "decode graph", Role::Fused, 100.0),
+            timed(32, "decode ragged graph", Role::Probe, 60.0),
+            timed(32, "decode even graph", Role::Probe, 57.0),
+            Record { pipeline: "llama65_layer".into(), ..timed(8, "decode graph", Role::Fused, 90.0) },
+            Record {
+                pipeline: "llama65_layers".into(),
+                ..timed(8, "decode edges graph", Role::Fused, 320.0)
+            },
         ];
         let judged = verdicts(&records);
         let have = |name: &str| -> Vec<_> {
-            let of = judged.iter().filter(|v| v.target.contains(name) && v.size.is_some());
-            of.filter_map(|v| Some((v.have?, v.met()))).collect()
+            let found = judged.iter().filter(|v| v.target.contains(name) && v.size.is_some());
+            found.filter_map(|v| Some((v.have?, v.met()))).collect()
         };
         assert_eq!(have("streaming"), [(38.0 / 40.0, false)]);
         assert_eq!(have("ragged"), [(0.95, true)]);
@@ -383,15 +387,15 @@ pub(super) mod tests {
 
     #[test]
     fn a_mean_needs_every_size() {
-        let of = |m| {
+        let timed = |m| {
             [
                 record(LLAMA65, m, Regime::Rested, "fused graph", Role::Fused, 100.0),
                 record(LLAMA65, m, Regime::Rested, "serial graph", Role::Peer, 120.0),
             ]
         };
-        let mut records: Vec<Record> = MANY[1..].iter().flat_map(|&m| of(m)).collect();
+        let mut records: Vec<Record> = MANY[1..].iter().flat_map(|&m| timed(m)).collect();
         assert_eq!(find(&verdicts(&records), "large", LLAMA65, None)[0].have, None);
-        records.extend(of(MANY[0]));
+        records.extend(timed(MANY[0]));
         let mean = find(&verdicts(&records), "large", LLAMA65, None)[0].have.expect("all sizes");
         assert!((mean - 1.2).abs() < 1e-12, "{mean}");
     }

@@ -1,4 +1,4 @@
-//! Short measurements that pick among configurations, so that both sides of a comparison are at their best.
+//! Short measurements to select configurations, so that both sides of a comparison are at their best.
 
 use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::device::{KernelShape, Operation};
@@ -13,10 +13,10 @@ use cusync::runtime::{InputSets, Options, Overlap, Overrides};
 use cusync::tune::Measure;
 use cusync_gen::choose::space::chains;
 
-/// Samples of one configuration.
+/// Samples per configuration.
 const SAMPLES: usize = 3;
 
-/// The tile of each stage at which its kernel alone is the fastest.
+/// Tile of each stage with which its kernel alone is the fastest.
 pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<(u32, u32)>> {
     let mut best: Vec<(f64, (u32, u32))> = Vec::new();
     for kernel in KernelShape::built(point.profile.arch, Operation::Gemm) {
@@ -44,7 +44,7 @@ pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<
     Ok(best.into_iter().map(|(_, tile)| tile).collect())
 }
 
-/// Adds the plans of the cache of tuned plans that are of this size.
+/// Adds tuned plans of this size from the cache.
 pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut LayerReport) -> Result<()> {
     if point.args.tuned.entries().next().is_none() {
         return Ok(());
@@ -72,7 +72,7 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut LayerR
     Ok(())
 }
 
-/// The fastest fused plan of all kernels, modes and ways of cutting.
+/// Fastest fused plan among all kernels, modes and splits.
 pub(super) fn chain(point: &Point<'_>, inputs: &InputSets) -> Result<Plan> {
     let mut best: Option<(f64, Plan)> = None;
     let mut refused = None;
@@ -88,7 +88,7 @@ pub(super) fn chain(point: &Point<'_>, inputs: &InputSets) -> Result<Plan> {
             Ok(found) if best.as_ref().is_none_or(|b| found.0 < b.0) => best = Some(found),
             Ok(_) => {}
             Err(e) if e.is_fatal() => return Err(e),
-            // A kernel that was not built, or a schedule that was refused, leaves the others.
+            // A kernel that was not built, or a refused schedule, does not prevent trying the others.
             Err(e) => refused = Some(e),
         }
     }
@@ -96,7 +96,8 @@ pub(super) fn chain(point: &Point<'_>, inputs: &InputSets) -> Result<Plan> {
     best.map(|(_, plan)| plan).ok_or_else(|| refused.unwrap_or_else(nothing))
 }
 
-/// What an executor launches, one kernel after the other, with the kernel of each stage that is the fastest for it alone.
+/// Launches of an executor, one kernel after the other, with the kernel of each stage that is the fastest for
+/// it alone.
 pub(super) fn in_turn(point: &Point<'_>, resolved: &Resolved, executor: Executor) -> Result<Plan> {
     let how = Measure::default();
     let text = |e: &dyn std::fmt::Display| Error::Plan(e.to_string());

@@ -1,7 +1,7 @@
-//! The C ABI of whole pipelines: what `include/cusync/pipeline.h` declares, and nothing else. Every function is a shell around
-//! a method of [`cusync::Session`].
+//! The C ABI of whole pipelines: exactly the functions declared in `include/cusync/pipeline.h`. Every
+//! function wraps a method of [`cusync::Session`].
 //!
-//! `unsafe` reads what C callers pass; the contracts are the header's.
+//! `unsafe` code reads the arguments of C callers; the header states the contracts.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -29,7 +29,7 @@ pub struct Dim {
 /// `cusync_pipeline` of the header.
 pub struct CPipeline {
     session: Session,
-    /// The GPU that it is on.
+    /// GPU of the pipeline.
     device: Option<Device>,
 }
 
@@ -37,7 +37,7 @@ thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Why a call failed.
+/// Reason why a call failed.
 enum Failure {
     Argument(String),
     Failed(String),
@@ -57,7 +57,7 @@ impl From<cusync::device::Error> for Failure {
 
 type Outcome = Result<(), Failure>;
 
-/// Runs a call, keeps the text of a failure, and lets no panic reach C.
+/// Runs a call, stores the text of a failure, and catches panics.
 fn call(work: impl FnOnce() -> Outcome) -> i32 {
     let (status, text) = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return OK,
@@ -65,49 +65,49 @@ fn call(work: impl FnOnce() -> Outcome) -> i32 {
         Ok(Err(Failure::Failed(text))) => (FAILED, text),
         Err(_) => (PANIC, "a fault of the library: please report it".into()),
     };
-    // Zeros inside would end the text.
+    // Embedded zeros would end the text.
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     ERROR.with(|error| *error.borrow_mut() = text);
     status
 }
 
-fn null(what: &str) -> Failure {
-    Failure::Argument(format!("`{what}` is null"))
+fn null(argument: &str) -> Failure {
+    Failure::Argument(format!("`{argument}` is null"))
 }
 
 /// # Safety
-/// `text` is null or a text that ends with a zero.
-unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failure> {
+/// `text` is null or a zero-terminated string.
+unsafe fn text<'a>(text: *const c_char, argument: &str) -> Result<&'a str, Failure> {
     if text.is_null() {
-        return Err(null(what));
+        return Err(null(argument));
     }
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|_| Failure::Argument(format!("`{what}` is not UTF-8")))
+    text.to_str().map_err(|_| Failure::Argument(format!("`{argument}` is not UTF-8")))
 }
 
 /// # Safety
-/// `values` is null or `count` values.
-unsafe fn slice<'a, T>(values: *const T, count: usize, what: &str) -> Result<&'a [T], Failure> {
+/// `values` is null or points to `count` values.
+unsafe fn slice<'a, T>(values: *const T, count: usize, argument: &str) -> Result<&'a [T], Failure> {
     match (values.is_null(), count) {
         (_, 0) => Ok(&[]),
-        (true, _) => Err(null(what)),
-        // SAFETY: the caller vouches for it.
+        (true, _) => Err(null(argument)),
+        // SAFETY: guaranteed by the caller.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(values, count) }),
     }
 }
 
 /// # Safety
-/// `pipeline` is null or one of ours.
+/// `pipeline` is null or created by this library.
 unsafe fn opened<'a>(pipeline: *const CPipeline) -> Result<&'a CPipeline, Failure> {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { pipeline.as_ref() }.ok_or_else(|| null("pipeline"))
 }
 
 /// # Safety
-/// `pipeline` is null or one of ours, and nobody else uses it.
+/// `pipeline` is null or created by this library, and not used concurrently.
 unsafe fn opened_mut<'a>(pipeline: *mut CPipeline) -> Result<&'a mut CPipeline, Failure> {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { pipeline.as_mut() }.ok_or_else(|| null("pipeline"))
 }
 
@@ -147,14 +147,14 @@ pub unsafe extern "C" fn cusync_pipeline_open(
         if out.is_null() {
             return Err(null("out"));
         }
-        // SAFETY: not null; the caller vouches for all of these.
+        // SAFETY: not null; guaranteed by the caller.
         let (spec, given) = unsafe {
             out.write(std::ptr::null_mut());
             (text(spec, "spec")?, slice(dims, dim_count, "dims")?)
         };
         let mut dims = Vec::new();
         for dim in given {
-            // SAFETY: the caller vouches for it.
+            // SAFETY: guaranteed by the caller.
             dims.push((unsafe { text(dim.name, "a dim's name") }?, dim.value));
         }
         let spec = match (spec.contains('('), shipped(spec)) {
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn cusync_pipeline_open(
             (false, Some(text)) => text,
             (false, None) => return Err(SessionError::NoSpec(spec.into()).into()),
         };
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         let asked = if executor.is_null() { None } else { Some(unsafe { text(executor, "executor") }?) };
         let names = Executor::GPU.iter().find(|e| Some(e.name()) == asked);
         let (session, device) = match (asked, names) {
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn cusync_pipeline_open(
 /// The header's contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusync_pipeline_executor(pipeline: *const CPipeline) -> *const c_char {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let executor = unsafe { pipeline.as_ref() }.map(|p| p.session.executor());
     let name: &'static CStr = match executor {
         Some(Executor::Cpu) => c"cpu",
@@ -222,13 +222,13 @@ pub unsafe extern "C" fn cusync_pipeline_shape(
     cols: *mut usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for both.
+        // SAFETY: guaranteed by the caller.
         let (pipeline, tensor) = unsafe { (opened(pipeline)?, text(tensor, "tensor")?) };
         let (have_rows, have_cols) = pipeline.session.shape(tensor)?;
         if rows.is_null() || cols.is_null() {
             return Err(null("rows or cols"));
         }
-        // SAFETY: not null; the caller vouches for both.
+        // SAFETY: not null; guaranteed by the caller.
         unsafe {
             rows.write(have_rows);
             cols.write(have_cols);
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn cusync_pipeline_set_f32(
     count: usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for all of these.
+        // SAFETY: guaranteed by the caller.
         let (pipeline, tensor, values) =
             unsafe { (opened_mut(pipeline)?, text(tensor, "tensor")?, slice(values, count, "values")?) };
         Ok(pipeline.session.set_f32(tensor, values)?)
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn cusync_pipeline_set_16(
     count: usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for all of these.
+        // SAFETY: guaranteed by the caller.
         let (pipeline, tensor, bits) =
             unsafe { (opened_mut(pipeline)?, text(tensor, "tensor")?, slice(bits, count, "bits")?) };
         Ok(pipeline.session.set_bits(tensor, bits.to_vec())?)
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn cusync_pipeline_set_i32(
     count: usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for all of these.
+        // SAFETY: guaranteed by the caller.
         let (pipeline, tensor, values) =
             unsafe { (opened_mut(pipeline)?, text(tensor, "tensor")?, slice(values, count, "values")?) };
         Ok(pipeline.session.set_integers(tensor, values)?)
@@ -301,14 +301,14 @@ fn on_gpu(device: &Option<Device>) -> Result<&Device, Failure> {
 /// The pipeline, the tensor's name, and the caller's memory as a buffer.
 ///
 /// # Safety
-/// The pointers are what the header asks for, and what they point to outlives the results.
+/// The pointers satisfy the header's contract, and their targets outlive the results.
 unsafe fn borrowed<'a, T: cusync::device::Plain>(
     pipeline: *mut CPipeline,
     tensor: *const c_char,
     device_memory: *mut c_void,
     count: usize,
 ) -> Result<(&'a mut CPipeline, &'a str, Arc<DeviceBuffer<T>>), Failure> {
-    // SAFETY: the caller vouches for all of these.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (pipeline, tensor) = (opened_mut(pipeline)?, text(tensor, "tensor")?);
         let buffer = DeviceBuffer::borrow(on_gpu(&pipeline.device)?, device_memory, count)?;
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn cusync_pipeline_bind(
     count: usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for all of these, as the header asks.
+        // SAFETY: guaranteed by the caller, as the header requires.
         let (pipeline, tensor, buffer) = unsafe { borrowed(pipeline, tensor, device_memory, count)? };
         Ok(pipeline.session.bind(tensor, buffer)?)
     })
@@ -346,7 +346,7 @@ pub unsafe extern "C" fn cusync_pipeline_bind_i32(
     count: usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for all of these, as the header asks.
+        // SAFETY: guaranteed by the caller, as the header requires.
         let (pipeline, tensor, buffer) = unsafe { borrowed(pipeline, tensor, device_memory, count)? };
         Ok(pipeline.session.bind_integers(tensor, buffer)?)
     })
@@ -363,13 +363,13 @@ pub unsafe extern "C" fn cusync_pipeline_memory(
     device_memory: *mut *mut c_void,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for both.
+        // SAFETY: guaranteed by the caller.
         let (pipeline, tensor) = unsafe { (opened_mut(pipeline)?, text(tensor, "tensor")?) };
         let found = pipeline.session.pipeline()?.tensor(0, tensor).map_err(SessionError::from)?;
         if device_memory.is_null() {
             return Err(null("device_memory"));
         }
-        // SAFETY: not null; the caller vouches for it.
+        // SAFETY: not null; guaranteed by the caller.
         unsafe { device_memory.write(found.pointer()) };
         Ok(())
     })
@@ -382,7 +382,7 @@ pub unsafe extern "C" fn cusync_pipeline_memory(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusync_pipeline_prepare(pipeline: *mut CPipeline) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         let pipeline = unsafe { opened_mut(pipeline) }?;
         if pipeline.device.is_some() {
             pipeline.session.pipeline()?.prepare().map_err(SessionError::from)?;
@@ -398,12 +398,12 @@ pub unsafe extern "C" fn cusync_pipeline_prepare(pipeline: *mut CPipeline) -> i3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusync_pipeline_run(pipeline: *mut CPipeline, stream: *mut c_void) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         let pipeline = unsafe { opened_mut(pipeline) }?;
         match &pipeline.device {
             None => Ok(pipeline.session.run()?),
             Some(device) => {
-                // SAFETY: the caller vouches for the stream, which lives longer than this call.
+                // SAFETY: guaranteed by the caller; the stream outlives this call.
                 let stream = unsafe { Stream::from_raw(device, stream) };
                 Ok(pipeline.session.run_on(&stream)?)
             }
@@ -423,7 +423,7 @@ pub unsafe extern "C" fn cusync_pipeline_read_f32(
     count: usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for both.
+        // SAFETY: guaranteed by the caller.
         let (pipeline, tensor) = unsafe { (opened(pipeline)?, text(tensor, "tensor")?) };
         let found = pipeline.session.read_f32(tensor)?;
         if found.len() != count {
@@ -432,7 +432,7 @@ pub unsafe extern "C" fn cusync_pipeline_read_f32(
         if values.is_null() {
             return Err(null("values"));
         }
-        // SAFETY: not null, and `count` values long, as the caller vouches.
+        // SAFETY: not null, and `count` values long, as guaranteed by the caller.
         unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), values, count) };
         Ok(())
     })
@@ -445,7 +445,7 @@ pub unsafe extern "C" fn cusync_pipeline_read_f32(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusync_pipeline_close(pipeline: *mut CPipeline) {
     if !pipeline.is_null() {
-        // SAFETY: made by `cusync_pipeline_open`, closed once. A panic of a destructor must not reach C.
+        // SAFETY: created by `cusync_pipeline_open`, closed once. A panic of a destructor must not reach C.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(pipeline) })));
     }
 }

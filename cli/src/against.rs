@@ -1,4 +1,4 @@
-//! `cusync simulate --against`: predictions compared with measurements.
+//! `cusync simulate --against`: compares predictions with measurements.
 
 use std::path::PathBuf;
 
@@ -15,21 +15,21 @@ use super::report::signed_percent;
 use super::source::{SPECS, Source};
 use super::target::PlanArgs;
 
-/// What came of it; shares, not per cent.
+/// Result of the comparison; shares are fractions, not percent.
 #[derive(Serialize)]
 pub(crate) struct AgainstReport {
-    /// Where the measurements are from.
+    /// File with the measurements.
     pub(crate) record: String,
     pub(crate) measured_on: String,
-    /// The profile that predicts.
+    /// Profile used for predictions.
     pub(crate) device: String,
     pub(crate) rows: Vec<Row>,
     pub(crate) points: Vec<Point>,
     pub(crate) kinds: Vec<KindReport>,
     pub(crate) goals: Vec<GoalReport>,
-    /// Entries that say nothing of how they were run.
+    /// Entries that do not state how they were run.
     pub(crate) unknown: usize,
-    /// Entries of chain kernels whose schedule was another one than today's.
+    /// Entries of chain kernels with another schedule than today's.
     pub(crate) other_schedules: usize,
 }
 
@@ -96,7 +96,8 @@ pub(crate) struct GoalReport {
     pub(crate) met: bool,
 }
 
-/// Compares with a record; of it only one pipeline, only sizes with the plan's dims, and only ways of its executor.
+/// Compares with a record; optionally only one pipeline, only sizes with the plan's dims, and only entries of
+/// its executor.
 pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> Result<AgainstReport, Fault> {
     let source = only.as_deref().map(|file| Source::find(file, &SPECS)).transpose()?;
     let device = plan.device()?;
@@ -128,7 +129,7 @@ pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> 
 
 const HELP: &str = "`cusync bench mlp --spread 16 --save RECORD.json` makes a record, `bench conv` too; FILE, --dim and --executor choose among it";
 
-/// The name that the measurements of a spec have.
+/// Name of a spec in measurements.
 fn pipeline(source: &Source) -> Result<String, Fault> {
     let spec = cusync_gen::spec::parse(&source.text, &source.origin);
     let resolved = spec.and_then(|spec| spec.resolve(&[]));

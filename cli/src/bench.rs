@@ -20,61 +20,63 @@ use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
 use super::target::CacheArgs;
 
-/// Rested samples of each way under `--spread`: there are many ways, and a figure that is good to a per cent is enough.
+/// Rested samples per configuration under `--spread`: there are many configurations, and a precision of one
+/// percent is enough.
 const SPREAD_SAMPLES: usize = 8;
 
 #[derive(Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure
+    /// Benchmark suite to run
     suite: SuiteArg,
     /// Measure only these pipelines
     #[arg(long, value_name = "NAME")]
     pipeline: Vec<String>,
-    /// Measure only these sizes: tokens of an MLP, images of a convolution, sequences that generate
+    /// Measure only these sizes: tokens of an MLP, images of a convolution, generating sequences
     #[arg(long = "m", visible_alias = "b", value_name = "M", value_delimiter = ',')]
     sizes: Vec<u32>,
-    /// Measure only these tokens of a prompt or in a cache
+    /// Measure only these token counts of prompts or caches
     #[arg(long = "s", value_name = "S", value_delimiter = ',')]
     tokens: Vec<u32>,
     /// Use bfloat16 instead of fp16
     #[arg(long)]
     bf16: bool,
-    /// Stop after this many seconds; what was left out is listed
+    /// Stop after this many seconds and list what was left out
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Measure only variants whose names contain one of these words, such as fused,cublaslt
+    /// Measure only variants whose name contains one of these words, such as fused,cublaslt
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     only: Vec<String>,
-    /// Measure no variants whose names contain one of these words
+    /// Skip variants whose name contains one of these words
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     without: Vec<String>,
     /// Measure only this regime
     #[arg(long, value_name = "NAME")]
     regime: Option<RegimeArg>,
-    /// Also measure the fastest of all chain kernels, modes and ways of cutting
+    /// Also measure the fastest combination of chain kernel, mode and split
     #[arg(long)]
     tune: bool,
-    /// Jobs of each latency of sessions
+    /// Number of jobs per latency measurement of sessions
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Jobs of sessions that are held against `fused` bit for bit
+    /// Number of session jobs to compare with `fused` bit by bit
     #[arg(long, value_name = "N")]
     exact: Option<usize>,
-    /// SMs that sessions leave free
+    /// Number of SMs that sessions leave free
     #[arg(long, value_name = "N", default_value_t = 0)]
     free_sms: u32,
-    /// Delays inside the kernels of sessions, nanoseconds at most; only kernels built with CUSYNC_DELAYS have any
+    /// Maximum delay inside session kernels, nanoseconds; needs kernels built with CUSYNC_DELAYS
     #[arg(long, value_name = "NS", default_value_t = 0)]
     delays_ns: u32,
-    /// Instead of the usual variants, measure a sample of N ways to run each size, to compare predictions with
+    /// Measure N sampled configurations of each size instead of the usual variants, to compare predictions
+    /// with
     #[arg(long, value_name = "N", conflicts_with = "tune", value_parser = clap::value_parser!(u16).range(4..=64))]
     spread: Option<u16>,
     #[command(flatten)]
     cache: CacheArgs,
-    /// Measure nothing, and report what `--save` wrote; may be repeated
+    /// Report the contents of this file, written by `--save`, without measuring; may be repeated
     #[arg(long, value_name = "FILE")]
     from: Vec<PathBuf>,
-    /// Add the times that a script of benches/ wrote; may be repeated
+    /// Add times written by a script of benches/; may be repeated
     #[arg(long, value_name = "FILE")]
     pytorch: Vec<PathBuf>,
     /// Write the report to this file, as JSON in columns (docs/json.md)
@@ -84,19 +86,20 @@ pub(crate) struct BenchArgs {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum SuiteArg {
-    /// The MLP layers
+    /// MLP layers
     Mlp,
     /// Chains of convolutions, and the bodies of ResNet-38 and VGG-19
     Conv,
-    /// Attention blocks, alone and with norm, rotation and residual, generating tokens and of prompts; attention alone
+    /// Attention blocks for token generation and prompts, alone and with norm, rotation and residual;
+    /// attention alone
     Attention,
-    /// Whole transformer layers and rows of four, generating tokens and of prompts
+    /// Whole transformer layers, single and four in a row, for token generation and prompts
     Layer,
-    /// The MLP layers on every chain kernel, to compare the cost model with
+    /// MLP layers on every chain kernel, to compare with the cost model
     FusedSweep,
     /// Kernel-level scheduling: the suite, chains, tasks with priorities, random programs
     Dag,
-    /// Sessions: jobs handed to a kernel that keeps running, against graphs and launches
+    /// Sessions: jobs handed to a persistent kernel, compared with graphs and launches
     Copilot,
     /// One post, one wait, one hand-off
     Sync,
@@ -117,7 +120,7 @@ impl From<RegimeArg> for Regime {
     }
 }
 
-/// Parses a length of time.
+/// Parses a number of seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds: &f64| seconds.is_finite() && *seconds > 0.0);
     seconds.ok_or_else(|| format!("`{text}` is no length of time: state seconds, more than 0"))
@@ -140,7 +143,7 @@ impl BenchArgs {
         }
     }
 
-    /// The arguments that the kernel-level benchmark shares with the others.
+    /// Arguments of the kernel-level benchmark that other suites share.
     fn dag(&self) -> DagArgs {
         let usual = DagArgs::default();
         DagArgs {
@@ -188,7 +191,7 @@ pub(crate) enum BenchReport {
     Dag(Box<DagReport>),
     Copilot(Box<CopilotReport>),
     Sync(SemaphoreCost),
-    /// The times of a record that keeps no more than predictions are compared with.
+    /// Times from a record that contains only data for comparison with predictions.
     Times(Box<Measurements>),
 }
 
@@ -219,11 +222,11 @@ impl Answer for BenchReport {
                 ceilings(page, &r.device, &r.ceilings);
                 let (header, rows) = cusync_bench::rows(&r.records);
                 page.wide_table(&header, rows);
-                // A sample of all ways has no peers to be judged against.
+                // A sample of configurations has no peers to compare with.
                 let judged = |r: &Record| r.baseline_us.is_some() || r.variant.starts_with("decode");
                 if r.records.iter().any(judged) {
                     page.line("");
-                    page.line(Digest::of(&r.records).markdown());
+                    page.line(Digest::from_records(&r.records).markdown());
                 }
                 r.tuned.iter().for_each(|s| page.line(s));
                 r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
@@ -271,7 +274,7 @@ fn time(m: &Measured) -> Time<'_> {
     Time { pipeline, dims, variant, regime, median_us: *median_us }
 }
 
-/// Repetitions of a post or wait that one figure is the mean of.
+/// Repetitions of a post or wait that are averaged into one value.
 const SEMAPHORE_COUNT: u32 = 10_000;
 
 pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fault> {
@@ -285,7 +288,7 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
         )
         .help("leave --from out"));
     }
-    // Before anything is measured.
+    // Fails before anything is measured.
     args.save.as_deref().map_or(Ok(()), files::ensure_writable)?;
     match args.suite {
         SuiteArg::Sync => {
@@ -301,8 +304,9 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
             layers(args, &progress).map(|r| BenchReport::Layers(Box::new(r)))
         }
         SuiteArg::FusedSweep => {
-            let told = &mut |name: &str, size: &Size| progress.say(format!("{name} {}", size_text(size)));
-            let report = bench_sweep(&args.layers()?, told).map_err(fault)?;
+            let report_size =
+                &mut |name: &str, size: &Size| progress.say(format!("{name} {}", size_text(size)));
+            let report = bench_sweep(&args.layers()?, report_size).map_err(fault)?;
             save(args.save.as_deref(), &report)?;
             Ok(BenchReport::Sweep(Box::new(report)))
         }
@@ -320,7 +324,7 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
             let mut unsaved = None;
             let report = bench_dag(&args.dag(), &mut |part, report| {
                 progress.say(part);
-                // A benchmark that is cut short leaves the parts that were done.
+                // If a benchmark is interrupted, the finished parts are kept.
                 unsaved = save(args.save.as_deref(), report).err();
             })
             .map_err(fault)?;
@@ -338,12 +342,12 @@ fn layers(args: &BenchArgs, progress: &Progress) -> Result<LayerReport, Fault> {
     let pytorch = args.pytorch.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let mut report = if args.from.is_empty() {
         let mut unsaved = None;
-        let what = LayerArgs { tuned: args.cache.load()?, ..args.layers()? };
-        let report = bench_layers(&what, &mut |news| match news {
+        let layers = LayerArgs { tuned: args.cache.load()?, ..args.layers()? };
+        let report = bench_layers(&layers, &mut |news| match news {
             cusync_bench::Progress::Begin(name, size, done, all) => {
                 progress.say(format!("{name} {} ({} of {all})", size_text(size), done + 1));
             }
-            // A benchmark that is cut short leaves the sizes that were done.
+            // If a benchmark is interrupted, the finished sizes are kept.
             cusync_bench::Progress::Done(report) => unsaved = save(args.save.as_deref(), report).err(),
         })
         .map_err(fault)?;
@@ -356,7 +360,7 @@ fn layers(args: &BenchArgs, progress: &Progress) -> Result<LayerReport, Fault> {
     Ok(report)
 }
 
-/// The reports of earlier runs, as one.
+/// Reports of earlier runs, merged.
 fn earlier(files: &[PathBuf]) -> Result<LayerReport, Fault> {
     let mut all: Option<LayerReport> = None;
     for file in files {
@@ -369,20 +373,20 @@ fn earlier(files: &[PathBuf]) -> Result<LayerReport, Fault> {
     all.ok_or_else(|| Fault::input("usage", "no file to read"))
 }
 
-/// A report as `--save` wrote it.
+/// Parses a report written by `--save`.
 fn saved<T: serde::de::DeserializeOwned>(file: &Path, text: &str) -> Result<T, Fault> {
     let bad = |e: serde_json::Error| bad_record(file, &format!("not a saved report: {e}")).in_json(&e);
     cusync_gen::columns::read(text).map_err(bad)
 }
 
-/// A file with other contents than the option that names it takes.
+/// Error for a file with other contents than its option expects.
 fn bad_record(file: &Path, why: &dyn std::fmt::Display) -> Fault {
     let file = file.display().to_string();
     let fault = Fault::input("bad-record", format!("{file}: {why}")).in_file(file);
     fault.help("`--from` takes what `--save` wrote, `--pytorch` what a script of benches/ wrote")
 }
 
-/// Whether the one file that is named is a record of times and no whole report.
+/// Whether the only named file is a record of times rather than a whole report.
 fn is_of_times(files: &[PathBuf]) -> Result<bool, Fault> {
     let [file] = files else { return Ok(false) };
     let text = files::read(file)?;
@@ -530,9 +534,9 @@ fn copilot(page: &mut Page, r: &CopilotReport) {
         page.line(format!("{} M={}: the kernel in a graph {:.1} us", l.pipeline, l.m, l.kernel_us));
         page.table(
             ["decision to end", "p50 us", "p10", "p99", "max", "less the kernel", "p99 less it"],
-            l.ways.iter().map(|(way, t)| {
+            l.ways.iter().map(|(name, t)| {
                 let [p50, p10, p99, max] = times(t);
-                [way.clone(), p50, p10, p99, max, us(t.p50_us - l.kernel_us), us(t.p99_us - l.kernel_us)]
+                [name.clone(), p50, p10, p99, max, us(t.p50_us - l.kernel_us), us(t.p99_us - l.kernel_us)]
             }),
         );
     }

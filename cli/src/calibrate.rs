@@ -1,4 +1,4 @@
-//! `cusync calibrate`: measures what a device profile needs, and writes one.
+//! `cusync calibrate`: measures the numbers of a device profile, and writes the profile.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use super::progress::Progress;
 
 #[derive(Args)]
 pub(crate) struct CalibrateArgs {
-    /// Number of the GPU
+    /// Index of the GPU
     #[arg(long, value_name = "N", default_value_t = 0)]
     gpu: u32,
     /// Write the profile (RON) to this file instead of printing it
@@ -24,14 +24,14 @@ pub(crate) struct CalibrateArgs {
 
 #[derive(Serialize)]
 pub(crate) struct CalibrateReport {
-    /// What was measured.
+    /// The measurements.
     pub(crate) measured: Calibration,
     /// The profile, RON.
     pub(crate) profile: String,
-    /// The profile that it was made from, and the fields that are still that one's.
+    /// Base profile, and the fields taken from it.
     pub(crate) base: String,
     pub(crate) kept: Vec<String>,
-    /// Where it was written.
+    /// File that it was written to.
     pub(crate) file: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, output: &Output) -> Result<Calibra
     let help = "`cusync doctor` says what is missing; profiles that ship need no GPU";
     let base = Device::open(args.gpu).map_err(|e| Fault::from(e).help(help))?.profile();
     let measured =
-        cusync::tune::calibrate::calibrate(args.gpu, &mut |what| progress.say(format!("measuring {what}")));
+        cusync::tune::calibrate::calibrate(args.gpu, &mut |step| progress.say(format!("measuring {step}")));
     let measured = measured.map_err(|e| Fault::from(e).help(help))?;
     let old = || Fault::input("old-gpu", "the GPU is older than compute capability 8.0").help(help);
     let base = base.ok_or_else(old)?;
@@ -101,8 +101,8 @@ impl Answer for CalibrateReport {
                 or(c.times.epilogue_us, 2),
             ]
         };
-        for (of, measured) in [("products", &m.products), ("convolutions", &m.windows)] {
-            let title = format!("chain kernel of {of}");
+        for (kind, measured) in [("products", &m.products), ("convolutions", &m.windows)] {
+            let title = format!("chain kernel of {kind}");
             page.table(
                 [&*title, "cluster", "TFLOP/s an SM", "k-block us", "fill us", "epilogue us"],
                 measured.chains.iter().map(chain),

@@ -27,8 +27,8 @@ use super::target::{Target, TargetArgs};
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// Write what was judged, with witnesses, for a second checker (xtask/certificate.py); a line for each chain kernel that runs
-    /// one stage, too
+    /// Write a certificate with witnesses for a second checker (xtask/certificate.py), with a line for each
+    /// chain kernel that runs one stage
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
 }
@@ -42,21 +42,21 @@ pub(crate) struct CheckReport {
     pub(crate) device: String,
     pub(crate) executor: &'static str,
     pub(crate) obligations: Vec<ObligationReport>,
-    /// What the verdict rests on, where it is `proved`.
+    /// Premises of the proof, if `proved`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) axioms: Vec<AxiomReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) schedule: Option<ScheduleReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decode: Option<DecodeReport>,
-    /// Null where the plan is refuted, and where the model does not know what every stage costs.
+    /// Null if the plan is refuted, or if the model cannot price every stage.
     pub(crate) predicted: Option<PredictionReport>,
-    /// Why the device does not run it.
+    /// Reason why the device cannot run it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
-    /// What keeps executors from running it.
+    /// Obstacles that keep executors from running it.
     pub(crate) obstacles: Vec<ObstacleReport>,
-    /// Text for people, one for each refutation; not in JSON.
+    /// Readable text, one per refutation; not in JSON.
     #[serde(skip)]
     pub(crate) refutations: Vec<String>,
 }
@@ -106,8 +106,8 @@ pub(crate) fn run(args: CheckArgs) -> Result<CheckReport, Fault> {
     if let Some(file) = args.certificate {
         let candidate = proof.candidate();
         let mut lines = String::new();
-        for of in std::iter::once(candidate.clone()).chain(candidate.alone().map(|(_, alone)| alone)) {
-            let written = certificate(&of, &Generated::new(&of)).map_err(|refutation| {
+        for judged in std::iter::once(candidate.clone()).chain(candidate.alone().map(|(_, alone)| alone)) {
+            let written = certificate(&judged, &Generated::new(&judged)).map_err(|refutation| {
                 let message = format!("there is nothing to certify: {refutation}");
                 Fault::refuted(refutation.obligation.id(), message)
             })?;
@@ -119,7 +119,7 @@ pub(crate) fn run(args: CheckArgs) -> Result<CheckReport, Fault> {
 }
 
 fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
-    let mut proof = Proof::of(target, target.executor)?;
+    let mut proof = Proof::for_executor(target, target.executor)?;
     let graph = &proof.candidate().graph;
     let launch = &proof.candidate().launch;
     let schedule = schedule(graph, &target.device, launch.lists());
@@ -143,7 +143,7 @@ fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
     Ok((report, proof))
 }
 
-/// A schedule in numbers.
+/// Schedule as numbers.
 pub(crate) fn schedule(
     graph: &Graph,
     device: &Profile,
@@ -152,7 +152,7 @@ pub(crate) fn schedule(
     let schedule = schedule?;
     let tile = graph.kernel_tile();
     let mean = breakdown(graph, device, schedule).mean();
-    let count = |of: &dyn Fn(&Part) -> bool| schedule.sequence.iter().filter(|i| of(&i.part)).count();
+    let count = |select: &dyn Fn(&Part) -> bool| schedule.sequence.iter().filter(|i| select(&i.part)).count();
     Some(ScheduleReport {
         mode: schedule.mode.name(),
         tile: [tile.0, tile.1, tile.2],
@@ -174,7 +174,7 @@ pub(crate) fn schedule(
     })
 }
 
-/// Where the predicted time of a schedule goes.
+/// Breakdown of a schedule's predicted time.
 fn breakdown(graph: &Graph, device: &Profile, schedule: &Schedule) -> Breakdown {
     let request = Request {
         workers: schedule.lists.len() as u32,
@@ -186,7 +186,7 @@ fn breakdown(graph: &Graph, device: &Profile, schedule: &Schedule) -> Breakdown 
     time(graph, &request, schedule)
 }
 
-/// A decode plan in numbers.
+/// Decode plan as numbers.
 pub(crate) fn decode(graph: &Graph, decode: Option<&Decode>) -> Option<DecodeReport> {
     decode.map(|d| DecodeReport {
         workers: d.workers(),

@@ -1,4 +1,4 @@
-//! `cusync doctor`: what this machine can do, and the command that mends each fault.
+//! `cusync doctor`: shows the capabilities of this machine, and a command to fix each problem.
 
 use std::path::Path;
 
@@ -54,14 +54,14 @@ pub(crate) fn doctor() -> DoctorReport {
     DoctorReport { findings: vec![driver(), gpus(), toolchain(), kernels(), host()] }
 }
 
-fn finding(what: &'static str, result: Result<String, (String, String)>) -> Finding {
+fn finding(subject: &'static str, result: Result<String, (String, String)>) -> Finding {
     match result {
-        Ok(detail) => Finding { what, ok: true, detail, fix: None },
-        Err((detail, fix)) => Finding { what, ok: false, detail, fix: Some(fix) },
+        Ok(detail) => Finding { what: subject, ok: true, detail, fix: None },
+        Err((detail, fix)) => Finding { what: subject, ok: false, detail, fix: Some(fix) },
     }
 }
 
-/// An error of the driver, and what mends it.
+/// A driver error, and its fix.
 fn wrong(error: device::Error) -> (String, String) {
     let fault = Fault::from(error);
     (fault.message, fault.help.unwrap_or_else(|| "see `nvidia-smi`".into()))
@@ -73,7 +73,7 @@ fn driver() -> Finding {
         "driver",
         match (device::driver_version(), device::gpu_count()) {
             (Err(e @ device::Error::NoDriver), _) => Err((wrong(e).0, install.into())),
-            // A driver that starts and shows no GPU is not at fault.
+            // A driver that starts but shows no GPU is not at fault.
             (Err(e), _) | (Ok(_), Err(e @ device::Error::Driver { .. })) => Err(wrong(e)),
             (Ok((major, minor)), _) if major >= 13 => Ok(format!("CUDA {major}.{minor}")),
             (Ok((major, minor)), _) => Err((
@@ -106,7 +106,7 @@ fn gpus() -> Finding {
     )
 }
 
-/// The toolchain as the build looks for it.
+/// Finds the toolchain as the build does.
 fn toolchain() -> Finding {
     let found = compiler::find(Path::new(ROOT));
     finding(

@@ -1,4 +1,4 @@
-//! `cusync explain`: what a plan holds, and why.
+//! `cusync explain`: shows the decisions of a plan and the reasons.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use super::report::{
 use super::target::Target;
 
 pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
-    let mut proof = Proof::of(target, target.executor)?;
+    let mut proof = Proof::for_executor(target, target.executor)?;
     let (executor, predicted, note) = (proof.executor, proof.predicted(), proof.note.take());
     let (decisions, obstacles) = (proof.decisions(), std::mem::take(&mut proof.obstacles));
     let plan = proof.plan()?;
@@ -51,21 +51,21 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
     })
 }
 
-/// A plan's stages.
+/// Stages of a plan.
 pub(crate) fn stages(plan: &Plan) -> Vec<StageView> {
     StageView::from_graph(plan.graph(), plan.launch(), plan.device())
 }
 
-/// A plan's edges.
+/// Edges of a plan.
 pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
-    let of = |(id, edge): (usize, &cusync_gen::check::EdgePlan)| {
+    let report = |(id, edge): (usize, &cusync_gen::check::EdgePlan)| {
         let d = edge.dependence();
         let kind = plan.graph().stages[d.consumer.0].operands[d.operand].kind;
         EdgeReport {
             name: plan.edge_name(id),
             operand: format!("{kind:?}"),
             policy: match plan.launch().shares() {
-                // Its slots are its own; the policy is that of the graph's tiles, which it does not run.
+                // It has its own slots; the policy belongs to the graph's tiles, which it does not run.
                 Some(_) => match plan.graph().stages[d.producer.0].partition {
                     Partition::Even { .. } => format!("a slot for each {COLUMN_TILE} columns"),
                     Partition::Tiles { cols, .. } => {
@@ -84,7 +84,7 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
             },
         }
     };
-    plan.edges().iter().enumerate().map(of).collect()
+    plan.edges().iter().enumerate().map(report).collect()
 }
 
 #[derive(Serialize)]
@@ -111,10 +111,10 @@ pub(crate) struct ExplainReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decode: Option<DecodeReport>,
     pub(crate) predicted: Option<PredictionReport>,
-    /// Why the device does not run it.
+    /// Reason why the device cannot run it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
-    /// What keeps executors from running it.
+    /// Obstacles that keep executors from running it.
     pub(crate) obstacles: Vec<ObstacleReport>,
 }
 
@@ -127,7 +127,7 @@ impl Answer for ExplainReport {
         page.line(format!("{} for {} on {}", title(&self.pipeline, &self.dims), self.executor, self.device));
         match &self.note {
             Some(note) => page.line(note),
-            // Sessions run jobs, and are asked for.
+            // Sessions run jobs, and only on request.
             None => {
                 let others = self.obstacles.iter().filter(|o| o.executor != Executor::Copilot.name());
                 others.for_each(|o| page.line(format!("{} cannot run it: {}", o.executor, o.sentence())));

@@ -1,4 +1,4 @@
-//! Why a command could not answer.
+//! Errors of commands.
 
 use cusync::reference::ReferenceError;
 use cusync::runtime::cpu::CpuError;
@@ -8,40 +8,40 @@ use serde::Serialize;
 
 use super::report::ObstacleReport;
 
-/// A refusal, ready to print: what is wrong, where, and the way out. Its JSON is a stable contract: docs/json.md.
+/// An error, ready to print: message, place and suggested fix. Its JSON is a stable contract: docs/json.md.
 #[derive(Debug, Serialize)]
 pub(crate) struct Fault {
-    /// Stable short name, one of the table in docs/json.md.
+    /// Stable short name from the table in docs/json.md.
     pub(crate) code: &'static str,
-    /// What is wrong, without `error:` and without the way out.
+    /// Message without `error:` and without the suggested fix.
     pub(crate) message: String,
-    /// Ways out, one a line.
+    /// Suggested fixes, one per line.
     pub(crate) help: Option<String>,
     #[serde(flatten)]
     pub(crate) place: Box<Place>,
-    /// What keeps executors from running a pipeline, where that is the fault.
+    /// Obstacles that keep executors from running a pipeline, if these are the error.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) obstacles: Vec<ObstacleReport>,
     /// Exit status: 2 for bad input or a missing part of the machine, 1 for a refuted spec or a wrong result.
     pub(crate) status: u8,
 }
 
-/// Where a refusal points, if anywhere.
+/// Location of an error, if known.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Place {
-    /// The file that is at fault, as it was named.
+    /// File as named by the user.
     pub(crate) file: Option<String>,
     /// Line in that file, from 1.
     pub(crate) line: Option<usize>,
-    /// Characters, from 1.
+    /// Column in characters, from 1.
     pub(crate) column: Option<usize>,
-    /// All of the refusal for people, with the lines of the file.
+    /// Complete readable text, with the lines of the file.
     #[serde(skip)]
     pub(crate) page: Option<String>,
 }
 
 impl Fault {
-    /// Bad input or a missing part of the machine. Lines of the text that begin with `help:` are ways out.
+    /// Bad input or a missing part of the machine. Lines that begin with `help:` become suggested fixes.
     pub(crate) fn input(code: &'static str, text: impl AsRef<str>) -> Self {
         let mut fault = Fault {
             code,
@@ -66,7 +66,7 @@ impl Fault {
         Fault { status: 1, ..Fault::input(code, text) }
     }
 
-    /// Adds a way out.
+    /// Adds a suggested fix.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         let help = help.into();
         self.help = Some(match self.help {
@@ -76,26 +76,26 @@ impl Fault {
         self
     }
 
-    /// Names the file that is at fault.
+    /// Sets the file that contains the error.
     pub(crate) fn in_file(mut self, file: impl Into<String>) -> Self {
         self.place.file = Some(file.into());
         self
     }
 
-    /// Adds what keeps executors from running the pipeline.
+    /// Adds obstacles that keep executors from running the pipeline.
     pub(crate) fn obstacles(self, obstacles: Vec<ObstacleReport>) -> Self {
         Fault { obstacles, ..self }
     }
 
-    /// Takes the place over from an error of a JSON text.
+    /// Takes the location of a JSON error.
     pub(crate) fn in_json(mut self, error: &serde_json::Error) -> Self {
-        // A value of the wrong shape has no place.
+        // Errors about the shape of a value have no location.
         let place = (error.line() > 0).then(|| (error.line(), error.column()));
         (self.place.line, self.place.column) = place.unzip();
         self
     }
 
-    /// All of it for people.
+    /// Complete readable text.
     pub(crate) fn text(&self) -> String {
         self.place.page.clone().unwrap_or_else(|| {
             let mut text = format!("error: {}", self.message);

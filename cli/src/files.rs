@@ -1,4 +1,4 @@
-//! Files that commands read and write, and what is said where they cannot be.
+//! Files that commands read and write, and their error messages.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::fault::Fault;
 
-/// Most bytes of a file that is read.
+/// Maximum size of a file to read, bytes.
 const MOST: u64 = 64 << 20;
 
 /// The text of a file.
@@ -25,8 +25,8 @@ pub(crate) fn read(path: &Path) -> Result<String, Fault> {
     Ok(text)
 }
 
-/// Writes a file; one that is there is replaced whole or stays as it is. Symbolic links are followed. A pipe without a reader is
-/// refused, because opening it would block for ever.
+/// Writes a file; an existing file is replaced atomically. Symbolic links are followed. A pipe without a
+/// reader is refused, because opening it would block forever.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
     let _reader = open_pipe(path)?;
     let written = match path.canonicalize() {
@@ -37,7 +37,8 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
     written.map_err(|e| unwritten(path, &e))
 }
 
-/// Replaces a regular file by a new one beside it. In a folder that takes no new file it is written in place.
+/// Replaces a regular file by a new one in the same folder. If the folder is not writable, the file is
+/// written in place.
 fn replace(target: &Path, text: &str) -> std::io::Result<()> {
     let folder = target.parent().unwrap_or(Path::new("."));
     let mut file = match tempfile::Builder::new().prefix(".cusync-").tempfile_in(folder) {
@@ -51,11 +52,12 @@ fn replace(target: &Path, text: &str) -> std::io::Result<()> {
     file.persist(target).map(drop).map_err(|e| e.error)
 }
 
-/// Refuses a file that cannot be written, before the work whose results it is for. Nothing is changed.
+/// Refuses a file that cannot be written, before the work that produces its contents. Changes nothing.
 pub(crate) fn ensure_writable(path: &Path) -> Result<(), Fault> {
     match path.metadata() {
         Ok(meta) if meta.is_file() || meta.is_dir() => File::options().append(true).open(path).map(drop),
-        // Whether a pipe has a reader is seen when it is written: who opens it and leaves ends its reader.
+        // Whether a pipe has a reader is checked on writing: opening and closing it here would end its
+        // reader.
         Ok(_) => return Ok(()),
         Err(e) if e.kind() == ErrorKind::NotFound => {
             let made = File::options().write(true).create(true).truncate(false).open(path);
@@ -66,7 +68,7 @@ pub(crate) fn ensure_writable(path: &Path) -> Result<(), Fault> {
     .map_err(|e| unwritten(path, &e))
 }
 
-/// A pipe that is opened without waiting, so that opening it again does not wait; nothing where the path is no pipe.
+/// Opens a pipe without blocking, so that opening it again does not block; `None` if the path is not a pipe.
 #[cfg(unix)]
 fn open_pipe(path: &Path) -> Result<Option<File>, Fault> {
     use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -86,7 +88,7 @@ fn open_pipe(_: &Path) -> Result<Option<File>, Fault> {
     Ok(None)
 }
 
-/// A file or folder that cannot be written.
+/// Error for a file or folder that cannot be written.
 pub(crate) fn unwritten(path: &Path, error: &std::io::Error) -> Fault {
     let help = match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {

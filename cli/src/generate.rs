@@ -26,7 +26,7 @@ pub(crate) struct GenerateArgs {
     /// Folder to write to
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     output: PathBuf,
-    /// Also write the header-only library that the rendered header includes, into this folder
+    /// Also write the header-only library used by the rendered header to this folder
     #[arg(long, value_name = "DIR")]
     with_headers: Option<PathBuf>,
 }
@@ -36,9 +36,9 @@ pub(crate) struct GenerateReport {
     pub(crate) pipeline: String,
     pub(crate) executor: &'static str,
     pub(crate) files: Vec<String>,
-    /// Why the device does not run it by itself.
+    /// Reason why the device cannot run it by itself.
     pub(crate) note: Option<String>,
-    /// What keeps executors from running it.
+    /// Obstacles that keep executors from running it.
     pub(crate) obstacles: Vec<ObstacleReport>,
 }
 
@@ -81,13 +81,13 @@ pub(crate) fn generate(args: GenerateArgs) -> Result<GenerateReport, Fault> {
     })
 }
 
-/// What is rendered: kernels that wait for tiles. Where boundaries of kernels are predicted to be as good, tiles are waited for
-/// all the same, because that is what the rendered code is for.
+/// Plan to render: kernels that wait for tiles. It waits for tiles even if kernel boundaries are predicted to
+/// be as fast, because that is the purpose of the rendered code.
 fn plan(target: &Target, resolved: &Resolved) -> Result<Plan, Fault> {
     let executor = match target.executor {
         Some(one @ (Executor::Fused | Executor::Copilot | Executor::Serial | Executor::Library)) => {
-            let what = if one.how().is_none() { "one kernel for all stages" } else { "no waits" };
-            let message = format!("the {} executor has {what}, which no header renders", one.name());
+            let kernels = if one.how().is_none() { "one kernel for all stages" } else { "no waits" };
+            let message = format!("the {} executor has {kernels}, which no header renders", one.name());
             let fault = Fault::input("unsupported", message);
             return Err(fault.help("choose streams, programmatic or cpu, or leave --executor out"));
         }
@@ -97,7 +97,7 @@ fn plan(target: &Target, resolved: &Resolved) -> Result<Plan, Fault> {
             if choose::usual_executor(resolved, &target.device) == own { own } else { Executor::Cpu }
         }
     };
-    let proof = Proof::of(target, Some(executor))?;
+    let proof = Proof::for_executor(target, Some(executor))?;
     let candidate = proof.candidate();
     if candidate.launch.has_semaphores() || candidate.graph.dependences.is_empty() {
         return proof.plan();
@@ -109,7 +109,7 @@ fn plan(target: &Target, resolved: &Resolved) -> Result<Plan, Fault> {
         .map_err(|d| Fault { status: 1, ..source.refused(&d) })
 }
 
-/// The command line, for whoever finds the files.
+/// The command line, recorded in the rendered files.
 fn command() -> String {
     let word =
         |word: String| if word.contains([' ', '"', '\'', '$', '`']) { format!("{word:?}") } else { word };

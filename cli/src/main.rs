@@ -1,5 +1,5 @@
-//! The command line. A command is a file: its arguments, what it does, and its answer as text and as JSON. `print` is the
-//! only place that writes.
+//! The command line. Each command has a file with its arguments, its implementation, and its answer as text
+//! and JSON. Only `print` writes output.
 
 mod against;
 mod bench;
@@ -48,13 +48,13 @@ struct Arguments {
 enum Command {
     /// Prove that a pipeline can neither race nor hang, or refute it with a counterexample
     Check(check::CheckArgs),
-    /// List the specs and programs that ship
+    /// List the shipped specs and programs
     List,
-    /// Print a spec or a program that ships
+    /// Print a shipped spec or program
     Show(names::ShowArgs),
     /// Write a first spec to start from
     Init(names::InitArgs),
-    /// Show tiles, dependences, policies, orders and launch mode, and why they were chosen
+    /// Show tiles, dependences, policies, orders and launch mode, with the reasons for each choice
     Explain(target::TargetArgs),
     /// Render the C++ header and the Rust handle
     Gen(generate::GenerateArgs),
@@ -62,28 +62,29 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Run and verify against an independent reference: on the GPU if there is one, else on the CPU
     Run(run::RunArgs),
-    /// Find the fastest configuration: predict, measure the best few if there is a GPU, and keep the answer
+    /// Find the fastest configuration: predict, measure the best few if there is a GPU, and store the result
     Tune(tune::TuneArgs),
     /// Measure against the baselines (needs a GPU)
     Bench(bench::BenchArgs),
-    /// Show where the time of a fused run goes, beside the same kernel stage by stage (needs a Hopper GPU, or --simulate)
+    /// Show where the time of a fused run goes, compared with the same kernel stage by stage (needs a Hopper
+    /// GPU, or --simulate)
     Trace(trace::TraceArgs),
-    /// Measure what a device profile needs, and write one (needs a GPU)
+    /// Measure and write a device profile (needs a GPU)
     Calibrate(calibrate::CalibrateArgs),
     /// Put the kernels of serial code on streams with the fewest waits, and choose how to run them
     Schedule(schedule::ScheduleArgs),
-    /// Print driver, GPUs, toolchain and kernels, and for each fault the command that mends it
+    /// Print driver, GPUs, toolchain and kernels, with a command to fix each problem
     Doctor,
-    /// Install the pinned CUDA toolchain that builds of the kernels look for (about 130 MB, with Python's pip)
+    /// Install the pinned CUDA toolchain for building the kernels (about 130 MB, with Python's pip)
     Setup(setup::SetupArgs),
     /// Print the completions of a shell, such as `cusync completions bash > /etc/bash_completion.d/cusync`
     Completions {
-        /// The shell
+        /// Name of the shell
         shell: clap_complete::Shell,
     },
 }
 
-/// Runs the command that the process was started with.
+/// Runs the command given by the process arguments.
 fn main() -> ExitCode {
     let Arguments { command, json } = match Arguments::try_parse() {
         Ok(arguments) => arguments,

@@ -1,4 +1,4 @@
-//! `cusync list`, `show`, `init` and `completions`: what ships, and how to begin.
+//! `cusync list`, `show`, `init` and `completions`: shipped names, and first steps.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use super::source::{Language, PROGRAMS, SPECS, Source};
 
 #[derive(Args)]
 pub(crate) struct ShowArgs {
-    /// The name of a spec or a program that ships
+    /// Name of a shipped spec or program
     name: String,
 }
 
 #[derive(Args)]
 pub(crate) struct InitArgs {
-    /// The file to write; one that is there is left alone
+    /// File to write; an existing file is not overwritten
     #[arg(default_value = "my.ron")]
     file: PathBuf,
 }
@@ -40,7 +40,7 @@ pub(crate) struct ListReport {
     pub(crate) names: Vec<NameReport>,
 }
 
-/// Text that is printed as it is.
+/// Text printed verbatim.
 #[derive(Serialize)]
 pub(crate) struct TextReport {
     pub(crate) text: String,
@@ -87,7 +87,7 @@ fn sizes(dims: impl Iterator<Item = (String, u64)>) -> String {
 
 fn pipeline(name: &str, text: &str) -> Option<String> {
     let resolved = cusync_gen::spec::parse(text, name).and_then(|spec| spec.resolve(&[])).ok()?;
-    // `Pool, 33 Conv2d, Pool`: what follows its like is counted.
+    // `Pool, 33 Conv2d, Pool`: repeated operations are counted.
     let stages = resolved.stages.chunk_by(|a, b| a.op.name() == b.op.name()).map(|alike| match alike {
         [one] => one.op.name().to_owned(),
         several => format!("{} {}", several.len(), several[0].op.name()),
@@ -110,7 +110,7 @@ pub(crate) fn show(args: &ShowArgs) -> Result<TextReport, Fault> {
     let ships = |language: &Language| language.shipped.iter().find(|(name, _)| *name == args.name);
     match ships(&SPECS).or_else(|| ships(&PROGRAMS)) {
         Some((_, text)) => Ok(TextReport { text: (*text).into() }),
-        // The message of a name that nothing has.
+        // Error message for an unknown name.
         None => match Source::find(&args.name, &SPECS) {
             Ok(_) => Err(Fault::input("not-shipped", format!("{} is a file of yours", args.name))
                 .in_file(&args.name)

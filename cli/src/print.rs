@@ -1,4 +1,4 @@
-//! The only place that writes: answers to standard output, refusals to standard error.
+//! The only module that writes output: answers to standard output, errors to standard error.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -8,24 +8,24 @@ use serde::Serialize;
 
 use super::fault::Fault;
 
-/// How to answer.
+/// Output settings.
 #[derive(Clone, Copy)]
 pub(crate) struct Output {
-    /// JSON on standard output, and nothing else there.
+    /// Print only JSON on standard output.
     pub(crate) json: bool,
-    /// Colours on standard output.
+    /// Colors on standard output.
     pub(crate) color: bool,
-    /// Columns that tables may take; `None`: as many as they like.
+    /// Maximum width of tables in columns; `None`: unlimited.
     pub(crate) width: Option<u16>,
     /// Progress on standard error.
     pub(crate) progress: bool,
 }
 
 impl Output {
-    /// Colours and progress are for terminals only, and JSON has neither.
+    /// Colors and progress are for terminals only, and JSON has neither.
     pub(crate) fn new(json: bool) -> Output {
         let terminal = io::stdout().is_terminal();
-        // Shells that export the width mean it for pipes too.
+        // A shell that exports its width also wants it for pipes.
         let stated = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         Output {
             json,
@@ -36,36 +36,36 @@ impl Output {
     }
 }
 
-/// Whether a stream is coloured, by the usual variables.
+/// Whether a stream is colored, according to the usual variables.
 fn colored(terminal: bool) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !set("NO_COLOR") && (terminal || set("CLICOLOR_FORCE"))
 }
 
-/// Whether diagnostics, which go to standard error, are coloured. Those inside JSON never are.
+/// Whether diagnostics on standard error are colored. Those inside JSON never are.
 pub(crate) fn colored_errors() -> bool {
     colored(io::stderr().is_terminal()) && !json_asked()
 }
 
-/// What a command answers. The JSON forms are a stable contract: docs/json.md.
+/// Answer of a command. The JSON forms are a stable contract: docs/json.md.
 pub(crate) trait Answer {
     /// Whether the exit status is 0.
     fn good(&self) -> bool {
         true
     }
 
-    /// The exit status where it is not good.
+    /// Exit status if it is not 0.
     fn bad_status(&self) -> u8 {
         1
     }
 
     fn json(&self) -> serde_json::Result<String>;
 
-    /// Writes the text for people.
+    /// Writes the readable text.
     fn page(&self, page: &mut Page);
 }
 
-/// The JSON of a report.
+/// JSON of a report.
 pub(crate) fn json(report: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(report).map(|text| text + "\n")
 }
@@ -111,7 +111,7 @@ impl Page {
     }
 }
 
-/// Prints an answer; the exit status says whether it is a good one, and whether it could be printed.
+/// Prints an answer; the exit status is 0 if the answer is good and could be printed.
 pub(crate) fn answer(answer: &dyn Answer, output: &Output) -> ExitCode {
     let text = if output.json {
         answer.json()
@@ -126,10 +126,10 @@ pub(crate) fn answer(answer: &dyn Answer, output: &Output) -> ExitCode {
     unless_lost(written.and_then(|()| out.flush()), status, output.json)
 }
 
-/// Prints the help that was asked for, or what is wrong with the arguments.
+/// Prints the requested help, or an error in the arguments.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && json_asked() {
-        // Its first lines say what is wrong; tips and the usage are ways out.
+        // The first lines are the error; tips and the usage become suggested fixes.
         let text = error.render().to_string();
         let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
         let message: Vec<_> = message.trim_start_matches("error: ").lines().map(str::trim).collect();
@@ -141,12 +141,14 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     unless_lost(written, ExitCode::from(error.exit_code() as u8), false)
 }
 
-/// Whether the command line asks for JSON, for what is said before it is understood, or has no other way to know.
+/// Whether the command line asks for JSON, for messages before it is parsed and for code without access to
+/// the settings.
 fn json_asked() -> bool {
     std::env::args().any(|argument| argument == "--json")
 }
 
-/// The exit status, or a fault where the output did not get out. A reader who closed the pipe has what it wants.
+/// The exit status, or an error if the output could not be written. A reader that closed the pipe needs no
+/// more output.
 fn unless_lost(written: io::Result<()>, status: ExitCode, as_json: bool) -> ExitCode {
     match written {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
@@ -157,7 +159,7 @@ fn unless_lost(written: io::Result<()>, status: ExitCode, as_json: bool) -> Exit
     }
 }
 
-/// A refusal as data, and as text for people.
+/// An error as data, and as readable text.
 #[derive(Serialize)]
 struct FaultReport<'a> {
     #[serde(flatten)]
@@ -165,7 +167,7 @@ struct FaultReport<'a> {
     error: &'a str,
 }
 
-/// Prints a refusal, as JSON where the answer would have been JSON.
+/// Prints an error, as JSON if the answer would have been JSON.
 pub(crate) fn fault(fault: &Fault, as_json: bool) -> ExitCode {
     let text = fault.text();
     let report = FaultReport { fault, error: text.trim_end() };

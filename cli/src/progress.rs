@@ -1,4 +1,4 @@
-//! What a long command is doing, on a terminal's standard error only.
+//! Progress of a long command, only on a terminal's standard error.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::print::Output;
 
-/// A line that says what is going on; vanishes when dropped.
+/// A status line; disappears when dropped.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Nothing is drawn where standard error is no terminal.
+    /// Draws nothing if standard error is not a terminal.
     pub(crate) fn start(output: &Output) -> Self {
         let bar = ProgressBar::new_spinner();
         if output.progress {
@@ -23,7 +23,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// The next step.
+    /// Shows the next step.
     pub(crate) fn say(&self, message: impl Into<String>) {
         self.0.set_message(message.into());
     }

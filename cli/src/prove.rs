@@ -1,4 +1,4 @@
-//! Takes a spec to a verdict on every obligation.
+//! Proves specs: a verdict on every obligation.
 
 use cusync::runtime::Overlap;
 use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions, predicted_us};
@@ -13,17 +13,17 @@ use super::report::{ObligationReport, ObstacleReport, PredictionReport, obstacle
 use super::source::Source;
 use super::target::Target;
 
-/// The pipeline of a target at its dims.
+/// Pipeline of a target at its dims.
 pub(crate) fn resolve(target: &Target) -> Result<Resolved, Fault> {
     let source = &target.source;
     let parsed = spec::parse(&source.text, &source.origin).and_then(|spec| spec.resolve(&target.dims));
     parsed.map_err(|d| source.refused(&d))
 }
 
-/// The pipeline of a target that its device runs by itself.
+/// Pipeline of a target; its device must be able to run it by itself.
 ///
 /// # Errors
-/// No executor runs it, with the note that other commands give.
+/// No executor runs it; the error has the same note as in other commands.
 pub(crate) fn resolve_runnable(target: &Target) -> Result<Resolved, Fault> {
     let resolved = resolve(target)?;
     let Some((_, note)) = choose::fallback(&resolved, &target.device) else { return Ok(resolved) };
@@ -32,25 +32,25 @@ pub(crate) fn resolve_runnable(target: &Target) -> Result<Resolved, Fault> {
         .obstacles(obstacles(&resolved, &target.device)))
 }
 
-/// A spec that is refused an executor, with what keeps the others from running it.
+/// Error for a spec that is refused an executor, with the obstacles of the other executors.
 pub(crate) fn refused(target: &Target, resolved: &Resolved, diagnostic: &Diagnostic) -> Fault {
     target.source.refused(diagnostic).obstacles(obstacles(resolved, &target.device))
 }
 
-/// A judged candidate.
+/// A checked candidate.
 pub(crate) struct Proof {
     choices: Choices,
     candidate: Candidate,
     report: Report,
-    /// The executor that it was chosen for.
+    /// Executor that it was chosen for.
     pub(crate) executor: Executor,
-    /// Whether it is the best predicted of all that the device runs, and not what was asked for.
+    /// Whether it is the best predicted executor on the device, rather than a requested one.
     automatic: bool,
-    /// Why the device does not run it by any executor.
+    /// Reason why no executor can run it on the device.
     pub(crate) note: Option<String>,
-    /// What keeps executors from running it.
+    /// Obstacles that keep executors from running it.
     pub(crate) obstacles: Vec<ObstacleReport>,
-    /// One for each of [`Obligation::ALL`], in that order.
+    /// One per element of [`Obligation::ALL`], in that order.
     pub(crate) obligations: Vec<ObligationReport>,
     /// Refutations that point into the spec.
     pub(crate) refutations: Vec<Diagnostic>,
@@ -58,9 +58,9 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// Judges a spec for an executor, or for the best predicted of all that can run on the device; where none can, for what
-    /// [`choose::fallback`] says.
-    pub(crate) fn of(target: &Target, executor: Option<Executor>) -> Result<Proof, Fault> {
+    /// Checks a spec for an executor, or for the best predicted executor that can run on the device; if there
+    /// is no such executor, for the one that [`choose::fallback`] selects.
+    pub(crate) fn for_executor(target: &Target, executor: Option<Executor>) -> Result<Proof, Fault> {
         let resolved = resolve(target)?;
         let device = &target.device;
         let fallback = choose::fallback(&resolved, device);
@@ -75,15 +75,15 @@ impl Proof {
         Ok(Proof { automatic: stated.is_none(), note: fallback.map(|(_, note)| note), ..proof })
     }
 
-    /// Judges a spec for an executor as a cache of tuned plans has it, or as is predicted where it does not; and which of
-    /// the two it was.
+    /// Checks a spec for an executor with a tuned plan from the cache or, without one, with the prediction;
+    /// also returns the origin of the plan.
     pub(crate) fn tuned(
         target: &Target,
         executor: Executor,
         (cache, machine): (&Cache, &Machine),
     ) -> Result<(Proof, Origin), Fault> {
         let resolved = resolve(target)?;
-        let key = Key::of(&resolved, machine, Some(executor), Overlap::Plain);
+        let key = Key::new(&resolved, machine, Some(executor), Overlap::Plain);
         let found = answer(&resolved, &target.device, Some(executor), cache.get(&key));
         let found = found.map_err(|d| refused(target, &resolved, &d))?;
         let choices = Choices::new(&resolved, &target.device);
@@ -137,18 +137,17 @@ impl Proof {
         self.report.proved()
     }
 
-    /// The pipeline as it was judged.
+    /// The checked pipeline.
     pub(crate) fn candidate(&self) -> &Candidate {
         &self.candidate
     }
 
-    /// Every decision of a choice for the executor that was asked for, with its alternatives and what they are predicted to
-    /// cost.
+    /// All decisions for the requested executor, with their alternatives and predicted costs.
     pub(crate) fn decisions(&self) -> Vec<Choice> {
         decisions(&self.choices, &self.candidate, self.executor)
     }
 
-    /// The predicted times, where it is proved, a GPU runs it and the model knows what every stage costs.
+    /// Predicted times, if it is proved, runs on a GPU, and the model can price every stage.
     pub(crate) fn predicted(&self) -> Option<PredictionReport> {
         let unpriced = match self.executor {
             Executor::Cpu => true,
@@ -173,7 +172,7 @@ impl Proof {
         })
     }
 
-    /// The refutations as a fault, where there are some: its fields are those of the first, its text has all.
+    /// The refutations as an error, if any: its fields describe the first, its text includes all.
     pub(crate) fn refuted(&self) -> Option<Fault> {
         let all: Vec<_> = self.refutations.iter().map(|d| self.source.render(d)).collect();
         let mut fault = Fault { status: 1, ..self.source.refused(self.refutations.first()?) };
@@ -181,7 +180,7 @@ impl Proof {
         Some(fault)
     }
 
-    /// The plan, or the refutations as a fault.
+    /// The plan, or the refutations as an error.
     pub(crate) fn plan(self) -> Result<Plan, Fault> {
         let fault = self.refuted();
         check(self.candidate).map_err(|refutation| {

@@ -1,4 +1,4 @@
-//! What the answers of several commands have in common, and its text.
+//! Common parts of the answers of several commands, with their text.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ pub(crate) struct ObligationReport {
     pub(crate) counterexample: Option<String>,
 }
 
-/// The first thing that keeps an executor from running a pipeline on a device.
+/// First obstacle that keeps an executor from running a pipeline on a device.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ObstacleReport {
     pub(crate) executor: &'static str,
-    /// Null where it is the whole pipeline, the device, or a statement of the spec.
+    /// Null if the obstacle is the whole pipeline, the device, or a statement of the spec.
     pub(crate) stage: Option<String>,
     pub(crate) reason: String,
-    /// The number that is in the way, and its limit or what it has to be a multiple of.
+    /// The offending number, and its limit or required multiple.
     pub(crate) have: Option<u64>,
     pub(crate) limit: Option<u64>,
     pub(crate) help: Option<String>,
@@ -37,7 +37,7 @@ impl ObstacleReport {
     }
 }
 
-/// What keeps executors from running a pipeline on a device.
+/// Obstacles that keep executors from running a pipeline on a device.
 pub(crate) fn obstacles(resolved: &Resolved, device: &Profile) -> Vec<ObstacleReport> {
     let report = |(executor, o): (Executor, Obstacle)| ObstacleReport {
         executor: executor.name(),
@@ -50,16 +50,16 @@ pub(crate) fn obstacles(resolved: &Resolved, device: &Profile) -> Vec<ObstacleRe
     choose::obstacles(resolved, device).into_iter().map(report).collect()
 }
 
-/// A premise that a proof rests on.
+/// A premise of a proof.
 #[derive(Serialize)]
 pub(crate) struct AxiomReport {
     pub(crate) id: &'static str,
     pub(crate) statement: &'static str,
-    /// The obligations that use it.
+    /// Obligations that use it.
     pub(crate) used_by: Vec<&'static str>,
 }
 
-/// What a proof of a launch rests on.
+/// Premises of the proof of a launch.
 pub(crate) fn axioms(graph: &Graph, launch: &Launch, arch: u32) -> Vec<AxiomReport> {
     let report = |axiom: Axiom| AxiomReport {
         id: axiom.id(),
@@ -74,30 +74,30 @@ pub(crate) fn axioms(graph: &Graph, launch: &Launch, arch: u32) -> Vec<AxiomRepo
 pub(crate) struct ScheduleReport {
     /// `static` or `dynamic`.
     pub(crate) mode: &'static str,
-    /// MMA tile of a CTA.
+    /// MMA tile per CTA.
     pub(crate) tile: [u32; 3],
-    /// CTAs of a worker.
+    /// CTAs per worker.
     pub(crate) cluster: [u32; 2],
     pub(crate) workers: usize,
     pub(crate) items: usize,
     pub(crate) longest_list: usize,
-    /// Tiles that are split along k, and the parts of all of them.
+    /// Tiles that are split along k, and the total number of their parts.
     pub(crate) split_tiles: usize,
     pub(crate) parts: usize,
     pub(crate) slabs: u32,
     pub(crate) predicted_us: f64,
-    /// Where a worker's predicted time goes, on average.
+    /// Breakdown of a worker's predicted time, on average.
     pub(crate) shares: Option<TimeReport>,
 }
 
-/// What a worker does with its time, microseconds; the sum is the length of the schedule.
+/// Time of a worker by activity, microseconds; the sum is the length of the schedule.
 #[derive(Serialize)]
 pub(crate) struct TimeReport {
     pub(crate) math_us: f64,
     /// Ring fills and epilogues.
     pub(crate) fixed_us: f64,
     pub(crate) wait_us: f64,
-    /// Slabs written and added.
+    /// Writing and adding slabs.
     pub(crate) split_us: f64,
     pub(crate) idle_us: f64,
 }
@@ -106,9 +106,9 @@ pub(crate) struct TimeReport {
 #[derive(Serialize)]
 pub(crate) struct DecodeReport {
     pub(crate) workers: u32,
-    /// Tokens of the kernel.
+    /// Width of the kernel in tokens.
     pub(crate) width: u32,
-    /// Columns that a slot stands for.
+    /// Columns per slot.
     pub(crate) column_tile: u32,
     pub(crate) slots: u32,
     pub(crate) predicted_us: f64,
@@ -129,9 +129,9 @@ pub(crate) struct PredictionReport {
     pub(crate) executor: &'static str,
     /// The kind of kernel or launch.
     pub(crate) kernel: &'static str,
-    /// Whether it is the best predicted of all that the device runs.
+    /// Whether it is the best predicted executor on the device.
     pub(crate) best: bool,
-    /// The best serial chain; null where a stage has no kernel of its own.
+    /// Best serial chain; null if a stage has no kernel of its own.
     pub(crate) serial_us: Option<f64>,
     pub(crate) synchronised_us: f64,
 }
@@ -189,7 +189,7 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-/// A share as per cent with its sign; what rounds to nothing is positive.
+/// A fraction as a percent value with sign; values that round to zero are positive.
 pub(crate) fn signed_percent(share: f64) -> String {
     let rounded = (share * 1000.0).round() / 10.0;
     // Adding zero makes a negative zero positive.

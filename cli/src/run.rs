@@ -1,4 +1,4 @@
-//! `cusync run`: on the GPU where there is one, else on the host.
+//! `cusync run`: on the GPU if there is one, else on the host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -53,20 +53,20 @@ struct Request {
     cache: CacheArgs,
 }
 
-/// A tensor that a stage has written or changed, compared with what the stage should have made of what it read.
+/// A tensor that a stage has written or changed, compared with the result expected from the stage's operands.
 #[derive(Serialize)]
 pub(crate) struct OutputReport {
     pub(crate) tensor: String,
     pub(crate) max_rel_err: f64,
     pub(crate) rel_l2_err: f64,
-    /// The largest error in units of what is allowed there.
+    /// Largest error in units of its bound.
     pub(crate) of_bound: f64,
-    /// In norm, against what the whole pipeline should make of its inputs.
+    /// Norm of the error relative to the expected result of the whole pipeline from its inputs.
     pub(crate) end_to_end: Option<f64>,
     pub(crate) verified: bool,
     /// `element`, `norm` or `overflow`, with the numbers.
     pub(crate) wrong: Option<Wrong>,
-    /// The same in words.
+    /// The same as text.
     #[serde(skip)]
     text: String,
 }
@@ -99,7 +99,7 @@ pub(crate) struct VariantReport {
     pub(crate) p10_us: f64,
     pub(crate) p90_us: f64,
     pub(crate) speedup: Option<f64>,
-    /// Where its choices come from: `predicted`, or when and where it was tuned.
+    /// Origin of its choices: `predicted`, or time and place of the tuning.
     pub(crate) plan: String,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct RunReport {
     pub(crate) max_rel_err: f64,
     pub(crate) rel_l2_err: f64,
     pub(crate) time_us: f64,
-    /// Where its choices come from: `predicted`, or when and where it was tuned.
+    /// Origin of its choices: `predicted`, or time and place of the tuning.
     pub(crate) plan: String,
     pub(crate) obligations: Vec<ObligationReport>,
     pub(crate) stages: Vec<StageView>,
@@ -125,11 +125,11 @@ pub(crate) struct RunReport {
     pub(crate) threads: Option<usize>,
     pub(crate) waits_blocked: Option<u64>,
     pub(crate) predicted: Option<PredictionReport>,
-    /// Why it ran where it ran.
+    /// Reason why it ran on this executor and device.
     pub(crate) note: Option<String>,
-    /// What keeps executors from running it on the device.
+    /// Obstacles that keep executors from running it on the device.
     pub(crate) obstacles: Vec<ObstacleReport>,
-    /// Lines of text for people; not in JSON.
+    /// Readable text lines; not in JSON.
     #[serde(skip)]
     pub(crate) timeline: Vec<String>,
 }
@@ -199,10 +199,10 @@ impl Answer for RunReport {
 }
 
 impl RunReport {
-    /// The verdict with the first tensor that is wrong, or with how near all are.
+    /// The verdict with the first wrong tensor, or with the margin of all tensors.
     fn result(&self, page: &Page) -> String {
         let overflow = |o: &&OutputReport| matches!(o.wrong, Some(Wrong::Overflow(_)));
-        // What is made of a tensor that has overflowed is of no interest.
+        // Tensors computed from one that has overflowed are irrelevant.
         let wrong = self.outputs.iter().find(overflow).or(self.outputs.iter().find(|o| !o.verified));
         if let Some(output) = wrong {
             let word = if overflow(&output) { "OVERFLOW" } else { "WRONG" };
@@ -241,10 +241,10 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
     if let Some(executor) = target.executor
         && let Some(why) = choose::obstacle(&resolved, &target.device, executor)
     {
-        // Whoever asked for an executor of the GPU gets an error; without that the host runs it.
+        // A requested GPU executor that cannot run is an error; without a request the host runs it.
         let obstacles = obstacles(&resolved, &target.device);
         let message = format!("the {} executor cannot run this pipeline: {why}", executor.name());
-        return Proof::of(target, Some(executor))
+        return Proof::for_executor(target, Some(executor))
             .and_then(|_| Err(Fault::input("no-kernel", message).obstacles(obstacles)));
     }
     if let (None, Some((_, note))) = (target.executor, choose::fallback(&resolved, &target.device)) {
@@ -260,7 +260,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
     }
 }
 
-/// What a run takes over from the proof of its plan.
+/// Data that a run takes from the proof of its plan.
 struct Proved {
     executor: Executor,
     obligations: Vec<ObligationReport>,
@@ -298,16 +298,16 @@ fn blank(plan: &Plan, proved: Proved) -> RunReport {
 
 fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Result<RunReport, Fault> {
     progress.say("proving");
-    // The schedule of a chain kernel runs on host threads too, one a CTA.
+    // The schedule of a chain kernel also runs on host threads, one per CTA.
     let executor = request.target.executor.filter(|e| e.how().is_none()).unwrap_or(Executor::Cpu);
-    let mut proof = Proof::of(&request.target, Some(executor))?;
+    let mut proof = Proof::for_executor(&request.target, Some(executor))?;
     let (obligations, obstacles) =
         (std::mem::take(&mut proof.obligations), std::mem::take(&mut proof.obstacles));
-    // What the same pipeline would take on the GPU that was asked for.
+    // Predicted time of the same pipeline on the requested GPU executor.
     let on_gpu = request.target.executor.filter(|e| *e != Executor::Cpu);
     let predicted = match executor {
         Executor::Fused | Executor::Copilot => proof.predicted(),
-        _ => Proof::of(&request.target, on_gpu).ok().and_then(|gpu| gpu.predicted()),
+        _ => Proof::for_executor(&request.target, on_gpu).ok().and_then(|gpu| gpu.predicted()),
     };
     let plan = proof.plan()?;
     let graph = plan.graph();
@@ -316,7 +316,7 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
         return Err(Fault::input("custom-arithmetic", message)
             .help("run it from Rust, with `CpuPipeline::custom` (examples/06_custom_stage.rs)"));
     }
-    // Host threads follow the work lists of a chain kernel too.
+    // Host threads also follow the work lists of a chain kernel.
     let mut report = blank(&plan, Proved { executor: Executor::Cpu, obligations, obstacles, predicted });
     progress.say("making random inputs");
     let mut options = CpuOptions::default();
@@ -348,7 +348,7 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     Ok(report)
 }
 
-/// Adds to the refusal of a pipeline that does not fit into memory dims that would.
+/// Adds smaller dims that would fit to the error of a pipeline that does not fit into memory.
 fn too_large(error: CpuError, target: &Target) -> Fault {
     let CpuError::NoMemory { free_mib, .. } = error else { return error.into() };
     let bytes = |dims: &[(String, u64)]| {
@@ -357,7 +357,7 @@ fn too_large(error: CpuError, target: &Target) -> Fault {
     };
     let dims =
         resolve(target).map(|r| r.dims.into_iter().map(|(name, value)| (name, value.into())).collect());
-    // The reference holds matrices as wider numbers, beside what the run holds.
+    // The reference holds wider copies of the matrices in addition to the run's.
     let smaller = dims.ok().and_then(|dims: Vec<(String, u64)>| smaller(&dims, (free_mib << 20) / 4, bytes));
     let mut fault = Fault::from(error);
     if let Some(smaller) = smaller {
@@ -367,8 +367,9 @@ fn too_large(error: CpuError, target: &Target) -> Fault {
     fault
 }
 
-/// The dims to change, each with a value, so that no more bytes are needed than these: always the one is halved that leaves
-/// fewest. `None`: no halving helps. `bytes`: what a pipeline of such dims needs, `None` where there is none.
+/// Dims to reduce, with new values, so that at most the given number of bytes is needed: always halves the
+/// dim that leaves the fewest bytes. `None`: no halving helps. `bytes`: bytes needed for such dims, `None` if
+/// the pipeline does not exist.
 fn smaller(
     dims: &[(String, u64)],
     most: u64,
@@ -390,7 +391,7 @@ fn smaller(
     Some(now.into_iter().zip(dims).filter(|(new, old)| new != *old).map(|(new, _)| new).collect())
 }
 
-/// A session on the host with one job, of all rows.
+/// A session on the host with one job with all rows.
 fn as_job(
     plan: &Plan,
     inputs: Inputs,
@@ -421,7 +422,7 @@ fn profile(gpu: &device::Device) -> Result<Profile, Fault> {
     gpu.profile().ok_or_else(|| old().help("use --executor cpu"))
 }
 
-/// On the GPU whose profile the target's device is.
+/// Runs on the GPU whose profile is the target's device.
 fn on_gpu(
     request: &Request,
     gpu: &device::Device,
@@ -431,7 +432,7 @@ fn on_gpu(
     let stated = &request.target;
     let profile = &stated.device;
     let cache = request.cache.load()?;
-    let machine = Machine::of(gpu)?;
+    let machine = Machine::for_device(gpu)?;
     let executors = match stated.executor {
         Some(one) => vec![one],
         None => {
@@ -468,7 +469,7 @@ fn on_gpu(
             speedup: serial.map(|s| s / ran.time_us),
             plan: from.to_string(),
         });
-        // The report is of the fastest.
+        // The report describes the fastest.
         if report.as_ref().is_none_or(|best| ran.time_us < best.time_us) {
             let mut best = blank(&plan, proved);
             best.device = ran.device;
@@ -500,16 +501,17 @@ mod tests {
             found.map(|f| f.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>())
         };
         let words = |words: &[&str]| Some(words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
-        // Two weights of 16 GiB: the tokens are not what is large.
+        // Two weights of 16 GiB: the number of tokens is not the problem.
         let large = dims(8, 65536, 131072);
         assert_eq!(named(smaller(&large, 6 << 30, mlp)), words(&["H=32768", "I=32768"]));
-        // Many tokens: they are.
+        // Many tokens: here it is.
         let long = dims(1 << 28, 1024, 2048);
         assert_eq!(named(smaller(&long, 6 << 30, mlp)), words(&["M=524288"]));
-        // A pipeline that fits needs no change; one whose size no dim changes cannot be made to fit.
+        // A pipeline that fits needs no change; a pipeline with a size that no dim controls cannot be made to
+        // fit.
         assert_eq!(named(smaller(&dims(8, 64, 64), 6 << 30, mlp)), words(&[]));
         assert_eq!(named(smaller(&dims(8, 64, 64), 10, |_| Some(100))), None);
-        // Dims that the pipeline does not take are passed over.
+        // Dims that the pipeline does not accept are skipped.
         let odd = |d: &[(String, u64)]| mlp(d).filter(|_| d[2].1 == 131072);
         assert_eq!(named(smaller(&large, 6 << 30, odd)), words(&["H=8192"]));
     }

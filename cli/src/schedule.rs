@@ -18,7 +18,7 @@ use super::target::{dim, profile};
 
 #[derive(Args)]
 pub(crate) struct ScheduleArgs {
-    /// A RON file, `-` for standard input, or the name of a program that ships (`cusync list`)
+    /// A RON file, `-` for standard input, or the name of a shipped program (`cusync list`)
     #[arg(value_name = "FILE")]
     file: String,
     /// Override the default of a dim; may be repeated
@@ -43,9 +43,9 @@ pub(crate) struct NodeReport {
     pub(crate) level: u32,
     pub(crate) stream: u32,
     pub(crate) priority: i32,
-    /// Ids of the nodes that it waits for: of those on other streams, or, in a graph, of all.
+    /// Ids of the nodes that it waits for: those on other streams or, in a graph, all.
     pub(crate) waits_for: Vec<u32>,
-    /// Ids of nodes of higher priority that it does not depend on and waits for all the same.
+    /// Ids of higher-priority nodes that it waits for although it does not depend on them.
     pub(crate) held_by: Vec<u32>,
     pub(crate) start_us: f64,
     pub(crate) end_us: f64,
@@ -57,7 +57,7 @@ pub(crate) struct DependenceReport {
     pub(crate) after: u32,
     /// Some of `RAW`, `WAR` and `WAW`.
     pub(crate) hazards: Vec<&'static str>,
-    /// Whether others imply it.
+    /// Whether other dependences imply it.
     pub(crate) implied: bool,
 }
 
@@ -92,14 +92,14 @@ pub(crate) struct KeptReport {
     pub(crate) why: &'static str,
 }
 
-/// Waits for tiles of the chosen form.
+/// Waits for tiles in the chosen form.
 #[derive(Serialize)]
 pub(crate) struct RefinementReport {
-    /// Edges whose tiles wait for tiles.
+    /// Edges on which tiles wait for tiles.
     pub(crate) edges: Vec<TileReport>,
-    /// Most tiles that one CTA waits for.
+    /// Maximum number of tiles that one CTA waits for.
     pub(crate) most_waits: usize,
-    /// Kernels that let the next begin to launch before they wait.
+    /// Kernels that let the next kernel launch before they wait.
     pub(crate) early: Vec<u32>,
     pub(crate) kept: Vec<KeptReport>,
 }
@@ -114,7 +114,7 @@ pub(crate) struct ProgramReport {
     pub(crate) reduced_edges: usize,
     pub(crate) streams: usize,
     pub(crate) waits: usize,
-    /// Names, in the order of issue.
+    /// Names in issue order.
     pub(crate) order: Vec<String>,
     pub(crate) critical_us: f64,
     pub(crate) chosen: ChosenReport,
@@ -122,12 +122,12 @@ pub(crate) struct ProgramReport {
     pub(crate) nodes: Vec<NodeReport>,
     pub(crate) dependences: Vec<DependenceReport>,
     pub(crate) refinement: RefinementReport,
-    /// Memory of all buffers, and with those shared that are never alive together, bytes.
+    /// Bytes of all buffers, and bytes if buffers that are never alive together share memory.
     pub(crate) buffer_bytes: u64,
     pub(crate) allocated_bytes: u64,
     pub(crate) why: Vec<String>,
     pub(crate) source: String,
-    /// What each stream is for; for people.
+    /// Purpose of each stream, as readable text.
     #[serde(skip)]
     pub(crate) lanes: Vec<String>,
 }
@@ -151,7 +151,7 @@ fn report(program: &Program, schedule: &KernelSchedule, device: &Profile) -> Pro
     let name = |id: NodeId| program.node(id).name.clone();
     let memory = allocate(program, dependences);
     let gates = schedule.admission.as_ref().map_or(&[][..], |admission| &admission.gates);
-    // The plan that was chosen, in its own order.
+    // The chosen plan, in its own order.
     let plan = schedule.plan(program, schedule.form);
     let (order, waits): (Vec<usize>, Vec<(usize, usize)>) = match &plan {
         LaunchPlan::Streams(plan) => (plan.order.iter().map(|(node, _)| *node).collect(), plan.waits.clone()),
@@ -263,7 +263,7 @@ impl Answer for ProgramReport {
         json(self)
     }
 
-    /// Nodes in the order of issue, the predicted forms and the reasons.
+    /// Nodes in issue order, the predicted forms and the reasons.
     fn page(&self, page: &mut Page) {
         let names: BTreeMap<u32, &str> = self.nodes.iter().map(|n| (n.id, n.name.as_str())).collect();
         let node = |n: &NodeReport| {

@@ -1,4 +1,4 @@
-//! `cusync setup`: the CUDA toolchain for whoever has the crate and no checkout.
+//! `cusync setup`: the CUDA toolchain for users of the crate without a checkout.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,8 @@ use super::toolchain::install;
 
 #[derive(Args)]
 pub(crate) struct SetupArgs {
-    /// The folder to install into; builds look in the default by themselves, in another when CUDA_HOME and CUTLASS_DIR name it
+    /// Folder to install into; builds find the default by themselves, and others through CUDA_HOME and
+    /// CUTLASS_DIR
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
 }
@@ -22,7 +23,7 @@ pub(crate) struct SetupArgs {
 pub(crate) struct SetupReport {
     pub(crate) folder: String,
     pub(crate) installed: bool,
-    /// What to do next.
+    /// Next step.
     pub(crate) next: String,
 }
 
@@ -32,13 +33,13 @@ impl Answer for SetupReport {
     }
 
     fn page(&self, page: &mut Page) {
-        let what = if self.installed { "installed in" } else { "was there already, in" };
-        page.line(format!("CUDA 13.0 and CUTLASS 4.2: {what} {}", self.folder));
+        let state = if self.installed { "installed in" } else { "was there already, in" };
+        page.line(format!("CUDA 13.0 and CUTLASS 4.2: {state} {}", self.folder));
         page.line(&self.next);
     }
 }
 
-/// Where the toolchain lies by default: the build script looks there too.
+/// Default location of the toolchain, which the build script also searches.
 pub(crate) fn usual() -> Option<PathBuf> {
     etcetera::choose_base_strategy().ok().map(|folders| folders.data_dir().join("cusync/toolchain"))
 }

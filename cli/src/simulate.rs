@@ -1,4 +1,4 @@
-//! `cusync simulate`: what the model predicts for every executor.
+//! `cusync simulate`: predicts the time of every executor.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use super::trace;
 
 #[derive(Args)]
 pub(crate) struct SimulateArgs {
-    /// A RON file, or the name of a pipeline that ships; with --against, the only pipeline that is compared
+    /// A RON file, or the name of a shipped pipeline; with --against, the only pipeline to compare
     #[arg(value_name = "FILE", required_unless_present = "against")]
     file: Option<String>,
     #[command(flatten)]
@@ -31,7 +31,8 @@ pub(crate) struct SimulateArgs {
     /// Write the predicted timelines: to a page (.html) or for Perfetto (.json)
     #[arg(short, long, value_name = "FILE", value_parser = trace::timeline_file, conflicts_with = "against")]
     output: Option<PathBuf>,
-    /// Predict what `cusync bench mlp --save RECORD` measured; FILE, --dim and --executor choose among it
+    /// Predict the times measured by `cusync bench mlp --save RECORD`; FILE, --dim and --executor select
+    /// among them
     #[arg(long, value_name = "RECORD")]
     against: Option<PathBuf>,
 }
@@ -42,7 +43,7 @@ pub(crate) struct PredictedTime {
     /// The kind of kernel or launch.
     pub(crate) kernel: &'static str,
     pub(crate) time_us: f64,
-    /// Over `serial`, where that has a kernel for every stage.
+    /// Speedup over `serial`, if that has a kernel for every stage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) speedup: Option<f64>,
     pub(crate) stages: Vec<StageView>,
@@ -53,14 +54,14 @@ pub(crate) struct SimulateReport {
     pub(crate) pipeline: String,
     pub(crate) dims: BTreeMap<String, u32>,
     pub(crate) device: String,
-    /// Where the device's numbers come from.
+    /// Source of the device's numbers.
     pub(crate) source: String,
-    /// The executor that was asked for, or `auto`: each executor's own choices.
+    /// Requested executor, or `auto`: each executor's own choices.
     pub(crate) chosen_for: &'static str,
-    /// The executor with the least time.
+    /// Executor with the shortest time.
     pub(crate) best: Option<&'static str>,
     pub(crate) times: Vec<PredictedTime>,
-    /// What keeps executors from running it.
+    /// Obstacles that keep executors from running it.
     pub(crate) obstacles: Vec<ObstacleReport>,
 }
 
@@ -76,8 +77,8 @@ impl Answer for SimulateReport {
             self.device
         ));
         let span = |t: &PredictedTime| -> String {
-            let of = |s: &StageView| Some(format!("{} {:.1}-{:.1}", s.name, s.begin_us?, s.end_us?));
-            t.stages.iter().filter_map(of).collect::<Vec<_>>().join(", ")
+            let interval = |s: &StageView| Some(format!("{} {:.1}-{:.1}", s.name, s.begin_us?, s.end_us?));
+            t.stages.iter().filter_map(interval).collect::<Vec<_>>().join(", ")
         };
         page.table(
             ["executor", "runs", "predicted us", "speed-up", "stages, begin-end us"],
@@ -106,7 +107,7 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
     if let Some(file) = &output {
         trace::write(&trace::timeline(&proofs)?, file)?;
     }
-    // The same for all: what the best serial chain takes.
+    // Common to all: time of the best serial chain.
     let serial = proofs.iter().find(|proof| proof.executor == Executor::Serial);
     let serial_us = serial.and_then(|proof| Some(proof.predicted()?.synchronised_us));
     let time = |proof: &Proof| time(proof, &target.device, serial_us);
@@ -124,7 +125,7 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
     }))
 }
 
-/// The proved choices of the executors that are asked for, and of `serial` beside them.
+/// Proved choices of the requested executors, and of `serial` for comparison.
 fn proofs(target: &Target, resolved: &Resolved) -> Result<Vec<Proof>, Fault> {
     let runs = |executor: &Executor| choose::obstacle(resolved, &target.device, *executor).is_none();
     let mut chosen: Vec<Executor> = executors(&target.device).into_iter().filter(runs).collect();
@@ -139,7 +140,7 @@ fn proofs(target: &Target, resolved: &Resolved) -> Result<Vec<Proof>, Fault> {
             chosen.push(stated);
         }
     }
-    let proofs = chosen.into_iter().map(|executor| Proof::of(target, Some(executor)));
+    let proofs = chosen.into_iter().map(|executor| Proof::for_executor(target, Some(executor)));
     let (proved, refuted): (Vec<Proof>, Vec<Proof>) =
         proofs.collect::<Result<Vec<_>, _>>()?.into_iter().partition(Proof::proved);
     let asked = |proof: &&Proof| target.executor == Some(proof.executor);
@@ -147,7 +148,7 @@ fn proofs(target: &Target, resolved: &Resolved) -> Result<Vec<Proof>, Fault> {
     first.and_then(Proof::refuted).map_or(Ok(proved), Err)
 }
 
-/// What an executor's own choices are predicted to take.
+/// Predicted time of an executor's own choices.
 fn time(proof: &Proof, device: &Profile, serial_us: Option<f64>) -> Option<PredictedTime> {
     let (candidate, predicted) = (proof.candidate(), proof.predicted()?);
     let mut stages = StageView::from_graph(&candidate.graph, &candidate.launch, device);

@@ -1,4 +1,4 @@
-//! Finding a spec or a program: a path, `-` for standard input, or the name of one that ships.
+//! Finds a spec or a program: a path, `-` for standard input, or a shipped name.
 
 use std::io::Read;
 use std::path::Path;
@@ -9,23 +9,23 @@ use cusync_gen::spec::{MAX_SOURCE, nearest};
 use super::fault::{Fault, Place};
 use super::print::colored_errors;
 
-/// A text and where it came from.
+/// A text and its origin.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) text: String,
     pub(crate) origin: String,
 }
 
-/// What a file may hold.
+/// Kind of file contents.
 pub(crate) struct Language {
-    /// Its word, such as `spec`.
+    /// Its name, such as `spec`.
     pub(crate) word: &'static str,
-    /// The folder that holds those that ship.
+    /// Folder of the shipped files.
     folder: &'static str,
-    /// Those that ship: name and text.
+    /// Shipped files: name and text.
     pub(crate) shipped: &'static [(&'static str, &'static str)],
     most: usize,
-    /// The command for the other language.
+    /// Command for the other language.
     other: &'static str,
 }
 
@@ -74,7 +74,7 @@ impl Language {
 }
 
 impl Source {
-    /// The text that `file` names. A byte-order mark at its beginning is skipped.
+    /// Text named by `file`. Skips a leading byte-order mark.
     pub(crate) fn find(file: &str, language: &Language) -> Result<Self, Fault> {
         if let Some(text) = language.text(file) {
             return Ok(Source { text: text.into(), origin: format!("{}/{file}.ron", language.folder) });
@@ -101,7 +101,7 @@ impl Source {
                     return Err(fault.in_file(file).help("name a RON file"));
                 }
                 Ok(meta) if meta.len() > most as u64 => return Err(too_long(meta.len())),
-                // A pipe, such as `<(...)` of a shell, has no length beforehand, and perhaps no end.
+                // A pipe, such as `<(...)` of a shell, has no known length, and may never end.
                 Ok(_) => {
                     let opened = std::fs::File::open(path).map_err(unreadable)?;
                     opened.take(most as u64 + 1).read_to_string(&mut text).map_err(unreadable)?;
@@ -119,7 +119,7 @@ impl Source {
         Ok(Source { text, origin: origin.into() })
     }
 
-    /// What is wrong with the text, with its place.
+    /// Error for the text, with its location.
     pub(crate) fn refused(&self, diagnostic: &Diagnostic) -> Fault {
         let (line, column) = diagnostic.line_column(&self.text).unzip();
         Fault {
@@ -137,7 +137,7 @@ impl Source {
         }
     }
 
-    /// What is wrong with the text as a terminal shows it.
+    /// Error for the text, rendered for a terminal.
     pub(crate) fn render(&self, diagnostic: &Diagnostic) -> String {
         diagnostic.render(&self.text, &self.origin, colored_errors())
     }

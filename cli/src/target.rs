@@ -1,4 +1,4 @@
-//! What a spec is planned for: the arguments that most commands share, and what they resolve to.
+//! The target of a plan: the arguments that most commands share, and their resolved form.
 
 use std::path::{Path, PathBuf};
 
@@ -18,17 +18,17 @@ pub(crate) struct Target {
     pub(crate) source: Source,
     pub(crate) dims: Vec<(String, u64)>,
     pub(crate) device: Profile,
-    /// Whether somebody asked for that device.
+    /// Whether the user chose the device.
     pub(crate) device_stated: bool,
-    /// SMs that a plan for the GPU that runs it leaves free; `device` has so many fewer already.
+    /// SMs that a plan for the actual GPU leaves free; already subtracted from `device`.
     pub(crate) free_sms: u32,
-    /// `None`: the best predicted that can run on the device.
+    /// `None`: the best predicted executor that can run on the device.
     pub(crate) executor: Option<Executor>,
 }
 
 #[derive(Args)]
 pub(crate) struct TargetArgs {
-    /// A RON file, `-` for standard input, or the name of a pipeline that ships (`cusync list`)
+    /// A RON file, `-` for standard input, or the name of a shipped pipeline (`cusync list`)
     #[arg(value_name = "FILE")]
     pub(crate) file: String,
     #[command(flatten)]
@@ -40,14 +40,14 @@ pub(crate) struct PlanArgs {
     /// Override the default of a dim; may be repeated
     #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
     pub(crate) dims: Vec<(String, u64)>,
-    /// GPU to plan for: h200, h100, a100, l40s, rtx4090, or a RON file with a profile (see codegen/profiles) [default: the GPU that
-    /// runs it, else h200]
+    /// GPU to plan for: h200, h100, a100, l40s, rtx4090, or a RON file with a profile (see codegen/profiles)
+    /// [default: the GPU that runs it, else h200]
     #[arg(long, value_name = "NAME or FILE")]
     device: Option<String>,
-    /// SMs to leave free for others, such as kernels that run beside a session: the plan counts on so many fewer
+    /// Number of SMs to leave free for other work, such as kernels next to a session
     #[arg(long, value_name = "N", default_value_t = 0)]
     free_sms: u32,
-    /// How to run the pipeline; `auto`: the best predicted that can run on the device
+    /// How to run the pipeline; `auto`: the best predicted executor that can run on the device
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub(crate) executor: ExecutorArg,
 }
@@ -65,7 +65,7 @@ pub(crate) enum ExecutorArg {
 }
 
 impl ExecutorArg {
-    /// The executor; `None`: the best.
+    /// Requested executor; `None`: the best.
     pub(crate) fn stated(self) -> Option<Executor> {
         match self {
             ExecutorArg::Auto => None,
@@ -80,7 +80,7 @@ impl ExecutorArg {
     }
 }
 
-/// Which tuned plans are used.
+/// Selection of tuned plans.
 #[derive(Args)]
 pub(crate) struct CacheArgs {
     /// Take tuned plans from this file instead of the user's cache
@@ -92,7 +92,7 @@ pub(crate) struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// Reads the cache. A file that cannot be read is an error; a machine without a folder for caches has an empty one.
+    /// Reads the cache. An unreadable file is an error; without a cache folder the cache is empty.
     pub(crate) fn load(&self) -> Result<Cache, Fault> {
         let store = match (&self.cache, self.no_cache) {
             (None, true) => return Ok(Cache::default()),
@@ -107,7 +107,7 @@ impl CacheArgs {
 }
 
 impl TargetArgs {
-    /// Reads the spec and looks the names up.
+    /// Reads the spec and resolves names.
     pub(crate) fn resolve(self) -> Result<Target, Fault> {
         let TargetArgs { file, plan } = self;
         Ok(Target {
@@ -122,13 +122,13 @@ impl TargetArgs {
 }
 
 impl PlanArgs {
-    /// The profile that is asked for, less the SMs that are to be left free.
+    /// The requested profile, less the SMs to leave free.
     pub(crate) fn device(&self) -> Result<Profile, Fault> {
         without(profile(self.device.as_deref().unwrap_or("h200"))?, self.free_sms)
     }
 }
 
-/// The profile of a GPU of which so many SMs are left free.
+/// Profile of a GPU with `free_sms` SMs left free.
 fn without(whole: Profile, free_sms: u32) -> Result<Profile, Fault> {
     if free_sms >= whole.sms {
         let message =
@@ -139,8 +139,9 @@ fn without(whole: Profile, free_sms: u32) -> Result<Profile, Fault> {
 }
 
 impl Target {
-    /// The profile to plan for where a GPU runs the plan: that GPU's own, or the one that was asked for. A plan for another GPU runs where
-    /// its kernels do and as many CTAs are resident as it counts on: so some SMs of a GPU can be left to others.
+    /// Profile to plan for if a GPU runs the plan: that GPU's own, or the requested one. A plan for another
+    /// GPU runs if the kernels exist and as many CTAs are resident as it assumes, so some SMs of a GPU can be
+    /// left to others.
     pub(crate) fn device_on(&self, own: Profile) -> Result<Profile, Fault> {
         let stated = &self.device;
         if !self.device_stated {
@@ -174,7 +175,7 @@ pub(crate) fn dim(text: &str) -> Result<(String, u64), String> {
     }
 }
 
-/// The profile with this name, or in this file.
+/// Profile with this name, or in this file.
 pub(crate) fn profile(name: &str) -> Result<Profile, Fault> {
     if let Some(shipped) = Profile::named(name) {
         return Ok(shipped.clone());

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use cusync::runtime::cpu::TileSpan;
 
-/// Characters of a timeline.
+/// Width of a timeline in characters.
 const WIDTH: usize = 60;
 
-/// One line a stage: how many of the workers are on it over the time of the run, from blank (none) to full (all).
+/// One line per stage: the fraction of workers on it over time, from blank (none) to full (all).
 pub(crate) fn stages(tiles: &[TileSpan], names: &[&str], threads: usize, time: Duration) -> Vec<String> {
     const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
     let step = time.as_secs_f64() / WIDTH as f64;
     let longest = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
-    // Rounded up: anything at all is shown.
+    // Rounded up, so that any activity is visible.
     let shade = |busy: f64| match (busy / threads.max(1) as f64 * 4.0).ceil() as usize {
         _ if busy < 1e-3 => ' ',
         level => SHADES[level.min(4)],

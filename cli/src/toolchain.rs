@@ -1,5 +1,5 @@
-//! The pinned CUDA toolchain from the Python package index: for `cusync setup`, and for `cargo xtask setup`, which includes this
-//! file. It knows nothing of either.
+//! Installs the pinned CUDA toolchain from the Python package index. Shared by `cusync setup` and `cargo
+//! xtask setup`, which includes this file; it depends on neither.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,12 @@ use std::process::Command;
 /// The packages, with their hashes.
 const PINS: &str = include_str!("toolchain.txt");
 
-/// Installs the pinned packages into a folder of their own; does nothing when that was done for the same list. Says whether
-/// anything was installed.
+/// Installs the pinned packages into a folder of their own; does nothing if that was done for the same list.
+/// Returns whether anything was installed.
 ///
 /// # Errors
-/// The reason and the way out, ready to print.
-pub(crate) fn install(target: &Path, told: impl FnOnce()) -> Result<bool, String> {
+/// The reason and a suggested fix, ready to print.
+pub(crate) fn install(target: &Path, before: impl FnOnce()) -> Result<bool, String> {
     let stamp = target.join(".stamp");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == PINS) {
         return Ok(false);
@@ -22,10 +22,10 @@ pub(crate) fn install(target: &Path, told: impl FnOnce()) -> Result<bool, String
         return Err("the pinned CUDA packages are for x86-64 Linux; elsewhere set CUDA_HOME (CUDA 13) and CUTLASS_DIR (4.2)"
             .into());
     }
-    told();
+    before();
     let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
-    // A half-made folder of an interrupted run must not be mistaken for a whole one, and a folder that somebody else made is not
-    // ours to remove.
+    // A partial folder of an interrupted run must not be mistaken for a complete one, and a folder created by
+    // others must not be removed.
     if target.exists() {
         if !stamp.exists() && !target.join("nvidia").exists() && !is_empty(target) {
             return Err(format!("{} is there and is no toolchain: name another folder", target.display()));

@@ -1,4 +1,4 @@
-//! `cusync trace`: where the time of a fused run goes. And the files that timelines are written to.
+//! `cusync trace`: shows where the time of a fused run goes, and writes timeline files.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use super::prove::{Proof, resolve, resolve_runnable};
 use super::report::{ObstacleReport, obstacles, title};
 use super::target::{Target, TargetArgs};
 
-/// Sets of inputs in rotation: weights come from device memory, as in a model.
+/// Sets of inputs in rotation: weights are read from device memory, as in a model.
 const SETS: usize = 4;
 
 #[derive(Args)]
@@ -33,8 +33,8 @@ pub(crate) struct TraceArgs {
     /// Trace the decode kernel, for few tokens, instead of a chain kernel
     #[arg(long)]
     decode: bool,
-    /// Predict the timeline instead of running; serial launches stand beside --executor. Without it `--executor copilot` traces a
-    /// session, and all others the kernel of `fused`
+    /// Predict the timeline instead of running, with serial launches for comparison to --executor. Without
+    /// it, `--executor copilot` traces a session, and all others trace the kernel of `fused`
     #[arg(long, conflicts_with_all = ["seed", "decode"])]
     simulate: bool,
     /// Write the timeline: to a page (.html) or for Perfetto and chrome://tracing (.json)
@@ -42,7 +42,7 @@ pub(crate) struct TraceArgs {
     output: Option<PathBuf>,
 }
 
-/// Accepts the names of files that timelines can be written to.
+/// Accepts file names to which timelines can be written.
 pub(crate) fn timeline_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(|e| e.to_str()) {
@@ -51,7 +51,7 @@ pub(crate) fn timeline_file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// A trace, and what keeps executors from running the pipeline.
+/// A trace, and the obstacles that keep executors from running the pipeline.
 #[derive(Serialize)]
 pub(crate) struct TraceAnswer {
     #[serde(flatten)]
@@ -124,7 +124,8 @@ fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<
     Ok(TraceAnswer { report, obstacles })
 }
 
-/// A session: of a decode kernel where one runs the plan, else of the items of a chain kernel. Without a GPU threads of this host take them.
+/// Traces a session: of a decode kernel if one runs the plan, otherwise of the items of a chain kernel.
+/// Without a GPU, host threads take them.
 fn session(target: &Target, seed: u64, output: &Output) -> Result<TraceAnswer, Fault> {
     let gpu = Device::open(0).ok().filter(|gpu| gpu.profile().is_some() && !kernels().is_empty());
     let profile = match gpu.as_ref().and_then(Device::profile) {
@@ -146,10 +147,10 @@ fn session(target: &Target, seed: u64, output: &Output) -> Result<TraceAnswer, F
     Ok(TraceAnswer { report, obstacles })
 }
 
-/// Workers that threads of this host are.
+/// Number of workers that host threads represent.
 const THREADS: u32 = 4;
 
-/// Serial launches beside the executor that was asked for; without one, the one that is predicted to be best.
+/// Serial launches next to the requested executor or, without one, to the best predicted one.
 fn predict(target: &Target) -> Result<TraceAnswer, Fault> {
     if target.executor == Some(Executor::Cpu) {
         return Err(unpredicted());
@@ -164,8 +165,9 @@ fn predict(target: &Target) -> Result<TraceAnswer, Fault> {
     let resolved = resolve_runnable(target)?;
     let runs = |executor: &Executor| choose::obstacle(&resolved, &target.device, *executor).is_none();
     let own = choose::one_by_one(&target.device);
-    let best = Proof::of(target, target.executor)?;
-    // Tiles of a library are not known, and where nothing is predicted to beat serial launches, what usually does stands beside them.
+    let best = Proof::for_executor(target, target.executor)?;
+    // Tiles of a library are unknown; if no executor is predicted to beat serial launches, the usual one is
+    // shown next to them.
     let others = match best.executor {
         Executor::Library => vec![Executor::Fused, own],
         Executor::Serial if target.executor.is_none() => vec![own, Executor::Fused],
@@ -173,22 +175,23 @@ fn predict(target: &Target) -> Result<TraceAnswer, Fault> {
         other => vec![other],
     };
     let shown = [Executor::Serial].into_iter().filter(runs).chain(others.iter().copied().find(runs));
-    let proofs =
-        shown.map(|executor| Proof::of(target, Some(executor))).collect::<Result<Vec<Proof>, Fault>>()?;
+    let proofs = shown
+        .map(|executor| Proof::for_executor(target, Some(executor)))
+        .collect::<Result<Vec<Proof>, Fault>>()?;
     if let Some(refuted) = proofs.iter().find_map(Proof::refuted) {
         return Err(refuted);
     }
-    let report = TraceReport::of(timeline(&proofs)?);
+    let report = TraceReport::new(timeline(&proofs)?);
     Ok(TraceAnswer { report, obstacles: obstacles(&resolved, &target.device) })
 }
 
-/// The model knows GPUs.
+/// The model covers GPUs only.
 pub(crate) fn unpredicted() -> Fault {
     Fault::input("unsupported", "the model has no times of host threads")
         .help("choose an executor of a GPU, or leave --executor out")
 }
 
-/// The predicted runs of choices for one pipeline; those of a library have no tiles to show.
+/// Predicted runs of one pipeline's choices; those of a library have no tiles to show.
 pub(crate) fn timeline(proofs: &[Proof]) -> Result<Timeline, Fault> {
     let first = proofs.first().ok_or_else(|| Fault::input("unsupported", "there is nothing to predict"))?;
     let mut timeline = simulated(first.candidate());
@@ -197,7 +200,7 @@ pub(crate) fn timeline(proofs: &[Proof]) -> Result<Timeline, Fault> {
     Ok(timeline)
 }
 
-/// Writes a page or events for Perfetto, as the file's name says.
+/// Writes a page or events for Perfetto, depending on the file name.
 pub(crate) fn write(timeline: &Timeline, file: &Path) -> Result<(), Fault> {
     let text = match file.extension().and_then(|e| e.to_str()) {
         Some("html") => page(timeline),

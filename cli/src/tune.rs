@@ -1,4 +1,4 @@
-//! `cusync tune`: the fastest configuration, by prediction and, where there is a GPU, by measurement.
+//! `cusync tune`: the fastest configuration, by prediction and, if there is a GPU, by measurement.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,15 +20,15 @@ use super::target::{PlanArgs, Target, TargetArgs};
 
 #[derive(Args)]
 pub(crate) struct TuneArgs {
-    /// A RON file, or the name of a pipeline that ships
+    /// A RON file, or the name of a shipped pipeline
     #[arg(value_name = "FILE", required_unless_present_any = ["show", "merge"], conflicts_with_all = ["show", "merge"])]
     file: Option<String>,
     #[command(flatten)]
     plan: PlanArgs,
-    /// Keep tuned plans in this file instead of the user's cache
+    /// Store tuned plans in this file instead of the user's cache
     #[arg(long, value_name = "FILE")]
     cache: Option<PathBuf>,
-    /// Print what the cache holds
+    /// Print the contents of the cache
     #[arg(long, conflicts_with = "merge")]
     show: bool,
     /// Merge another cache into this one, keeping the later of two measurements; may be repeated
@@ -37,7 +37,7 @@ pub(crate) struct TuneArgs {
     /// Measure at most this many configurations
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     candidates: u16,
-    /// When a run may begin while the one before it ends
+    /// When a run may begin while the previous one ends
     #[arg(long, value_name = "HOW", default_value = "plain")]
     edges: EdgesArg,
     /// Seed of the random inputs
@@ -65,7 +65,7 @@ impl From<EdgesArg> for Overlap {
     }
 }
 
-/// The answers of `cusync tune`.
+/// Answers of `cusync tune`.
 pub(crate) enum TuneReport {
     Show(ShowReport),
     Merge(MergeReport),
@@ -81,16 +81,16 @@ pub(crate) struct ShowReport {
 #[derive(Serialize)]
 pub(crate) struct MergeReport {
     pub(crate) cache: String,
-    /// For each file its path, the number of its entries, and of those that were taken.
+    /// Path of each file, number of its entries, and number of entries taken.
     pub(crate) files: Vec<(String, usize, usize)>,
-    /// Entries of the cache afterwards.
+    /// Number of cache entries afterward.
     pub(crate) entries: usize,
 }
 
 /// A configuration with its times.
 #[derive(Serialize)]
 pub(crate) struct CandidateReport {
-    /// The configuration in words.
+    /// Description of the configuration.
     pub(crate) name: String,
     pub(crate) config: tune::Config,
     pub(crate) predicted_us: f64,
@@ -104,29 +104,29 @@ pub(crate) struct SpecReport {
     pub(crate) pipeline: String,
     pub(crate) dims: BTreeMap<String, u32>,
     pub(crate) element: &'static str,
-    /// The GPU, or the profile that was predicted for.
+    /// The GPU, or the profile used for prediction.
     pub(crate) device: String,
-    /// The executor that was asked for, or `any`.
+    /// Requested executor, or `any`.
     pub(crate) executor: &'static str,
     #[serde(rename = "edges")]
     pub(crate) overlap: Overlap,
-    /// Where the choice comes from, in the words of `cusync run`.
+    /// Origin of the choice, in the words of `cusync run`.
     pub(crate) plan: String,
     pub(crate) measured: bool,
     pub(crate) chosen: CandidateReport,
-    /// What is chosen without measurements, where that was measured.
+    /// Choice without measurements, if it was measured.
     pub(crate) first_choice: Option<CandidateReport>,
-    /// Its median over that of the fastest, less 1.
+    /// Its median relative to the fastest, less 1.
     pub(crate) regret: Option<f64>,
     /// Measured ones first, fastest first; then the others by prediction.
     pub(crate) candidates: Vec<CandidateReport>,
-    /// The cache that the answer was kept in.
+    /// Cache that stores the result.
     pub(crate) cache: Option<String>,
     pub(crate) skipped: Vec<String>,
     pub(crate) wrong: Vec<String>,
-    /// Why nothing was measured.
+    /// Reason why nothing was measured.
     pub(crate) note: Option<String>,
-    /// What keeps executors from running it.
+    /// Obstacles that keep executors from running it.
     pub(crate) obstacles: Vec<ObstacleReport>,
 }
 
@@ -161,7 +161,7 @@ fn shown(store: &Store) -> String {
 }
 
 fn merge(store: &Store, files: &[PathBuf]) -> Result<MergeReport, Fault> {
-    // All are read before anything is changed.
+    // Reads all of them before changing anything.
     let read = |file: &PathBuf| {
         if !file.exists() {
             let fault = Fault::input("not-found", format!("{}: no such file", file.display()));
@@ -194,10 +194,10 @@ fn tune_spec(
     let device = gpu.as_ref().map_or(&target.device, |(_, profile)| profile).clone();
     let target = &Target { device, ..target.clone() };
     let (resolved, profile) = (resolve_runnable(target)?, &target.device);
-    // A cache that cannot be read is an error before any time on a GPU is spent.
+    // An unreadable cache must fail before time on a GPU is spent.
     store.load()?;
     if gpu.is_ok() {
-        // Nor one that cannot be written.
+        // So must an unwritable one.
         store.update(|_| ())?;
     }
     progress.say("predicting");
@@ -206,9 +206,9 @@ fn tune_spec(
     let found = match &gpu {
         Err(_) => Confirmed::default(),
         Ok((device, _)) => {
-            let told = &mut |name: &str| progress.say(format!("measuring {name}"));
-            tune::in_turn(&mut proposals, &resolved, device, how, told).map_err(doctor)?;
-            tune::confirm(&proposals, device, how, told).map_err(doctor)?
+            let measuring = &mut |name: &str| progress.say(format!("measuring {name}"));
+            tune::in_turn(&mut proposals, &resolved, device, how, measuring).map_err(doctor)?;
+            tune::confirm(&proposals, device, how, measuring).map_err(doctor)?
         }
     };
     let measured = |t: &Tried| CandidateReport {
@@ -222,10 +222,10 @@ fn tune_spec(
     let mut plan = Origin::Predicted { refused: None };
     let mut kept = None;
     if let (Ok((device, _)), false) = (&gpu, found.tried.is_empty()) {
-        let machine = Machine::of(device)?;
+        let machine = Machine::for_device(device)?;
         let entries = found.entries(&resolved, &machine, target.executor, how.overlap);
         if let Some(entry) = entries.first() {
-            plan = Origin::of(entry);
+            plan = Origin::from_entry(entry);
         }
         let keep = |cache: &mut tune::Cache| {
             for entry in entries {
@@ -236,7 +236,7 @@ fn tune_spec(
         kept = Some(shown(store));
     }
     if found.tried.is_empty() {
-        // What is measured is proved before; here nothing is offered before the first that is.
+        // Measured configurations are proved before; here, skip those before the first that is proved.
         let refuted = proposals.iter().take_while(|p| check(p.candidate.clone()).is_err()).count();
         proposals.drain(..refuted);
     }
@@ -272,12 +272,13 @@ fn tune_spec(
     })
 }
 
-/// A measurement that failed.
+/// Error for a failed measurement.
 fn doctor(error: tune::Error) -> Fault {
     Fault::from(error).help("`cusync doctor` says what is missing")
 }
 
-/// The GPU and its profile, or why nothing is measured. What is kept is for this GPU, so nothing is measured for another one.
+/// The GPU and its profile, or the reason why nothing is measured. Results are stored for this GPU, so
+/// nothing is measured for another one.
 fn gpu(target: &Target) -> Result<(device::Device, cusync_gen::device::Profile), String> {
     let first = |e: device::Error| e.to_string().lines().next().unwrap_or("no GPU").to_owned();
     let gpu = device::Device::open(0).map_err(|e| format!("{}: the choice is the prediction", first(e)))?;
@@ -334,7 +335,7 @@ impl Answer for TuneReport {
     }
 }
 
-/// Unmeasured configurations that are listed.
+/// Number of unmeasured configurations listed.
 const LISTED: usize = 12;
 
 fn show_page(page: &mut Page, r: &ShowReport) {

@@ -1,4 +1,4 @@
-//! Memory of candle's tensors on a GPU, in place. Feature `candle-cuda`.
+//! Access to the GPU memory of candle's tensors, in place. Feature `candle-cuda`.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use cudarc::driver::DevicePtr;
 use super::context::Device;
 use super::memory::DeviceBuffer;
 
-/// The memory of a contiguous tensor of 16-bit floats, which stays candle's.
+/// Memory of a contiguous tensor of 16-bit floats; candle keeps ownership.
 ///
 /// # Errors
-/// It is of another type, or not contiguous.
+/// The tensor has another type or is not contiguous.
 pub(crate) fn of_candle(
     device: &Device,
     gpu: &CudaDevice,
@@ -33,7 +33,8 @@ pub(crate) fn of_candle(
         other => candle_core::bail!("a tensor that is bound is of 16-bit floats, not {other:?}"),
     };
     let pointer = (first as usize + layout.start_offset() * size_of::<u16>()) as *mut c_void;
-    // SAFETY: the storage holds the tensor's elements from there on, and the buffer keeps the tensor.
+    // SAFETY: the storage holds the tensor's elements from that offset on, and the buffer keeps the tensor
+    // alive.
     let memory =
         unsafe { DeviceBuffer::lent(device, pointer, tensor.elem_count(), Some(Arc::new(tensor.clone()))) };
     memory.map(Arc::new).map_err(Error::wrap)

@@ -7,7 +7,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
 use super::error::{Error, INIT, Result, check};
 
-/// An opened GPU with its primary context. Clones share it; the last one releases it.
+/// An open GPU with its primary context. Clones share it; the last one releases it.
 #[derive(Clone, Debug)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -17,16 +17,16 @@ pub struct Device {
 struct Inner {
     device: sys::CUdevice,
     context: sys::CUcontext,
-    /// Whose context it is.
+    /// Owner of the context.
     owner: Owner,
     name: String,
     sms: u32,
     capability: (u32, u32),
-    /// Shared memory, threads and CTAs of an SM.
+    /// Shared memory, threads and CTAs per SM.
     per_sm: [u32; 3],
 }
 
-// SAFETY: a CUcontext may be used from any thread; `Device::enter` makes it current on the calling one.
+// SAFETY: a CUcontext may be used from any thread; `Device::enter` makes it current on the calling thread.
 unsafe impl Send for Inner {}
 // SAFETY: as above; the fields are never written after `open`.
 unsafe impl Sync for Inner {}
@@ -34,60 +34,60 @@ unsafe impl Sync for Inner {}
 impl Drop for Inner {
     fn drop(&mut self) {
         if matches!(self.owner, Owner::Own) {
-            // SAFETY: retained once in `open`. A failure leaves nothing to do.
+            // SAFETY: retained once in `open`. Nothing can be done about a failure here.
             unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
         }
     }
 }
 
-/// Whose a handle is.
+/// Owner of a handle.
 #[derive(Debug)]
 pub(super) enum Owner {
-    /// Made here, and given back on drop.
+    /// Created here, and released on drop.
     Own,
-    /// Somebody else's; what keeps it alive, where that is known.
+    /// Owned elsewhere; `_keeper` keeps it alive, if known.
     Lent { _keeper: Option<Keeper> },
 }
 
 /// A value of another library that keeps a handle alive.
 pub(super) type Keeper = Arc<dyn std::fmt::Debug + Send + Sync>;
 
-/// While it lives, a GPU's context is current on the thread. Then the one is current again that was current before; where
-/// none was, the GPU's stays.
+/// Makes a GPU's context current on the thread while this value lives. Dropping it restores the previous
+/// context; if there was none, the GPU's context stays current.
 #[derive(Debug)]
 #[must_use = "the context is current for as long as this lives"]
 pub struct Entered {
     before: sys::CUcontext,
-    /// Contexts are current on one thread.
+    /// A context is current on one thread only.
     thread: std::marker::PhantomData<*const ()>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         if !self.before.is_null() {
-            // SAFETY: it was current on this thread, so whoever made it keeps it alive.
+            // SAFETY: it was current on this thread, so its creator keeps it alive.
             unsafe { sys::cuCtxSetCurrent(self.before) };
         }
     }
 }
 
-/// Whether a library of NVIDIA's is there under one of its names. cudarc would panic on the first call of an absent one, and
-/// cannot be asked where another crate has it linked instead of loaded.
+/// Whether an NVIDIA library is installed under one of its names. cudarc panics on the first call into an
+/// absent library, and cannot be queried if another crate links it instead of loading it.
 pub(super) fn installed(names: &[&str]) -> bool {
     names.iter().any(|name| load(name).is_ok())
 }
 
-/// Whether a library of NVIDIA's loads; else why not, in the loader's words, or nothing where there is none of this name.
+/// Loads an NVIDIA library. The error is the loader's message, or `None` if no library has this name.
 fn load(name: &str) -> std::result::Result<(), Option<String>> {
-    // SAFETY: constructors of these libraries ask nothing of their callers.
+    // SAFETY: constructors of these libraries have no preconditions.
     let Err(error) = (unsafe { libloading::Library::new(name) }) else { return Ok(()) };
     let text = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-    // Of a library that this one needs the same is said with the other's name.
+    // A missing dependency gives the same message with another library's name.
     let absent = text.starts_with(name) && text.contains("No such file");
     Err((!absent && cfg!(unix)).then_some(text))
 }
 
-/// Finds the driver's library.
+/// Finds the driver library.
 fn find() -> Result<()> {
     static FOUND: LazyLock<Result<()>> = LazyLock::new(|| {
         let mut found = Err(Error::NoDriver);
@@ -103,21 +103,21 @@ fn find() -> Result<()> {
     FOUND.clone()
 }
 
-/// Loads and initialises the driver.
+/// Loads and initializes the driver.
 fn init() -> Result<()> {
     find()?;
-    // SAFETY: the library is there.
+    // SAFETY: the library is loaded.
     match unsafe { sys::cuInit(0) } {
         sys::CUresult::CUDA_ERROR_NO_DEVICE => Err(Error::NoDevice("the driver shows none".into())),
         result => check(INIT, result),
     }
 }
 
-/// GPUs that the driver shows.
+/// Number of GPUs visible to the driver.
 pub fn gpu_count() -> Result<u32> {
     init()?;
     let mut count = 0;
-    // SAFETY: initialised; `count` outlives the call.
+    // SAFETY: initialized; `count` outlives the call.
     check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
     Ok(u32::try_from(count).unwrap_or(0))
 }
@@ -126,48 +126,50 @@ pub fn gpu_count() -> Result<u32> {
 pub fn driver_version() -> Result<(u32, u32)> {
     find()?;
     let mut version = 0;
-    // SAFETY: the library is there, and tells its version before it is initialised; `version` outlives the call.
+    // SAFETY: the library is loaded, and reports its version before it is initialized; `version` outlives the
+    // call.
     check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut version) })?;
     let version = u32::try_from(version).unwrap_or(0);
     Ok((version / 1000, version % 1000 / 10))
 }
 
 impl Device {
-    /// Opens GPU number `ordinal` in its primary context, which CUDA's runtime and most libraries share.
+    /// Opens GPU `ordinal` in its primary context, which the CUDA runtime and most libraries share.
     ///
     /// # Errors
-    /// [`Error::NoDriver`] and [`Error::NoDevice`] when there is nothing to open.
+    /// [`Error::NoDriver`] and [`Error::NoDevice`] if there is nothing to open.
     pub fn open(ordinal: u32) -> Result<Device> {
         let count = gpu_count()?;
         if ordinal >= count {
             return Err(Error::NoDevice(format!("GPU {ordinal} was asked for, the driver shows {count}")));
         }
         let (mut device, mut context) = (0, std::ptr::null_mut());
-        // SAFETY: initialised, and the ordinal is in range.
+        // SAFETY: initialized, and the ordinal is in range.
         check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as c_int) })?;
         // SAFETY: a valid device; released in `Inner::drop`.
         check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) })?;
-        Device::of(device, context, Owner::Own)
+        Device::with_owner(device, context, Owner::Own)
     }
 
-    /// A GPU in a context that somebody else made and keeps: memory, streams and kernels are of that context.
+    /// A GPU in a context created and kept by the caller: memory, streams and kernels belong to that context.
     ///
     /// # Safety
-    /// `context` is a live `CUcontext`, and stays so for as long as this value, its clones and everything made with them.
+    /// `context` is a live `CUcontext`, and stays alive as long as this value, its clones and everything
+    /// created with them.
     ///
     /// # Errors
-    /// There is no driver, or the context is not one.
+    /// There is no driver, or the context is invalid.
     pub unsafe fn from_context(context: *mut c_void) -> Result<Device> {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         unsafe { Device::lent(context, None) }
     }
 
     /// # Safety
-    /// As [`Device::from_context`]; `keeper` may vouch for the context's life in the caller's place.
+    /// [`Device::from_context`] with an optional `keeper` that keeps the context alive instead of the caller.
     pub(super) unsafe fn lent(context: *mut c_void, keeper: Option<Keeper>) -> Result<Device> {
         init()?;
         let (mut device, mut before) = (0, std::ptr::null_mut());
-        // SAFETY: initialised; the caller vouches for the context, and the one that is current comes back at once.
+        // SAFETY: initialized; the caller guarantees the context, and the current one is restored at once.
         unsafe {
             check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut before))?;
             check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context.cast()))?;
@@ -175,12 +177,12 @@ impl Device {
             check("cuCtxSetCurrent", sys::cuCtxSetCurrent(before))?;
             found?;
         }
-        Device::of(device, context.cast(), Owner::Lent { _keeper: keeper })
+        Device::with_owner(device, context.cast(), Owner::Lent { _keeper: keeper })
     }
 
-    fn of(device: sys::CUdevice, context: sys::CUcontext, owner: Owner) -> Result<Device> {
+    fn with_owner(device: sys::CUdevice, context: sys::CUcontext, owner: Owner) -> Result<Device> {
         let mut name = [0 as std::ffi::c_char; 128];
-        // SAFETY: the driver writes at most 128 bytes, zero included.
+        // SAFETY: the driver writes at most 128 bytes, including the terminating zero.
         check("cuDeviceGetName", unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 128, device) })?;
         let name = name.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect();
         let attribute = |which| -> Result<u32> {
@@ -203,8 +205,8 @@ impl Device {
         Ok(device)
     }
 
-    /// Makes this GPU's context current on the calling thread until the answer is dropped. Every method of this layer does so
-    /// itself, so a foreign context that is current stays so for its owner.
+    /// Makes this GPU's context current on the calling thread until the returned value is dropped. Every
+    /// method of this layer does so itself, and restores a foreign current context afterward.
     pub fn enter(&self) -> Result<Entered> {
         let mut before = std::ptr::null_mut();
         // SAFETY: `before` outlives the call.
@@ -212,7 +214,7 @@ impl Device {
         if before == self.inner.context {
             before = std::ptr::null_mut();
         } else {
-            // SAFETY: the context is retained, or vouched for, for as long as `self` lives.
+            // SAFETY: the context is retained, or guaranteed by the caller, for as long as `self` lives.
             check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.inner.context) })?;
         }
         Ok(Entered { before, thread: std::marker::PhantomData })
@@ -247,15 +249,15 @@ impl Device {
         Ok((free as u64, total as u64))
     }
 
-    /// Waits for all work on the GPU. A kernel's fault shows here.
+    /// Waits for all work on the GPU. Kernel faults are reported here.
     pub fn synchronize(&self) -> Result<()> {
         let _entered = self.enter()?;
         // SAFETY: a current context.
         check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
     }
 
-    /// The profile that plans for this GPU should be proved with: the shipped one of its name or, failing that, of
-    /// its kernel family, with this GPU's own SM count and what its SMs hold. `None` below compute capability 8.0.
+    /// Profile to prove plans for this GPU with: the shipped profile of its name or, failing that, of its
+    /// kernel family, with this GPU's SM count and per-SM limits. `None` below compute capability 8.0.
     pub fn profile(&self) -> Option<cusync_gen::device::Profile> {
         use cusync_gen::device::DEVICES;
         let arch = match self.inner.capability.0 {

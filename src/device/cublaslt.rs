@@ -1,4 +1,4 @@
-//! cuBLASLt, loaded when it is there: a peer of the benchmarks, and what the `library` executor runs.
+//! cuBLASLt, loaded if installed: a peer of the benchmarks, and the library of the `library` executor.
 
 use std::ffi::{c_int, c_void};
 
@@ -12,15 +12,16 @@ use super::stage::{BoundStage, Role};
 use super::stream::Stream;
 use crate::ffi;
 
-/// Workspace that algorithms may use, the size that NVIDIA recommends on Hopper.
+/// Workspace that algorithms may use; NVIDIA recommends this size on Hopper.
 const WORKSPACE: usize = 32 << 20;
 
-/// Algorithms of the heuristic that are timed, as many with a workspace as without one; the fastest is kept. Those that have a workspace
-/// may draw their tiles from a counter in it, which is cleared before each launch and takes 4 us of it; without one they have lists.
+/// Number of heuristic algorithms to time, with and without a workspace each; the fastest is kept. Algorithms
+/// with a workspace may draw tiles from a counter in it, which is cleared before each launch at a cost of 4
+/// us; those without use lists.
 const CANDIDATES: usize = 8;
 
-/// How often each of them is timed, the runs of one timing, and how often those are timed again that took at most so many times
-/// what the fastest did: a few runs do not tell 2 % apart.
+/// Timings per algorithm, runs per timing, timings of algorithms close to the fastest, and the ratio of times
+/// up to which they count as close: a few runs cannot distinguish 2 %.
 const TURNS: usize = 3;
 const TIMED: usize = 5;
 const TURNS_OF_NEAR: usize = 12;
@@ -36,12 +37,12 @@ fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<()> {
     }
 }
 
-/// How operand B of a product lies in memory.
+/// Layout of operand B in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weights {
-    /// K x N, as pipelines have it.
+    /// K x N, as in pipelines.
     AsBound,
-    /// N x K, a copy, for which the library has other kernels.
+    /// N x K, a transposed copy, for which the library has other kernels.
     Turned,
 }
 
@@ -49,24 +50,24 @@ enum Weights {
 #[derive(Clone, Copy, Debug)]
 struct Algorithm {
     algorithm: sys::cublasLtMatmulAlgo_t,
-    /// Bytes of workspace that it is given: it may be another kernel with none.
+    /// Bytes of workspace given to it: without one it may be another kernel.
     workspace: usize,
 }
 
-/// Owned handles of one matrix product. Matrices are row-major here and column-major there, so the product is
-/// computed transposed: D' (N x M) = B' (N x K) A' (K x M).
+/// Owned handles of one matrix product. Matrices are row-major here and column-major in cuBLASLt, so the
+/// product is computed transposed: D' (N x M) = B' (N x K) A' (K x M).
 #[derive(Debug)]
 struct Product {
     handle: sys::cublasLtHandle_t,
     desc: sys::cublasLtMatmulDesc_t,
-    /// B', or B where that is turned, A', D'.
+    /// B' (or B if transposed), A', D'.
     layouts: [sys::cublasLtMatrixLayout_t; 3],
     preference: sys::cublasLtMatmulPreference_t,
 }
 
 // SAFETY: cuBLASLt handles may be used from any thread.
 unsafe impl Send for Product {}
-// SAFETY: the library is thread-safe, and what it is described by is written at creation alone.
+// SAFETY: the library is thread-safe, and its descriptors are written at creation only.
 unsafe impl Sync for Product {}
 
 impl Drop for Product {
@@ -90,7 +91,7 @@ impl Drop for Product {
 }
 
 impl Product {
-    /// The product of a stage, before it is gated or rotated. `floats`: its results are left as such.
+    /// Product of a stage before gating or rotation. `floats`: keep the results as float32.
     fn new(stage: &BoundStage, floats: bool, weights: Weights) -> Result<Product> {
         let mut product = Product {
             handle: std::ptr::null_mut(),
@@ -126,8 +127,8 @@ impl Product {
         let result = if floats { sys::cudaDataType::CUDA_R_32F } else { element };
         let of_weights = if weights == Weights::Turned { (element, k, n) } else { (element, n, k) };
         let shapes = [of_weights, (element, k, m), (result, n, m)];
-        // SAFETY: every out-pointer outlives its call, attributes have the size stated, and what was created is
-        // destroyed by `Product`'s drop also when a later call fails.
+        // SAFETY: every out-pointer outlives its call, attributes have the stated size, and `Product`'s drop
+        // destroys everything created, even if a later call fails.
         unsafe {
             check("cublasLtCreate", sys::cublasLtCreate(&mut product.handle))?;
             check(
@@ -180,15 +181,15 @@ impl Product {
         Ok(product)
     }
 
-    /// Operand B of a stage, turned; `self` has that layout.
+    /// Transposed copy of a stage's operand B; `self` uses that layout.
     fn turn(&self, device: &Device, stage: &BoundStage) -> Result<DeviceBuffer<u16>> {
         let (_, from, _) = stage.product()?;
         let turned = DeviceBuffer::new(device, from.len(), &format!("turned weights of {}", stage.name))?;
         let transform = Transform::new(stage)?;
         let stream = Stream::new(device)?;
         let (one, zero) = (1f32, 0f32);
-        // SAFETY: handles live, both matrices are N x K values, as `BoundStage::product` has checked, and live until the stream is done;
-        // scalars are read on the host during the call.
+        // SAFETY: the handles are live; both matrices hold N x K values, as checked by `BoundStage::product`,
+        // and live until the stream is done; scalars are read on the host during the call.
         check("cublasLtMatrixTransform", unsafe {
             sys::cublasLtMatrixTransform(
                 self.handle,
@@ -208,7 +209,7 @@ impl Product {
         Ok(turned)
     }
 
-    /// The heuristic's best algorithms with a workspace, its favourite first, and behind them its best without one.
+    /// The heuristic's best algorithms with a workspace, best first, followed by its best without one.
     fn candidates(&self) -> Result<Vec<Algorithm>> {
         let mut found = self.candidates_within(WORKSPACE)?;
         found.extend(self.candidates_within(0)?);
@@ -216,12 +217,13 @@ impl Product {
     }
 
     fn candidates_within(&self, workspace: usize) -> Result<Vec<Algorithm>> {
-        // SAFETY: the result type is plain numbers, for which zero is valid; zero is also the status of success.
+        // SAFETY: the result type consists of plain numbers, for which zero is valid; zero is also the
+        // success status.
         let empty: sys::cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
         let mut results = vec![empty; CANDIDATES];
         let mut count: c_int = 0;
         let [b, a, d] = self.layouts;
-        // SAFETY: the preference lives, and the attribute has the size stated.
+        // SAFETY: the preference is live, and the attribute has the stated size.
         check("cublasLtMatmulPreferenceSetAttribute", unsafe {
             sys::cublasLtMatmulPreferenceSetAttribute(
                 self.preference,
@@ -230,7 +232,7 @@ impl Product {
                 size_of_val(&workspace),
             )
         })?;
-        // SAFETY: all handles live, `results` holds CANDIDATES entries.
+        // SAFETY: all handles are live, `results` holds CANDIDATES entries.
         let status = unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
@@ -271,8 +273,8 @@ impl Transform {
             _ => sys::cudaDataType::CUDA_R_16F,
         };
         let (n, k) = (u64::from(stage.packed_columns()), u64::from(stage.shape.2));
-        // SAFETY: every out-pointer outlives its call, the attribute has the size stated, and what was created is destroyed by
-        // `Transform`'s drop also when a later call fails.
+        // SAFETY: every out-pointer outlives its call, the attribute has the stated size, and `Transform`'s
+        // drop destroys everything created, even if a later call fails.
         unsafe {
             check(
                 "cublasLtMatrixTransformDescCreate",
@@ -310,36 +312,36 @@ impl Drop for Transform {
     }
 }
 
-/// A product that a kernel of its own finishes, where it does not lie in the output: gate and up of a gated stage, in turns of 8 columns,
-/// and heads that are to be rotated.
+/// A product in scratch memory that a second kernel finishes: gate and up of a gated stage, alternating every
+/// 8 columns, or heads to be rotated.
 #[derive(Debug)]
 enum Unfinished {
     Halves(DeviceBuffer<u16>),
-    /// What bf16 stages have: values rounded to its 8 bits twice would take results past the tolerance.
+    /// Used for bf16: rounding to 8 bits twice would exceed the tolerance.
     Floats(DeviceBuffer<f32>),
 }
 
 impl Unfinished {
     fn new(device: &Device, stage: &BoundStage) -> Result<Option<Unfinished>> {
         let len = stage.shape.0 as usize * stage.packed_columns() as usize;
-        let what = format!("the product of {}", stage.name);
+        let label = format!("the product of {}", stage.name);
         Ok(match (stage.gated() || stage.rotates(), stage.element) {
-            (true, ffi::CUSYNC_BF16) => Some(Unfinished::Floats(DeviceBuffer::new(device, len, &what)?)),
-            // Heads are rotated where they lie.
-            (true, _) if stage.gated() => Some(Unfinished::Halves(DeviceBuffer::new(device, len, &what)?)),
+            (true, ffi::CUSYNC_BF16) => Some(Unfinished::Floats(DeviceBuffer::new(device, len, &label)?)),
+            // Heads are rotated in place.
+            (true, _) if stage.gated() => Some(Unfinished::Halves(DeviceBuffer::new(device, len, &label)?)),
             _ => None,
         })
     }
 }
 
-/// A stage by cuBLASLt, the activation fused, or with a kernel of its own where the stage is gated or rotates: the fastest of the
-/// heuristic's first eight algorithms for the shape with and without a workspace, found by timing them once, with weights as they are
-/// bound or turned.
+/// A stage by cuBLASLt, with the activation fused, or with a second kernel if the stage is gated or rotates.
+/// Uses the fastest of the heuristic's first eight algorithms for the shape, with and without a workspace and
+/// with weights as bound or transposed, determined by timing them once.
 #[derive(Debug)]
 pub struct CublasLt {
     device: Device,
     product: Product,
-    /// Operand B where it is turned.
+    /// Operand B if transposed.
     turned: Option<DeviceBuffer<u16>>,
     algorithm: Algorithm,
     workspace: DeviceBuffer<u8>,
@@ -348,11 +350,11 @@ pub struct CublasLt {
 }
 
 impl CublasLt {
-    /// Makes a stage ready; a residual only where no activation stands before it. `constant`: nobody writes operand B while this lives, so
-    /// that a copy may be laid out anew, now.
+    /// Prepares a stage; a residual is supported only if no activation precedes it. `constant`: nothing
+    /// writes operand B during the lifetime of this value, so it may be copied to another layout now.
     ///
     /// # Errors
-    /// [`Error::NoLibrary`] where cuBLASLt is not installed.
+    /// [`Error::NoLibrary`] if cuBLASLt is not installed.
     pub fn new(device: &Device, stage: BoundStage, constant: bool) -> Result<CublasLt> {
         let as_bound = CublasLt::with(device, stage.clone(), Weights::AsBound)?;
         if !constant {
@@ -372,11 +374,11 @@ impl CublasLt {
 
     fn with(device: &Device, stage: BoundStage, weights: Weights) -> Result<CublasLt> {
         let _entered = device.enter()?;
-        // cudarc would panic on the first call.
+        // cudarc panics on the first call otherwise.
         if !CublasLt::is_installed() {
             return Err(Error::NoLibrary("cuBLASLt (libcublasLt.so.13)"));
         }
-        stage.product()?; // the sizes of the operands
+        stage.product()?; // checks operand sizes
         let unfinished = Unfinished::new(device, &stage)?;
         let product = Product::new(&stage, matches!(unfinished, Some(Unfinished::Floats(_))), weights)?;
         let turned = (weights == Weights::Turned).then(|| product.turn(device, &stage)).transpose()?;
@@ -391,7 +393,7 @@ impl CublasLt {
         Ok(gemm)
     }
 
-    /// Whether the library is there.
+    /// Whether cuBLASLt is installed.
     pub fn is_installed() -> bool {
         installed(&["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"])
     }
@@ -418,7 +420,7 @@ impl CublasLt {
         })
     }
 
-    /// Takes the fastest candidate; the fastest take more turns than the others.
+    /// Selects the fastest candidate; the fastest ones get extra turns.
     fn tune(&mut self, candidates: &[Algorithm]) -> Result<()> {
         let stream = Stream::new(&self.device)?;
         let mut timed = |candidates: &[Algorithm], turns| {
@@ -447,14 +449,14 @@ impl CublasLt {
             Some(Unfinished::Halves(product)) => product.pointer(),
             Some(Unfinished::Floats(product)) => product.pointer(),
         };
-        // What is added before the activation: a residual that stands there, or that of a stage without one.
+        // Added before the activation: the residual of a stage that adds it there or has no activation.
         let residual = self.stage.matrix(Role::Residual);
         let (one, beta) = (1f32, if residual.is_some() { 1f32 } else { 0f32 });
         let added = residual.map_or(to, |r| r.pointer());
         let [b, a, d] = self.product.layouts;
         let weights = self.turned.as_ref().map_or(from_b.pointer(), DeviceBuffer::pointer);
-        // SAFETY: handles live, buffers of the sizes that the layouts say (checked by `BoundStage::product`), scalars read
-        // on the host during the call.
+        // SAFETY: the handles are live, buffers have the sizes of the layouts (checked by
+        // `BoundStage::product`), and scalars are read on the host during the call.
         check("cublasLtMatmul", unsafe {
             sys::cublasLtMatmul(
                 self.product.handle,
@@ -487,7 +489,7 @@ impl CublasLt {
         }
     }
 
-    /// What it computes.
+    /// The stage that it computes.
     pub fn stage(&self) -> &BoundStage {
         &self.stage
     }

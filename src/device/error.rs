@@ -1,4 +1,4 @@
-//! What can go wrong below the runtime, each with a way out.
+//! Errors below the runtime, each with a suggested fix.
 
 use std::ffi::CStr;
 
@@ -9,20 +9,20 @@ use crate::ffi;
 /// Result of this layer.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A fault of the driver, the GPU or the kernel library.
+/// Error of the driver, the GPU or the kernel library.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// libcuda is not on this machine.
+    /// libcuda is not installed.
     #[error(
         "no NVIDIA driver was found (libcuda.so.1)\n  help: install the driver; the cpu executor needs none"
     )]
     NoDriver,
-    /// libcuda is there and does not load.
+    /// libcuda is installed but does not load.
     #[error(
         "the NVIDIA driver does not load: {0}\n  help: install the driver for this system, or take its folder out of LD_LIBRARY_PATH; the cpu executor needs none"
     )]
     Unloadable(String),
-    /// The driver is there, a GPU is not.
+    /// The driver is installed but there is no GPU.
     #[error(
         "no usable GPU: {0}\n  help: check `nvidia-smi` and CUDA_VISIBLE_DEVICES; the cpu executor needs none"
     )]
@@ -34,55 +34,55 @@ pub enum Error {
         call: &'static str,
         /// `CUresult`.
         code: u32,
-        /// Its name.
+        /// Name of the code.
         name: String,
     },
-    /// This binary holds no kernel for a request.
+    /// This binary has no kernel for the request.
     #[error(
         "{0} needs kernels that this binary was not built with\n  help: `cusync doctor` says which command builds them"
     )]
     NotBuilt(String),
-    /// The kernel library refused an argument.
+    /// The kernel library rejected an argument.
     #[error("{0}: the kernel library refused an argument (a size, an alignment or a missing pointer)")]
     BadArgument(String),
     /// A CUDA runtime error inside the kernel library.
     #[error("{call} failed in the CUDA runtime with error {code}{}", hint(call, *code))]
     Runtime {
-        /// The C function and what it was for.
+        /// C function and its subject.
         call: String,
         /// `cudaError_t`.
         code: u32,
     },
-    /// A library that is looked for when it is used.
+    /// A library that is loaded on first use is missing.
     #[error("{0} was not found\n  help: install it, or put its folder on LD_LIBRARY_PATH")]
     NoLibrary(&'static str),
-    /// A call of such a library failed.
+    /// A call into such a library failed.
     #[error("{call} failed: {status}")]
     Library {
         /// The function.
         call: &'static str,
-        /// The library's name of the fault.
+        /// The library's name for the error.
         status: String,
     },
     /// Host memory ran out.
     #[error("{0}: out of host memory")]
     NoHostMemory(String),
-    /// Device memory ran out, or would.
+    /// Device memory ran out or would run out.
     #[error(
         "{what} needs {need_mib} MiB of device memory, {free_mib} MiB are free\n  help: use a smaller size or another GPU"
     )]
     NoDeviceMemory {
         /// What the memory is for.
         what: String,
-        /// MiB asked for.
+        /// MiB requested.
         need_mib: u64,
         /// MiB free.
         free_mib: u64,
     },
-    /// Two lengths that should agree.
+    /// Two lengths disagree.
     #[error("{what}: {have} elements, {want} expected")]
     Length {
-        /// What was copied or bound.
+        /// Copied or bound object.
         what: String,
         /// Elements given.
         have: usize,
@@ -91,7 +91,7 @@ pub enum Error {
     },
 }
 
-/// A way out for the codes that users meet; driver and runtime share these numbers.
+/// Suggested fix for common codes; driver and runtime share these numbers.
 fn hint(call: &str, code: u32) -> &'static str {
     match code {
         2 => "\n  help: out of device memory: use a smaller size, or end other users of this GPU",
@@ -115,16 +115,16 @@ fn hint(call: &str, code: u32) -> &'static str {
     }
 }
 
-/// The call that starts the driver.
+/// The call that initializes the driver.
 pub(super) const INIT: &str = "cuInit";
 
-/// Turns a driver result into ours.
+/// Converts a driver result to ours.
 pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
     if result == sys::CUresult::CUDA_SUCCESS {
         return Ok(());
     }
     let mut text = std::ptr::null();
-    // SAFETY: the driver is loaded, or there would be no result; it returns a static string or leaves null.
+    // SAFETY: the driver is loaded, since it returned a result; it returns a static string or leaves null.
     let name = unsafe {
         let known = sys::cuGetErrorName(result, &mut text);
         if known == sys::CUresult::CUDA_SUCCESS && !text.is_null() {
@@ -136,7 +136,7 @@ pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
     Err(Error::Driver { call, code: result as u32, name })
 }
 
-/// Turns a status of the kernel library into ours; `call` names the function and its subject.
+/// Converts a status of the kernel library to ours; `call` names the function and its subject.
 pub(super) fn check_status(call: impl FnOnce() -> String, status: i32) -> Result<()> {
     let status = status as u32;
     Err(match status {
@@ -154,11 +154,11 @@ mod tests {
 
     #[test]
     fn statuses_become_errors_that_name_the_call() {
-        let of = |status| check_status(|| "gemm up".into(), status);
-        assert_eq!(of(0), Ok(()));
-        assert_eq!(of(1), Err(Error::NotBuilt("gemm up".into())));
-        assert_eq!(of(2), Err(Error::BadArgument("gemm up".into())));
-        assert_eq!(of(1719), Err(Error::Runtime { call: "gemm up".into(), code: 719 }));
-        assert!(of(1719).expect_err("719 is an error").to_string().contains("trapped"));
+        let checked = |status| check_status(|| "gemm up".into(), status);
+        assert_eq!(checked(0), Ok(()));
+        assert_eq!(checked(1), Err(Error::NotBuilt("gemm up".into())));
+        assert_eq!(checked(2), Err(Error::BadArgument("gemm up".into())));
+        assert_eq!(checked(1719), Err(Error::Runtime { call: "gemm up".into(), code: 719 }));
+        assert!(checked(1719).expect_err("719 is an error").to_string().contains("trapped"));
     }
 }

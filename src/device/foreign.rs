@@ -1,7 +1,7 @@
-//! Handles of `cudarc`, shared with it: what is made here keeps cudarc's value alive. Feature `cudarc`.
+//! Handles shared with `cudarc`: the handles created here keep cudarc's value alive. Feature `cudarc`.
 //!
-//! Both sides queue work on the same GPU, in the order that streams and events state: cudarc's own bookkeeping of reads and
-//! writes does not know of ours.
+//! Both sides queue work on the same GPU, ordered by streams and events: cudarc's tracking of reads and
+//! writes does not cover ours.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::error::{Error, Result};
 use super::memory::{DeviceBuffer, Plain};
 use super::stream::Stream;
 
-fn same(device: &Device, context: &CudaContext, what: &str) -> Result<()> {
+fn same(device: &Device, context: &CudaContext, name: &str) -> Result<()> {
     if device.as_raw() == context.cu_ctx().cast() {
         return Ok(());
     }
-    Err(Error::BadArgument(format!("the {what} is of another context than the device")))
+    Err(Error::BadArgument(format!("the {name} is of another context than the device")))
 }
 
 impl Device {
@@ -25,29 +25,30 @@ impl Device {
     /// # Errors
     /// The driver does not know the context.
     pub fn from_cudarc(context: &Arc<CudaContext>) -> Result<Device> {
-        // SAFETY: the device keeps the context.
+        // SAFETY: the device keeps the context alive.
         unsafe { Device::lent(context.cu_ctx().cast(), Some(context.clone())) }
     }
 }
 
 impl Stream {
-    /// A stream of cudarc's.
+    /// A cudarc stream.
     ///
     /// # Errors
-    /// It is of another context than `device`.
+    /// The stream belongs to another context than `device`.
     pub fn from_cudarc(device: &Device, stream: &Arc<CudaStream>) -> Result<Stream> {
         same(device, stream.context(), "stream")?;
-        // SAFETY: it is of this context, and kept.
+        // SAFETY: the stream belongs to this context, and is kept alive.
         Ok(unsafe { Stream::lent(device, stream.cu_stream().cast(), Some(stream.clone())) })
     }
 }
 
 impl<T: Plain> DeviceBuffer<T> {
-    /// Memory of cudarc's, in place; 16-bit floats are bound as their bits. Waits for what its stream has queued. What is
-    /// queued later is ordered by the caller.
+    /// cudarc memory, in place; 16-bit floats are bound as bits. Waits for all work queued on its stream;
+    /// the caller orders later work.
     ///
     /// # Errors
-    /// It is of another context than `device`, its values have another size, or it is not aligned to 16 bytes.
+    /// The memory belongs to another context than `device`, its values have another size, or it is not
+    /// aligned to 16 bytes.
     pub fn from_cudarc<S: Plain + std::fmt::Debug>(
         device: &Device,
         slice: &Arc<CudaSlice<S>>,
@@ -59,9 +60,9 @@ impl<T: Plain> DeviceBuffer<T> {
         }
         let stream = slice.stream();
         let pointer = slice.device_ptr(stream).0 as *mut std::ffi::c_void;
-        // SAFETY: it is of this context; the stream is kept by the slice.
+        // SAFETY: the stream belongs to this context, and the slice keeps it alive.
         unsafe { Stream::lent(device, stream.cu_stream().cast(), None) }.synchronize()?;
-        // SAFETY: `len` plain values, of this context, that the buffer keeps.
+        // SAFETY: `len` plain values of this context; the buffer keeps them alive.
         unsafe { DeviceBuffer::lent(device, pointer, slice.len(), Some(slice.clone())) }
     }
 }

@@ -1,4 +1,4 @@
-//! Graphs of explicit nodes and edges, and what captured graphs hold.
+//! Graphs of explicit nodes and edges, and the contents of captured graphs.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,10 @@ use super::stream::{GraphExec, Stream};
 /// How a node waits for an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EdgeKind {
-    /// Until it has ended.
+    /// Until the earlier node has ended.
     Full,
-    /// Until every CTA of it has triggered or ended; the later kernel waits itself for its end. Between kernels only.
+    /// Until every CTA of the earlier kernel has triggered or ended; the later kernel itself waits for the
+    /// end. Between kernels only.
     Programmatic,
 }
 
@@ -23,7 +24,7 @@ pub enum EdgeKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphNode(usize);
 
-/// A graph that is being built, or was captured.
+/// A graph under construction, or a captured graph.
 #[derive(Debug)]
 pub struct Graph {
     device: Device,
@@ -55,7 +56,8 @@ impl Graph {
         Ok(Graph { device: device.clone(), raw, nodes: Vec::new(), kernels: Vec::new() })
     }
 
-    /// Captures what `work` queues on `stream`, without running it. The capture is ended also when `work` fails.
+    /// Captures the work that `work` queues on `stream`, without running it. The capture also ends if `work`
+    /// fails.
     pub fn captured(stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
         let device = stream.device();
         let _entered = device.enter()?;
@@ -66,7 +68,7 @@ impl Graph {
         let mut raw = std::ptr::null_mut();
         // SAFETY: capture began above on this thread.
         let ended = check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(stream.raw(), &mut raw) });
-        // Made before anything is returned, so that what was captured is freed.
+        // Created before any return, so that the captured graph is freed.
         let graph = Graph { device: device.clone(), raw, nodes: Vec::new(), kernels: Vec::new() };
         outcome?;
         ended?;
@@ -78,7 +80,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Adds a kernel. `priority`, where given: as for streams, lower numbers first.
+    /// Adds a kernel. `priority`, if given: as for streams, lower numbers first.
     pub fn add_kernel(
         &mut self,
         call: &KernelCall,
@@ -154,8 +156,8 @@ impl Graph {
             Depth: 1,
         };
         let (mut raw, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: a live graph; only the ends that the memory types name are read; the copies' buffers outlive the
-        // graph, whose builder keeps the call.
+        // SAFETY: a live graph; only the ends named by the memory types are read; the buffers outlive the
+        // graph, because its builder keeps the call.
         unsafe {
             check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut context))?;
             check(
@@ -178,7 +180,7 @@ impl Graph {
             let from: Vec<_> = after.iter().map(|(node, _)| self.nodes[node.0]).collect();
             let to = vec![raw; after.len()];
             let edge = |(node, kind): &(GraphNode, EdgeKind)| {
-                // An edge from or to a copy is always a full one.
+                // An edge from or to a copy is always a full edge.
                 let early = *kind == EdgeKind::Programmatic && kernel && self.kernels[node.0];
                 let port = sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC * u32::from(early);
                 sys::CUgraphEdgeData {
@@ -203,7 +205,7 @@ impl Graph {
         Ok(GraphNode(self.nodes.len() - 1))
     }
 
-    /// Makes it ready to launch, and uploads it in the order of `stream`, so that the first launch does not.
+    /// Instantiates the graph, and uploads it in the order of `stream` so that the first launch need not.
     pub fn instantiate(&self, stream: &Stream) -> Result<GraphExec> {
         let _entered = self.device.enter()?;
         let mut exec = std::ptr::null_mut();
@@ -222,15 +224,15 @@ impl Graph {
         self.nodes.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The kernels of a captured graph, in an order that its edges allow.
+    /// Kernels of a captured graph, in an order that its edges allow.
     ///
     /// # Errors
-    /// [`Error::BadArgument`] when it has nodes other than kernels, whose access nobody has declared.
+    /// [`Error::BadArgument`] if it has nodes other than kernels: their memory accesses are not declared.
     pub fn kernel_calls(&self) -> Result<Vec<KernelCall>> {
         let _entered = self.device.enter()?;
         self.nodes.iter().map(|&node| self.kernel_call(node)).collect()
@@ -270,10 +272,10 @@ impl Graph {
         Ok(unsafe { KernelCall::of_node(function, shape, params.kernelParams) })
     }
 
-    /// The nodes in a topological order; for a captured serial stream, its order.
+    /// Nodes in topological order; for a captured serial stream, its order.
     fn in_order(&self) -> Result<Vec<sys::CUgraphNode>> {
         let mut count = 0;
-        // SAFETY: a live graph; a null array asks for the number.
+        // SAFETY: a live graph; a null array asks for the count.
         check("cuGraphGetNodes", unsafe {
             sys::cuGraphGetNodes(self.raw, std::ptr::null_mut(), &mut count)
         })?;
@@ -295,7 +297,7 @@ impl Graph {
         let (mut from, mut to) = (vec![null(); edges], vec![null(); edges]);
         let empty = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
         let mut data = vec![empty; edges];
-        // Asked for none, the driver refuses.
+        // The driver rejects a request for zero edges.
         if edges > 0 {
             // SAFETY: room for `edges` of each.
             check("cuGraphGetEdges", unsafe {
@@ -314,11 +316,11 @@ impl Graph {
     }
 }
 
-/// The allocation of device memory that an address lies in: its first address and its bytes. `None`: none does.
+/// Base address and size of the allocation that contains an address; `None` if there is none.
 pub fn allocation(device: &Device, address: u64) -> Result<Option<(u64, u64)>> {
     let _entered = device.enter()?;
     let (mut base, mut bytes) = (0, 0);
-    // SAFETY: a current context; both outlive the call, and any address may be asked for.
+    // SAFETY: a current context; both outlive the call, and any address is allowed.
     let found = unsafe { sys::cuMemGetAddressRange_v2(&mut base, &mut bytes, address) };
     if matches!(found, sys::CUresult::CUDA_ERROR_INVALID_VALUE | sys::CUresult::CUDA_ERROR_NOT_FOUND) {
         return Ok(None);
@@ -334,7 +336,7 @@ fn node_type(node: sys::CUgraphNode) -> Result<NodeType> {
     Ok(kind)
 }
 
-/// An order of `0..count` in which the first of every pair precedes the second; the lowest ready number first.
+/// An order of `0..count` in which the first of every pair precedes the second; lowest ready number first.
 fn topological(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
     let mut waits = vec![0; count];
     let mut next = vec![Vec::new(); count];

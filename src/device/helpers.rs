@@ -1,4 +1,4 @@
-//! The kernel library's helpers of tests and benchmarks, each asynchronous on a stream.
+//! Helpers of the kernel library for tests and benchmarks, asynchronous on a stream.
 
 use super::error::{Error, Result, check_status};
 use super::memory::{DeviceBuffer, Plain};
@@ -6,11 +6,11 @@ use super::stage::{BoundStage, Role};
 use super::stream::Stream;
 use crate::ffi;
 
-fn at_least(what: &str, have: usize, want: u64) -> Result<()> {
+fn at_least(name: &str, have: usize, want: u64) -> Result<()> {
     if have as u64 >= want {
         return Ok(());
     }
-    Err(Error::Length { what: what.into(), have, want: want as usize })
+    Err(Error::Length { what: name.into(), have, want: want as usize })
 }
 
 /// Fills with uniform random values in (-scale, scale); `element` is `CUSYNC_F16` or `CUSYNC_BF16`.
@@ -52,8 +52,8 @@ pub fn compare(
     check_status(|| "comparison".into(), status)
 }
 
-/// The product of two row-major matrices, m x k and k x n, by plain CUDA cores in float32: the sums, and the largest magnitude of
-/// each one's partial sums.
+/// Product of two row-major matrices, m x k and k x n, on plain CUDA cores in float32: the sums, and the
+/// largest magnitude among each element's partial sums.
 pub fn reference_product(
     (a, b): (&DeviceBuffer<u16>, &DeviceBuffer<u16>),
     (m, n, k): (u32, u32, u32),
@@ -63,10 +63,10 @@ pub fn reference_product(
     let area = |rows: u32, cols: u32| u64::from(rows) * u64::from(cols);
     at_least("left matrix of a reference", a.len(), area(m, k))?;
     at_least("right matrix of a reference", b.len(), area(k, n))?;
-    let new = |what| DeviceBuffer::<f32>::new(a.device(), area(m, n) as usize, what);
+    let new = |name| DeviceBuffer::<f32>::new(a.device(), area(m, n) as usize, name);
     let (sums, largest) = (new("sums of a reference")?, new("partial sums of a reference")?);
-    // SAFETY: both operands hold the values that the shape says, as was checked, and each result is m x n floats; buffers are freed in
-    // the order of the device, behind what is queued.
+    // SAFETY: both operands hold the checked number of values, and each result is m x n floats; buffers are
+    // freed in stream order, behind the queued work.
     let status = unsafe {
         ffi::cusync_reference_product(
             a.pointer(),
@@ -104,7 +104,8 @@ pub fn pack_gated(
     check_status(|| "packing of gate and up".into(), status)
 }
 
-/// silu(gate) * up of a packed M x 2N product into M x N. The product has floats, or elements like the result's.
+/// silu(gate) * up of a packed M x 2N product into M x N. The product is in float32, or in the element type
+/// of the result.
 pub fn gated_activation<T: Plain>(
     packed: &DeviceBuffer<T>,
     d: &DeviceBuffer<u16>,
@@ -124,8 +125,8 @@ pub fn gated_activation<T: Plain>(
     check_status(|| "gated activation".into(), status)
 }
 
-/// Queries and keys of `qkv`, a stage that rotates what it makes, from their product: of floats, or of elements like the result's, which
-/// may then be the result itself.
+/// Rotates the queries and keys of stage `qkv` from their product, which is in float32, or in the element
+/// type of the result and then may be the result itself.
 pub fn rotate<T: Plain>(product: &DeviceBuffer<T>, qkv: &BoundStage, stream: &Stream) -> Result<()> {
     let (m, n, _) = qkv.shape;
     let ffi::cusync_heads { query_heads, kv_heads, head_dim, capacity, .. } = qkv.heads;
@@ -177,7 +178,7 @@ pub fn activate(
     check_status(|| "activation".into(), status)
 }
 
-/// Reads `data` once; `sink` (64 values) takes what keeps the loads from being optimised away.
+/// Reads `data` once; writes to `sink` (64 values) prevent the loads from being optimized away.
 pub fn stream_read(data: &DeviceBuffer<u16>, sink: &DeviceBuffer<u32>, stream: &Stream) -> Result<()> {
     at_least("sink of the read test", sink.len(), 64)?;
     // SAFETY: the buffer holds `bytes()` bytes.
@@ -187,8 +188,8 @@ pub fn stream_read(data: &DeviceBuffer<u16>, sink: &DeviceBuffer<u32>, stream: &
     check_status(|| "read test".into(), status)
 }
 
-/// What the clock of every SM and the global timer (nanoseconds) show when the stream comes to it, SM by SM, into `out`: two values
-/// an SM.
+/// Writes the clock of every SM and the global timer (nanoseconds) to `out` when the stream reaches it: two
+/// values per SM.
 pub fn read_clocks(out: &DeviceBuffer<u64>, stream: &Stream) -> Result<()> {
     at_least("clocks of all SMs", out.len(), 2)?;
     // SAFETY: an SM beyond half of the buffer writes nothing.
@@ -197,8 +198,8 @@ pub fn read_clocks(out: &DeviceBuffer<u64>, stream: &Stream) -> Result<()> {
     check_status(|| "reading of clocks".into(), status)
 }
 
-/// Repeats one satisfied wait, one post and one hand-off between two SMs `count` times each; nanoseconds each into
-/// `out[0..3]`. `scratch` holds 1024 zeroed words.
+/// Repeats one satisfied wait, one post and one hand-off between two SMs `count` times each; writes
+/// nanoseconds of each to `out[0..3]`. `scratch` holds 1024 zeroed words.
 pub fn measure_semaphores(
     scratch: &DeviceBuffer<u32>,
     count: u32,

@@ -1,9 +1,9 @@
-//! The decode kernels' layout arithmetic, compiled for the host: where a weight lies, who posts a column tile, who attends to
-//! what.
+//! Layout arithmetic of the decode kernels, compiled for the host: where a weight is, which worker posts a
+//! column tile, which worker attends to which tokens.
 
 use crate::ffi;
 
-/// The weights of one stage, laid out for `workers` workers, or for as many parts of the output.
+/// Weights of one stage, laid out for `workers` workers, or for as many parts of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightLayout {
     /// Whether each feature has a gate and an up row.
@@ -36,12 +36,12 @@ impl WeightLayout {
         }
     }
 
-    /// The k-blocks in the order in which a worker's weights are brought in chunks of about `chunk_bytes`, and in which its
-    /// activations are.
+    /// Order of the k-blocks in which a worker's weights are loaded in chunks of about `chunk_bytes`, and the
+    /// order for its activations.
     pub fn order(&self, chunk_bytes: u32, worker: u32) -> (Vec<u32>, Vec<u32>) {
         let walk = |by_chunks: u32| {
             let mut blocks = vec![0; self.k.div_ceil(64) as usize];
-            // SAFETY: arithmetic that writes no more than the capacity.
+            // SAFETY: arithmetic that writes at most the capacity.
             let count = unsafe {
                 ffi::cusync_host_decode_order(
                     self.operation(),
@@ -62,17 +62,18 @@ impl WeightLayout {
     }
 }
 
-/// Whether neighbouring workers of the kernel of `width` tokens that attends do a product together, as kernels reckon it.
+/// Whether neighboring workers of the attention kernel for `width` tokens compute a product together, by the
+/// kernels' own arithmetic.
 pub fn in_pairs(gated: bool, (k, n): (u32, u32), workers: u32, width: u32) -> bool {
     let operation = if gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM };
     // SAFETY: arithmetic only.
     unsafe { ffi::cusync_host_decode_in_pairs(operation, k, n, workers, width) != 0 }
 }
 
-/// A worker's share of a product, and its k-blocks in the order in which it multiplies them.
+/// A worker's share of a product, and its k-blocks in the order of multiplication.
 pub fn share(product: &ffi::cusync_shared_product, worker: u32) -> (ffi::cusync_share, Vec<u32>) {
     let (mut share, mut blocks) = (ffi::cusync_share::default(), vec![0; product.k.div_ceil(64) as usize]);
-    // SAFETY: arithmetic that writes one share, and no more k-blocks than the capacity.
+    // SAFETY: arithmetic that writes one share, and at most as many k-blocks as the capacity.
     let count = unsafe {
         let room = (blocks.as_mut_ptr(), blocks.len() as u32);
         ffi::cusync_host_decode_share(product, worker, &raw mut share, room.0, room.1)
@@ -81,20 +82,20 @@ pub fn share(product: &ffi::cusync_shared_product, worker: u32) -> (ffi::cusync_
     (share, blocks)
 }
 
-/// Workers that post the semaphore of 64-wide column tile `tile` of `n` columns.
+/// Number of workers that post the semaphore of 64-wide column tile `tile` of `n` columns.
 pub fn owners(n: u32, workers: u32, tile: u32) -> u32 {
     // SAFETY: arithmetic only.
     unsafe { ffi::cusync_host_decode_owners(n, workers, tile) }
 }
 
-/// How many chunks of `1 << chunk_shift` k-blocks the two warpgroups of a CTA may be apart, with `slots` slots of
-/// activations and a ring of at most `max_chunks` chunks of weights.
+/// Maximum distance between the two warpgroups of a CTA in chunks of `1 << chunk_shift` k-blocks, with
+/// `slots` slots of activations and a ring of at most `max_chunks` chunks of weights.
 pub fn turn_lead(slots: u32, chunk_shift: u32, max_chunks: u32) -> u32 {
     // SAFETY: arithmetic only.
     unsafe { ffi::cusync_host_decode_lead(slots, chunk_shift, max_chunks) }
 }
 
-/// What each worker of an attention stage has of each (sequence, key/value head).
+/// Segments of each worker of an attention stage, for each (sequence, key/value head).
 pub fn attention_segments(
     lengths: &[i32],
     capacity: u32,
@@ -103,7 +104,7 @@ pub fn attention_segments(
 ) -> Vec<Vec<ffi::cusync_segment>> {
     let mut sums = vec![0; 2 * lengths.len() + 2];
     let mut segments = |worker: u32, room: &mut [ffi::cusync_segment]| {
-        // SAFETY: arithmetic that reads as many lengths as there are sequences and writes no more than the capacity.
+        // SAFETY: arithmetic that reads one length per sequence and writes at most the capacity.
         unsafe {
             ffi::cusync_host_attention_segments(
                 lengths.as_ptr(),
@@ -118,13 +119,13 @@ pub fn attention_segments(
             )
         }
     };
-    let of = |worker| {
+    let one = |worker| {
         let count = segments(worker, &mut []);
         let mut found = vec![ffi::cusync_segment::default(); count as usize];
         segments(worker, &mut found);
         found
     };
-    (0..workers).map(of).collect()
+    (0..workers).map(one).collect()
 }
 
 #[cfg(test)]
@@ -167,9 +168,10 @@ mod tests {
         }
     }
 
-    /// A worker's rows follow one another through all of its k-blocks, so a copy of any run of them, to a place of the
-    /// same phase, leaves row r of the whole with its 16-byte pieces exchanged by r modulo 8: as WGMMA reads rows of 128
-    /// bytes. A gated stage has 8 gate rows, then the 8 up rows of the same features; of a short last group fewer.
+    /// A worker's rows are contiguous through all of its k-blocks. So in a copy of any run of them to a place
+    /// of the same phase, the 16-byte pieces of global row r are permuted by r modulo 8, which is how WGMMA
+    /// reads 128-byte rows. A gated stage has 8 gate rows, then the 8 up rows of the same features, and fewer
+    /// in a short last group.
     #[test]
     fn copies_bring_rows_where_the_tensor_cores_look() {
         for layout in layouts() {
@@ -229,9 +231,9 @@ mod tests {
             for n in [64, 131, 132, 1280, 3072, 3168, 3169, 4608, 8192] {
                 for workers in [1, 2, 66, 131, 132] {
                     for (gated, width) in [(false, 32), (true, 32), (false, 8), (false, 16), (false, 64)] {
-                        let (own, of) =
+                        let (own, case) =
                             (in_pairs(gated, (k, n), workers, width), (k, n, gated, workers, width));
-                        assert_eq!(own, decode::in_pairs((k, n), gated, workers, width), "{of:?}");
+                        assert_eq!(own, decode::in_pairs((k, n), gated, workers, width), "{case:?}");
                     }
                 }
             }
@@ -239,8 +241,9 @@ mod tests {
         assert!(in_pairs(false, (8192, 1280), 132, 32) && in_pairs(false, (8192, 3072), 132, 32));
     }
 
-    /// The law of pairs: each has the k-blocks that the other has not, for the rows of both, whose weights lie as a worker's of half as many
-    /// would; its own rows are the features that it has without pairs, so it posts what it would.
+    /// Invariant of pairs: each worker has the k-blocks that the other lacks, for the rows of both; the
+    /// weights of these rows are laid out as for half as many workers. Its own rows are the features that it
+    /// has without pairs, so its posts do not change.
     #[test]
     fn a_pair_has_each_k_block_once_and_each_row_in_both() {
         for (k, n, workers) in
@@ -287,8 +290,8 @@ mod tests {
         }
     }
 
-    /// The law of rounds: a worker's parts follow each other and are together what it has without rounds; each comes with all k-blocks,
-    /// and its weights lie as those of a worker of as many as there are parts.
+    /// Invariant of rounds: a worker's parts are contiguous and together equal its share without rounds; each
+    /// comes with all k-blocks, and its weights are laid out as for one worker per part.
     #[test]
     fn the_rounds_of_a_worker_are_its_share_part_by_part() {
         for (gated, k, n, workers, rounds) in [
@@ -313,16 +316,16 @@ mod tests {
                         rounds,
                     };
                     let (share, mut blocks) = share(&product, worker);
-                    let what = format!("{parts:?}, worker {worker}, round {round}");
-                    assert_eq!(share.first, next, "{what}");
-                    assert_eq!((share.rows, share.lead), (share.count * (1 + u32::from(gated)), 0), "{what}");
+                    let case = format!("{parts:?}, worker {worker}, round {round}");
+                    assert_eq!(share.first, next, "{case}");
+                    assert_eq!((share.rows, share.lead), (share.count * (1 + u32::from(gated)), 0), "{case}");
                     next += share.count;
                     blocks.sort_unstable();
                     let all = if share.count > 0 { k.div_ceil(64) } else { 0 };
-                    assert_eq!(blocks, (0..all).collect::<Vec<_>>(), "{what}");
-                    // Of the first 16 bytes; the swizzle may have moved them within their row.
+                    assert_eq!(blocks, (0..all).collect::<Vec<_>>(), "{case}");
+                    // Checks the first 16 bytes; the swizzle may have moved them within their row.
                     if share.count > 0 {
-                        assert_eq!(parts.offset(share.first, false, 0) / 128 * 128, share.offset, "{what}");
+                        assert_eq!(parts.offset(share.first, false, 0) / 128 * 128, share.offset, "{case}");
                     }
                 }
                 assert_eq!(next, share_begin(n, workers, worker + 1), "{parts:?}, worker {worker}");
@@ -330,10 +333,11 @@ mod tests {
         }
     }
 
-    /// Every unit has one owner, no worker has much more than others, a head's parts lie in slabs of their own where the one
-    /// that adds them up looks, and each head is finished once: so many posts as there are sequences, whatever the lengths.
+    /// Every unit has one owner, work is balanced, the parts of a head are in separate slabs where the
+    /// reducing worker expects them, and each head is finished once: one post per sequence, whatever the
+    /// lengths.
     fn judge_segments(lengths: &[i32], capacity: u32, heads: u32, workers: u32) {
-        let what = format!("{lengths:?} of {capacity}, {heads} heads, {workers} workers");
+        let case = format!("{lengths:?} of {capacity}, {heads} heads, {workers} workers");
         let units = |n: i32| if n < 0 || n >= capacity as i32 { 1 } else { n as u32 / 64 + 1 };
         let all: u32 = lengths.iter().map(|&n| heads * units(n)).sum();
         let (mut taken, mut most) = (vec![false; all as usize], 0);
@@ -342,25 +346,25 @@ mod tests {
         for segments in attention_segments(lengths, capacity, heads, workers) {
             most = most.max(segments.iter().map(|s| s.end - s.begin).sum());
             for (place, s) in segments.iter().enumerate() {
-                assert!(s.begin < s.end && s.first <= s.begin && s.end <= s.last, "{what}");
-                assert_eq!(s.last - s.first, units(lengths[s.sequence as usize]), "{what}");
+                assert!(s.begin < s.end && s.first <= s.begin && s.end <= s.last, "{case}");
+                assert_eq!(s.last - s.first, units(lengths[s.sequence as usize]), "{case}");
                 let again = |unit| std::mem::replace(&mut taken[unit as usize], true);
-                assert!(!(s.begin..s.end).any(again), "{what}");
+                assert!(!(s.begin..s.end).any(again), "{case}");
                 let whole = (s.begin, s.end) == (s.first, s.last);
-                assert_eq!(s.parts > 1, !whole, "{what}");
+                assert_eq!(s.parts > 1, !whole, "{case}");
                 if !whole {
-                    assert!(s.slab < 2 * workers && slabs.insert(s.slab), "{what}: slab {}", s.slab);
-                    assert_eq!(s.slab, s.slab_of_part, "{what}");
-                    assert!(place < 2, "{what}: parts come before what is whole");
+                    assert!(s.slab < 2 * workers && slabs.insert(s.slab), "{case}: slab {}", s.slab);
+                    assert_eq!(s.slab, s.slab_of_part, "{case}");
+                    assert!(place < 2, "{case}: parts come before what is whole");
                 }
                 parts[(s.sequence * heads + s.head) as usize].push(s.parts);
             }
         }
-        assert!(taken.into_iter().all(|taken| taken), "{what}");
+        assert!(taken.into_iter().all(|taken| taken), "{case}");
         for parts in parts {
-            assert!(parts.iter().all(|&p| p as usize == parts.len()) && !parts.is_empty(), "{what}");
+            assert!(parts.iter().all(|&p| p as usize == parts.len()) && !parts.is_empty(), "{case}");
         }
-        assert!(most <= all.div_ceil(workers).max(5) * 3 / 2, "{what}: {most} units of {all}");
+        assert!(most <= all.div_ceil(workers).max(5) * 3 / 2, "{case}: {most} units of {all}");
     }
 
     #[test]

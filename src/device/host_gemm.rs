@@ -1,5 +1,6 @@
-//! Matrix products on the host: safe faces of the raw-pointer entry points of two libraries. The executor has float32 products of
-//! the `gemm` crates, and the reference that judges it float64 products of `matrixmultiply`: they share no code.
+//! Matrix products on the host: safe wrappers of the raw-pointer entry points of two libraries. The executor
+//! uses float32 products of the `gemm` crates, and the reference that verifies it uses float64 products of
+//! `matrixmultiply`: they share no code.
 
 use gemm_common::Parallelism;
 
@@ -21,7 +22,7 @@ pub struct MatMut<'a> {
     stride: usize,
 }
 
-/// Elements from the first to the last, whose products must not overflow.
+/// Elements from the first to the last; the arithmetic must not overflow.
 fn reach(rows: usize, cols: usize, stride: usize) -> usize {
     if rows == 0 || cols == 0 { 0 } else { (rows - 1) * stride + cols }
 }
@@ -48,7 +49,7 @@ impl<'a> MatMut<'a> {
     }
 }
 
-/// Who computes a product.
+/// Threads that compute a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
     /// The calling thread.
@@ -60,14 +61,14 @@ pub enum Threads {
 /// `d = a b`, or `d += a b` when `accumulate` is set; a is M x K, b is K x N, d is M x N.
 ///
 /// # Panics
-/// The shapes do not meet.
+/// The shapes do not match.
 pub fn gemm_f32(d: MatMut<'_>, a: MatRef<'_>, b: MatRef<'_>, accumulate: bool, threads: Threads) {
     assert!(a.rows == d.rows && b.cols == d.cols && a.cols == b.rows, "shapes of a product do not meet");
     let parallelism = match threads {
         Threads::Caller => Parallelism::None,
         Threads::All => Parallelism::Rayon(0),
     };
-    // The entry point wants rows of `d` to be its columns, so it is given the transposed product.
+    // The entry point treats rows of `d` as columns, so it gets the transposed product.
     // SAFETY: each view's constructor proved that all its elements lie inside a live slice; `d` is borrowed
     // mutably, so it overlaps neither operand.
     unsafe {
@@ -95,10 +96,11 @@ pub fn gemm_f32(d: MatMut<'_>, a: MatRef<'_>, b: MatRef<'_>, accumulate: bool, t
     }
 }
 
-/// `d += a b` in float64 on the calling thread, of row-major matrices; shape: rows and columns of d, and the depth of the sums.
+/// `d += a b` in float64 on the calling thread, for row-major matrices; shape: rows and columns of d, and the
+/// depth of the sums.
 ///
 /// # Panics
-/// A matrix is not as large as the shape says.
+/// A matrix is smaller than its shape.
 pub(crate) fn add_product_f64(
     d: &mut [f64],
     a: &[f64],
@@ -107,7 +109,8 @@ pub(crate) fn add_product_f64(
 ) {
     let fits = d.len() == rows * cols && a.len() == rows * depth && b.len() == depth * cols;
     assert!(fits, "shapes of a product do not meet");
-    // SAFETY: rows follow each other in each slice, whose length was checked; `d` is borrowed mutably, so it overlaps neither operand.
+    // SAFETY: rows are contiguous in each slice, whose length was checked; `d` is borrowed mutably, so it
+    // overlaps neither operand.
     unsafe {
         let strides = |cols: usize| (cols as isize, 1);
         let ((d_rows, d_cols), (a_rows, a_cols), (b_rows, b_cols)) =

@@ -11,17 +11,17 @@ use crate::ffi;
 #[derive(Clone, Debug)]
 pub struct HostEdge(EdgeNumbers);
 
-/// A slot and the posts that one epoch makes to it.
+/// A slot and the posts it gets per epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotWait {
     /// Index into the pipeline's semaphores.
     pub slot: u32,
-    /// Posts an epoch.
+    /// Posts per epoch.
     pub posts: u32,
 }
 
 impl HostEdge {
-    /// Edge number `edge` of a plan.
+    /// Edge `edge` of a plan.
     ///
     /// # Panics
     /// The plan has no such edge.
@@ -47,18 +47,18 @@ impl HostEdge {
         unsafe { ffi::cusync_host_slot_of(&policy, tile.m, tile.n) }
     }
 
-    /// Fills `out` with what must have been posted before a consumer tile loads k-block `k` of the k-blocks `ks` that it
-    /// loads.
+    /// Fills `out` with the posts that must precede loading k-block `k` of a consumer tile that loads
+    /// k-blocks `ks`.
     ///
     /// # Panics
-    /// `k` is not one of `ks`, or these are not k-blocks of the consumer.
+    /// `k` is not in `ks`, or these are not k-blocks of the consumer.
     pub fn waits(&self, tile: Tile, k: u32, ks: &std::ops::Range<u32>, out: &mut Vec<SlotWait>) {
         const INLINE: usize = 64;
         assert!(ks.contains(&k) && ks.end <= self.0.k_blocks, "k-block outside the consumer's loop");
         let edge = self.raw();
         let call = |slots: &mut [u32], posts: &mut [u32]| {
-            // SAFETY: descriptor and tables outlive the call; both buffers hold `slots.len()` entries. Footprints
-            // are clipped to the tensor, so that no tile outside the producer's grid is looked up.
+            // SAFETY: descriptor and tables outlive the call; both buffers hold `slots.len()` entries.
+            // Footprints are clipped to the tensor, so no tile outside the producer's grid is looked up.
             unsafe {
                 ffi::cusync_host_waits(
                     &edge,
@@ -105,7 +105,7 @@ impl HostOrder {
         HostOrder { table: order.table(grid), order, grid }
     }
 
-    /// Tile number `i` of the order.
+    /// Tile `i` of the order.
     ///
     /// # Panics
     /// `i` is past the last tile.

@@ -1,4 +1,4 @@
-//! The kernel library: what is compiled, and kernels with their stages as owned handles.
+//! The kernel library: compiled kernels, and kernels with their stages as owned handles.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ pub fn kernels() -> Vec<ffi::cusync_kernel_info> {
     list
 }
 
-/// Those of one family, `CUSYNC_FAMILY_GEMM`, `CUSYNC_FAMILY_CHAIN` or `CUSYNC_FAMILY_DECODE`.
+/// Compiled kernels of one family, `CUSYNC_FAMILY_GEMM`, `CUSYNC_FAMILY_CHAIN` or `CUSYNC_FAMILY_DECODE`.
 pub fn kernels_of(family: u32) -> Vec<ffi::cusync_kernel_info> {
     kernels().into_iter().filter(|k| k.id.family == family).collect()
 }
 
-/// The kernel of one stage a launch with this MMA tile, (M, N), for whatever operations.
+/// Kernel for one stage per launch with this MMA tile, (M, N), for any operations.
 pub fn gemm_id(arch: u32, element: u32, tile: (u32, u32)) -> ffi::cusync_kernel_id {
     let (family, (tile_m, tile_n)) = (ffi::CUSYNC_FAMILY_GEMM, tile);
     ffi::cusync_kernel_id {
@@ -45,7 +45,7 @@ pub fn gemm_id(arch: u32, element: u32, tile: (u32, u32)) -> ffi::cusync_kernel_
     }
 }
 
-/// The chain kernel with this MMA tile, (M, N), of a CTA, and so many CTAs of a worker along M and N.
+/// Chain kernel with this MMA tile, (M, N), per CTA, and the given cluster of CTAs per worker along M and N.
 pub fn chain_id(element: u32, tile: (u32, u32), cluster: (u32, u32)) -> ffi::cusync_kernel_id {
     ffi::cusync_kernel_id {
         family: ffi::CUSYNC_FAMILY_CHAIN,
@@ -61,12 +61,12 @@ pub fn decode_id(element: u32, width: u32) -> ffi::cusync_kernel_id {
     ffi::cusync_kernel_id { family, width, ..gemm_id(ffi::CUSYNC_SM90A, element, (64, 0)) }
 }
 
-/// CTAs of a worker.
+/// CTAs per worker.
 pub fn ctas_of(id: &ffi::cusync_kernel_id) -> usize {
     id.cluster_m as usize * id.cluster_n as usize
 }
 
-/// The compiled kernel that runs all that `id` asks for.
+/// Compiled kernel that supports everything that `id` asks for.
 ///
 /// # Errors
 /// [`Error::NotBuilt`].
@@ -78,7 +78,7 @@ pub fn compiled(id: &ffi::cusync_kernel_id) -> Result<ffi::cusync_kernel_info> {
     kernels().into_iter().find(serves).ok_or_else(|| Error::NotBuilt(describe(id)))
 }
 
-/// A kernel in words.
+/// Description of a kernel.
 fn describe(id: &ffi::cusync_kernel_id) -> String {
     let (m, n, i, j) = (id.tile_m, id.tile_n, id.cluster_m, id.cluster_n);
     match id.family {
@@ -88,7 +88,7 @@ fn describe(id: &ffi::cusync_kernel_id) -> String {
     }
 }
 
-/// Workers of a kernel, clusters of CTAs each, that are resident at once on a GPU.
+/// Workers of a kernel (clusters of CTAs) that are resident at once on a GPU.
 pub fn resident(device: &Device, id: &ffi::cusync_kernel_id) -> Result<u32> {
     let _entered = device.enter()?;
     let mut workers = 0;
@@ -98,50 +98,50 @@ pub fn resident(device: &Device, id: &ffi::cusync_kernel_id) -> Result<u32> {
     Ok(workers)
 }
 
-/// Delays of pseudo-random length inside a kernel, for tests: before work items, loads behind waits, stores and posts.
-/// A length is a hash of the seed, the run, the SM, the tile and the kind of place, so tiles become ready in another order
-/// in every run. Kernels for Hopper have them, others ignore them.
+/// Pseudo-random delays inside a kernel, for tests: before work items, loads behind waits, stores and posts.
+/// A delay is a hash of the seed, the run, the SM, the tile and the kind of place, so tiles become ready in a
+/// different order in every run. Hopper kernels implement them, others ignore them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delays {
-    /// Another seed, other lengths.
+    /// Seed of the delays.
     pub seed: u32,
-    /// Nanoseconds that one delay asks for at most, up to 500 000; a sleep may take twice as long. 0: no delays.
+    /// Maximum of one delay in nanoseconds, up to 500 000; a sleep may take twice as long. 0: no delays.
     pub limit_ns: u32,
 }
 
-/// How a kernel deviates from an ordinary run, for tests and measurements; the default deviates in nothing.
+/// How a kernel deviates from an ordinary run, for tests and measurements; the default is an ordinary run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deviations {
-    /// No stage posts: the consumers starve.
+    /// No stage posts, so consumers starve.
     pub starve: bool,
     /// No stage waits; the results are meaningless.
     pub skip_waits: bool,
-    /// A decode kernel streams its weights through the ring and nothing else happens: the limit that reading sets.
+    /// A decode kernel only streams its weights through the ring: measures the limit set by reading.
     pub stream_only: bool,
     /// Injected delays.
     pub delays: Delays,
 }
 
-/// What couples a kernel's work to itself from run to run, and to other kernels. All counters are zeroed once, when the
-/// pipeline is made. Kernels that share epochs or tickets must not run at the same time; on one stream they do not, with
-/// programmatic edges either.
+/// Synchronization of a kernel with itself from run to run, and with other kernels. All counters are zeroed
+/// once, when the pipeline is created. Kernels that share epochs or tickets must not run at the same time; on
+/// one stream they do not, even with programmatic edges.
 #[derive(Clone, Debug, Default)]
 pub struct Synchronisation {
     /// The pipeline's slots.
     pub semaphores: Option<Arc<DeviceBuffer<u32>>>,
-    /// A word for each CTA.
+    /// One word per CTA.
     pub epochs: Option<Arc<DeviceBuffer<u32>>>,
-    /// Ticket counters, and which of them is the kernel's.
+    /// Ticket counters, and the index of the kernel's counter.
     pub tickets: Option<(Arc<DeviceBuffer<u64>>, usize)>,
-    /// Where a wait that times out writes.
+    /// Record that a timed-out wait fills.
     pub report: Option<Arc<Report>>,
-    /// Where each CTA notes the times of its items, or of its stages.
+    /// Trace buffer for the times of each CTA's items or stages.
     pub trace: Option<Arc<DeviceBuffer<ffi::cusync_trace>>>,
-    /// Where each event is noted.
+    /// Buffer for notes of events.
     pub notes: Option<Arc<Notes>>,
     /// Limit of one wait; 0: one second.
     pub timeout_ns: u64,
-    /// What to leave out, and what to be late with.
+    /// Deviations of the kernel.
     pub deviations: Deviations,
 }
 
@@ -172,25 +172,25 @@ impl Synchronisation {
     }
 }
 
-/// Everything that a kernel is made of.
+/// Everything needed to create a kernel.
 #[derive(Clone, Debug)]
 pub struct KernelArgs {
-    /// The pipeline's or the stage's name, for errors.
+    /// Name of the pipeline or stage, for errors.
     pub name: String,
-    /// Which kernel; the operations are those of the stages, whatever is said here.
+    /// Kernel to use; its operations are ignored in favor of the stages'.
     pub id: ffi::cusync_kernel_id,
-    /// Producers before consumers; of a session, all of a set after all of the set before.
+    /// Producers before consumers; for a session, one set after another.
     pub stages: Vec<BoundStage>,
-    /// Who computes what.
+    /// Assignment of work to workers.
     pub work: Work,
-    /// What couples it.
+    /// Synchronization with itself and other kernels.
     pub sync: Synchronisation,
-    /// Memory that tables of orders and of policies lie in.
+    /// Memory of the order and policy tables.
     pub tables: Vec<Arc<DeviceBuffer<u32>>>,
 }
 
 impl KernelArgs {
-    /// Records that a trace of it takes.
+    /// Number of trace records.
     pub fn trace_records(&self) -> usize {
         let ctas = self.work.workers() as usize * ctas_of(&self.id);
         match &self.work {
@@ -200,12 +200,12 @@ impl KernelArgs {
         }
     }
 
-    /// Bytes of weights in the layout of decode kernels that one run reads.
+    /// Bytes of repacked weights that one run of a decode kernel reads.
     pub fn weight_bytes(&self) -> usize {
         self.stages.iter().map(BoundStage::repacked_bytes).sum()
     }
 
-    /// Refuses whatever would let a kernel leave its memory.
+    /// Rejects arguments that would let a kernel access memory out of bounds.
     fn validate(&self, info: &ffi::cusync_kernel_info) -> Result<()> {
         let refuse = |why: String| Err(Error::BadArgument(format!("{}: {why}", self.name)));
         let most = info.stages as usize;
@@ -231,7 +231,7 @@ impl KernelArgs {
             let paired =
                 attends && in_pairs((k, n), operation == ffi::CUSYNC_GATED_GEMM, workers, self.id.width);
             let parts = if paired { workers / 2 } else { parts };
-            // Attention and normalisations stream no weights.
+            // Attention and normalizations stream no weights.
             let weights = stage.operands.iter().any(|(role, _)| *role == Role::B);
             match &self.work {
                 Work::Shares { .. } if given == weights.then_some(parts) => {}
@@ -276,22 +276,22 @@ impl KernelArgs {
                 self.holds("counters of parts", have(|s| s.flags.len()), wanted.1)?;
             }
         }
-        // By mail, words that are done and launches.
+        // Mailboxes need two words per CTA: finished words and launches.
         let each = if matches!(self.work, Work::Lists { mail: Some(_), .. }) { 2 } else { 1 };
         let ctas = self.work.workers() as usize * ctas_of(&self.id);
         self.holds("run counts", length(self.sync.epochs.as_ref().map(|e| e.len())), each * ctas)
     }
 
-    fn holds(&self, what: &str, have: usize, want: usize) -> Result<()> {
+    fn holds(&self, name: &str, have: usize, want: usize) -> Result<()> {
         if have >= want {
             return Ok(());
         }
-        Err(Error::Length { what: format!("{what} of {}", self.name), have, want })
+        Err(Error::Length { what: format!("{name} of {}", self.name), have, want })
     }
 }
 
-/// A kernel ready to launch: module loaded, tensor maps encoded, its table of stages in device memory. Keeps all memory
-/// alive that it touches.
+/// A kernel ready to launch: module loaded, tensor maps encoded, stage table in device memory. Keeps all
+/// memory alive that it accesses.
 #[derive(Debug)]
 pub struct Kernel {
     device: Device,
@@ -314,12 +314,12 @@ impl Drop for Kernel {
 }
 
 impl Kernel {
-    /// Makes a kernel ready. All kernels of a pipeline must be made before one of them runs: loading a module may
-    /// synchronise with a kernel that spins.
+    /// Prepares a kernel. Create all kernels of a pipeline before running any: loading a module may
+    /// synchronize with a kernel that spins.
     ///
     /// # Errors
-    /// When no such kernel was compiled, an item or a slot lies outside what it indexes, a buffer has another size than
-    /// its shape says, or not all workers that wait for each other would be resident at once.
+    /// No such kernel was compiled, an item or a slot is out of range, a buffer's size differs from its
+    /// shape, or workers that wait for each other would not all be resident at once.
     pub fn new(device: &Device, mut args: KernelArgs) -> Result<Kernel> {
         let _entered = device.enter()?;
         args.id.operations = args.stages.iter().fold(0, |set, stage| set | 1 << stage.operation.min(31));
@@ -339,9 +339,9 @@ impl Kernel {
         let table = DeviceBuffer::<u8>::new(device, bytes.max(1), "the table of stages")?;
         let table_pointer = if bytes == 0 { std::ptr::null_mut() } else { table.pointer() };
         let mut handle = std::ptr::null_mut();
-        // SAFETY: every pointer is of a buffer that `args` holds, of the size that its shape says; `stages` outlives the
-        // call, which copies it; items and slots were checked against what they index; the table has the size that the
-        // library asked for and lives as long as the handle.
+        // SAFETY: every pointer belongs to a buffer that `args` holds, with the size of its shape; `stages`
+        // outlives the call, which copies it; items and slots were range-checked; the table has the size that
+        // the library asked for and lives as long as the handle.
         let status = unsafe {
             let count = (stages.len() / args.work.sets()) as u32;
             ffi::cusync_create(&args.id, stages.as_ptr(), count, &work, &sync, table_pointer, &mut handle)
@@ -359,8 +359,8 @@ impl Kernel {
         Ok(Kernel { device: device.clone(), handle, args, grid, _table: table })
     }
 
-    /// Queues the kernel. With a programmatic edge a chain or decode kernel streams weights while the kernel before it in the
-    /// stream ends, and everything else waits for that kernel's memory.
+    /// Queues the kernel. With a programmatic edge, a chain or decode kernel streams weights while the
+    /// previous kernel in the stream ends; everything else waits for that kernel's memory.
     pub fn launch(&self, launch: LaunchAttributes<'_>) -> Result<()> {
         let _entered = self.device.enter()?;
         let how = ffi::cusync_how {
@@ -368,14 +368,14 @@ impl Kernel {
             started_event: launch.started.map_or(std::ptr::null_mut(), |e| e.pointer()),
             programmatic: u32::from(launch.programmatic),
         };
-        // SAFETY: the handle is live, and so are stream and event.
+        // SAFETY: the handle, stream and event are live.
         let status = unsafe { ffi::cusync_launch(self.handle.as_ptr(), &how) };
         check_status(|| format!("launch of {}", self.args.name), status)
     }
 
-    /// Holds a consumer's stream back until every tile of this kernel has been drawn, once in each run of both: what a kernel for sm_80
-    /// needs in place of a trigger. `runs` are words of such gates, zeroed once, of which `place` is this one's; `edge` leads from
-    /// this kernel's stage to `stage`, as a report would say.
+    /// Holds back a consumer's stream until every tile of this kernel has been drawn, once per run of both:
+    /// kernels for sm_80 need this in place of a trigger. `runs` holds the words of such gates, zeroed once,
+    /// and `place` is the index of this gate; `edge` leads from this kernel's stage to `stage`, for reports.
     pub fn hold_back(
         &self,
         stream: &Stream,
@@ -390,10 +390,11 @@ impl Kernel {
             return Err(Error::BadArgument(format!("{} draws no tickets", self.args.name)));
         };
         if place >= runs.len() {
-            let what = "words of gates".into();
-            return Err(Error::Length { what, have: runs.len(), want: place + 1 });
+            let name = "words of gates".into();
+            return Err(Error::Length { what: name, have: runs.len(), want: place + 1 });
         }
-        let word = |of: &DeviceBuffer<u64>, at: usize| of.pointer().cast::<u64>().wrapping_add(at).cast();
+        let word =
+            |words: &DeviceBuffer<u64>, at: usize| words.pointer().cast::<u64>().wrapping_add(at).cast();
         let gate = ffi::cusync_gate {
             tickets: word(tickets, *own),
             runs: word(runs, place),
@@ -404,7 +405,7 @@ impl Kernel {
             report: self.args.sync.report.as_ref().map_or(std::ptr::null_mut(), |r| r.device_pointer()),
             timeout_ns: self.args.sync.timeout_ns,
         };
-        // SAFETY: both words lie in live buffers, and the stream is live; the request is copied.
+        // SAFETY: both words are in live buffers, and the stream is live; the request is copied.
         let status = unsafe { ffi::cusync_wait_for_start(&gate, stream.pointer()) };
         check_status(|| format!("gate behind {}", self.args.name), status)
     }
@@ -414,7 +415,7 @@ impl Kernel {
         self.grid
     }
 
-    /// What it was made from.
+    /// Arguments that it was created from.
     pub fn args(&self) -> &KernelArgs {
         &self.args
     }

@@ -1,4 +1,5 @@
-//! Mailboxes: where a host, or a worker that does nothing else, sends items to the workers of a chain kernel that runs.
+//! Mailboxes: a host, or a dedicated scheduler worker, sends items through them to the workers of a running
+//! chain kernel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,10 +10,10 @@ use super::memory::DeviceBuffer;
 use super::pinned::PinnedBuffer;
 use crate::ffi;
 
-/// Words of a worker's mailbox.
+/// Words per mailbox.
 pub const MAIL: u32 = ffi::CUSYNC_MAIL;
 
-/// The mailboxes of so many workers, as threads of a host see them: the words of `cusync_mail`.
+/// Mailboxes of all workers, as host threads see them: the words of `cusync_mail`.
 #[derive(Clone, Copy, Debug)]
 pub struct Boxes<'a> {
     words: &'a [AtomicU64],
@@ -21,24 +22,24 @@ pub struct Boxes<'a> {
     left: &'a AtomicU32,
 }
 
-/// What a word says.
+/// Content of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// Place of an item in the list; `None`: the launch ends for the worker.
+    /// Index of an item in the list; `None`: the launch ends for the worker.
     pub item: Option<u32>,
-    /// Number of its run.
+    /// Number of the item's run.
     pub epoch: u32,
 }
 
 impl<'a> Boxes<'a> {
-    /// Words that tell of each worker how far it is, and those of all.
+    /// Offsets of the words with each worker's progress, and of the words shared by all.
     fn counts(workers: usize) -> (usize, usize, usize) {
-        // Of a worker's own lines each, so that they are read together.
+        // Progress words have cache lines of their own, so that they are read together.
         let line = workers.next_multiple_of(32);
         (line, 2 * line, 2 * line + 32)
     }
 
-    fn of(words: &'a [AtomicU64], counts: &'a [AtomicU32], workers: usize) -> Option<Boxes<'a>> {
+    fn new(words: &'a [AtomicU64], counts: &'a [AtomicU32], workers: usize) -> Option<Boxes<'a>> {
         let (here, left, _) = Self::counts(workers);
         let done = counts.get(..workers)?;
         Some(Boxes { words, done, here: counts.get(here..here + workers)?, left: counts.get(left)? })
@@ -53,7 +54,8 @@ impl<'a> Boxes<'a> {
         &self.words[worker * MAIL as usize + (number % MAIL) as usize]
     }
 
-    /// Sends a worker its word of that number, and all that was written before. The one that lay in its place is done.
+    /// Sends a worker word `number`, releasing all earlier writes. The previous word in its place must be
+    /// done.
     pub fn post(&self, worker: usize, number: u32, letter: Letter) {
         let item = u64::from(letter.item.unwrap_or(ffi::CUSYNC_NO_ITEM));
         let number_of = u64::from(number % ffi::CUSYNC_NUMBERED);
@@ -61,7 +63,7 @@ impl<'a> Boxes<'a> {
         self.place(worker, number).store(word, Ordering::Release);
     }
 
-    /// A worker's word of that number, if it is there.
+    /// Word `number` of a worker, if it has arrived.
     pub fn take(&self, worker: usize, number: u32) -> Option<Letter> {
         let word = self.place(worker, number).load(Ordering::Acquire);
         let item = (word >> 32) as u32 & ffi::CUSYNC_NO_ITEM;
@@ -69,32 +71,32 @@ impl<'a> Boxes<'a> {
         (word >> 52 == u64::from(number % ffi::CUSYNC_NUMBERED)).then_some(letter)
     }
 
-    /// Number of the last word that a worker has done; what its items wrote can be read.
+    /// Number of the last word that a worker has finished; the results of its items can be read.
     pub fn done(&self, worker: usize) -> u32 {
         self.done[worker].load(Ordering::Acquire)
     }
 
-    /// Says that a worker has done its word of that number.
+    /// Reports that a worker has finished word `number`.
     pub fn tell_done(&self, worker: usize, number: u32) {
         self.done[worker].store(number, Ordering::Release);
     }
 
-    /// The last launch that a worker has begun.
+    /// Last launch that a worker has begun.
     pub fn here(&self, worker: usize) -> u32 {
         self.here[worker].load(Ordering::Acquire)
     }
 
-    /// Says that a worker has begun a launch.
+    /// Reports that a worker has begun a launch.
     pub fn arrive(&self, worker: usize, launch: u32) {
         self.here[worker].store(launch, Ordering::Release);
     }
 
-    /// Launches that have left: they take no word any more.
+    /// Number of launches that have left and take no more words.
     pub fn left(&self) -> u32 {
         self.left.load(Ordering::Acquire)
     }
 
-    /// Says that launch number `launch`, from 1, takes no word any more.
+    /// Reports that launch `launch`, from 1, takes no more words.
     pub fn leave(&self, launch: u32) {
         self.left.store(launch, Ordering::Release);
     }
@@ -109,7 +111,7 @@ pub struct HostMail {
 }
 
 impl HostMail {
-    /// Empty ones of so many workers.
+    /// Empty mailboxes for `workers` workers.
     pub fn new(workers: usize) -> HostMail {
         let words = (0..workers * MAIL as usize).map(|_| AtomicU64::new(0)).collect();
         let counts = (0..Boxes::counts(workers).2).map(|_| AtomicU32::new(0)).collect();
@@ -118,19 +120,19 @@ impl HostMail {
 
     /// The mailboxes.
     pub fn boxes(&self) -> Option<Boxes<'_>> {
-        Boxes::of(&self.words, &self.counts, self.workers)
+        Boxes::new(&self.words, &self.counts, self.workers)
     }
 }
 
 #[derive(Debug)]
 enum Memory {
-    /// A host sends.
+    /// Filled by the host.
     Pinned { words: PinnedBuffer, idle_ns: u32 },
-    /// Worker 0 does.
+    /// Filled by worker 0.
     Device { words: DeviceBuffer<u32>, ahead: u32 },
 }
 
-/// The mailboxes of a chain kernel's workers.
+/// Mailboxes of a chain kernel's workers.
 #[derive(Debug)]
 pub struct MailLine {
     memory: Memory,
@@ -143,13 +145,13 @@ impl MailLine {
         2 * (workers * MAIL) as usize + Boxes::counts(workers as usize).2
     }
 
-    /// Mailboxes that the host fills. The kernel leaves when none of its workers has had a word for `idle_ns`.
+    /// Mailboxes filled by the host. The kernel leaves when no worker has received a word for `idle_ns`.
     pub fn from_host(device: &Device, workers: u32, idle_ns: u32) -> Result<Arc<MailLine>> {
         let words = PinnedBuffer::new(device, Self::len(workers))?;
         Self::new(device, workers, Memory::Pinned { words, idle_ns })
     }
 
-    /// Mailboxes that worker 0 fills, with up to `ahead` words for each worker that are not done.
+    /// Mailboxes filled by worker 0, with up to `ahead` unfinished words per worker.
     pub fn from_scheduler(device: &Device, workers: u32, ahead: u32) -> Result<Arc<MailLine>> {
         let words = DeviceBuffer::zeroed(device, Self::len(workers), "mailboxes")?;
         Self::new(device, workers, Memory::Device { words, ahead })
@@ -162,12 +164,12 @@ impl MailLine {
         Ok(Arc::new(MailLine { memory, awake: DeviceBuffer::zeroed(device, 2, "workers awake")?, workers }))
     }
 
-    /// The mailboxes, where the host fills them.
+    /// The mailboxes, if the host fills them.
     pub fn boxes(&self) -> Option<Boxes<'_>> {
         let Memory::Pinned { words, .. } = &self.memory else { return None };
         let count = (self.workers * MAIL) as usize;
-        // SAFETY: `len` words of zero, which are valid atomics, aligned to a page and freed with `self`: `count` of 64 bits, and the
-        // rest of 32; only atomics are made of it.
+        // SAFETY: `len` words of zero, which are valid atomics, aligned to a page and freed with `self`:
+        // `count` of 64 bits, the rest of 32; they are accessed only as atomics.
         let (letters, counts) = unsafe {
             let first = words.pointer();
             (
@@ -175,7 +177,7 @@ impl MailLine {
                 std::slice::from_raw_parts(first.add(2 * count).cast::<AtomicU32>(), words.len() - 2 * count),
             )
         };
-        Boxes::of(letters, counts, self.workers as usize)
+        Boxes::new(letters, counts, self.workers as usize)
     }
 
     /// Workers.
@@ -216,7 +218,7 @@ mod tests {
             assert_eq!(boxes.take(1, number), None, "what lay there is {MAIL} before");
             boxes.post(1, number, letter(Some(number & 0xffff), u32::MAX - number));
             assert_eq!(boxes.take(1, number), Some(letter(Some(number & 0xffff), u32::MAX - number)));
-            // Before the numbers wrap for the first time all places have been used.
+            // All places are in use before the numbers wrap for the first time.
             let others = (boxes.take(0, number), boxes.take(2, number));
             assert!(number >= ffi::CUSYNC_NUMBERED || others == (None, None), "nobody else's");
         }

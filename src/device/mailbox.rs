@@ -1,4 +1,4 @@
-//! Where a host and the kernel of a session speak: commands one way, ends of jobs the other.
+//! Communication between a host and the kernel of a session: commands one way, completions the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::ffi;
 /// Commands that a host may be ahead of the kernel.
 pub const COMMANDS: u32 = ffi::CUSYNC_COMMANDS;
 
-/// The words of a mailbox. The host writes commands, each in one store, and whoever runs jobs writes the rest.
+/// Words of a mailbox. The host writes commands, each in one store, and the executor of jobs writes the rest.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Words {
@@ -24,16 +24,16 @@ pub struct Words {
 const _: () = assert!(size_of::<Words>() == size_of::<ffi::cusync_mailbox>());
 const _: () = assert!(align_of::<Words>() == align_of::<ffi::cusync_mailbox>());
 
-/// What a host asks for.
+/// A command of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Number of the job, from 1.
     pub sequence: u32,
-    /// Which tensors; below [`ffi::CUSYNC_MAX_BOUND`].
+    /// Set of tensors; below [`ffi::CUSYNC_MAX_BOUND`].
     pub set: u16,
-    /// The set of the job after, where it is known: its weights may come in early.
+    /// Set of the next job, if known: its weights may be loaded early.
     pub next: Option<u16>,
-    /// The first rows that are computed; 0: the launch ends.
+    /// Number of rows to compute; 0: the launch ends.
     pub m: u8,
 }
 
@@ -59,39 +59,40 @@ impl Words {
         &self.commands[(sequence % COMMANDS) as usize]
     }
 
-    /// Hands over a command and all that was written before it. The one that lay in its place is over.
+    /// Sends a command, releasing all earlier writes. The previous job in its place must be over.
     pub fn post(&self, command: Command) {
         self.place(command.sequence).store(command.pack(), Ordering::Release);
     }
 
-    /// The command of that number, if it is there.
+    /// Command `sequence`, if it has arrived.
     pub fn command(&self, sequence: u32) -> Option<Command> {
         let command = Command::unpack(self.place(sequence).load(Ordering::Acquire));
         (command.sequence == sequence).then_some(command)
     }
 
-    /// Number of the last job that is over; what it wrote can be read.
+    /// Number of the last finished job; its results can be read.
     pub fn ended(&self) -> u32 {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Says that a job is over.
+    /// Reports that a job is over.
     pub fn end(&self, sequence: u32) {
         self.ended.store(sequence, Ordering::Release);
     }
 
-    /// Launches that have left: they take no command any more.
+    /// Number of launches that have left and take no more commands.
     pub fn left(&self) -> u32 {
         self.left.load(Ordering::Acquire)
     }
 
-    /// Says that launch number `launch`, from 1, takes no command any more.
+    /// Reports that launch `launch`, from 1, takes no more commands.
     pub fn leave(&self, launch: u32) {
         self.left.store(launch, Ordering::Release);
     }
 }
 
-/// What a session's kernel takes its jobs by: the mailbox, and the device memory in which workers hand commands on.
+/// Source of jobs for a session's kernel: the mailbox, and the device memory in which workers pass commands
+/// on.
 #[derive(Debug)]
 pub struct JobLine {
     /// [`Words`].
@@ -104,7 +105,8 @@ pub struct JobLine {
 }
 
 impl JobLine {
-    /// For a kernel of so many workers and sets of tensors, which leaves when it has had no command for `idle_ns`.
+    /// Creates a job line for `workers` workers and `sets` sets of tensors; the kernel leaves after `idle_ns`
+    /// without a command.
     pub fn new(device: &Device, workers: u32, sets: u32, idle_ns: u32) -> Result<Arc<JobLine>> {
         let words = size_of::<ffi::cusync_relay>() / size_of::<u32>();
         Ok(Arc::new(JobLine {
@@ -116,9 +118,10 @@ impl JobLine {
         }))
     }
 
-    /// The words that the kernel shares with the host.
+    /// Words shared by the kernel and the host.
     pub fn words(&self) -> &Words {
-        // SAFETY: so many words of zero, which are valid, aligned to a page and freed with `self`; only atomics are in it.
+        // SAFETY: the memory holds this many words of zero, which are valid, aligned to a page and freed with
+        // `self`; it contains only atomics.
         unsafe { &*self.mailbox.pointer().cast() }
     }
 
@@ -127,7 +130,7 @@ impl JobLine {
         self.sets
     }
 
-    /// Words of workers.
+    /// Number of words for workers.
     pub(super) fn workers(&self) -> usize {
         self.launches.len()
     }
@@ -157,7 +160,7 @@ mod tests {
         let announced = Command { next: Some(511), ..command(2, 511, 1) };
         words.post(announced);
         assert_eq!(words.command(2), Some(announced));
-        // The one that lay in a place before is not taken for the next.
+        // The previous command in a place is not taken for the next.
         assert_eq!(words.command(1 + COMMANDS), None);
         words.post(command(u32::MAX, 0, u8::MAX));
         assert_eq!(words.command(u32::MAX), Some(command(u32::MAX, 0, u8::MAX)));

@@ -12,7 +12,7 @@ use super::pinned::PinnedBuffer;
 use super::stream::Stream;
 use crate::ffi;
 
-/// Types whose values are plain bytes: any bit pattern is valid and there is no padding.
+/// Types of plain bytes: any bit pattern is valid and there is no padding.
 ///
 /// # Safety
 /// Implementors must be `repr` of primitive numbers only.
@@ -27,15 +27,15 @@ macro_rules! plain {
     };
 }
 plain!(u8, u16, u32, u64, i32, f32, half::f16, half::bf16);
-// SAFETY: primitive numbers only, laid out without padding, which the sizes in the bindings' tests show.
+// SAFETY: primitive numbers only, laid out without padding, as the size tests of the bindings show.
 unsafe impl Plain for ffi::cusync_item {}
 // SAFETY: as above.
 unsafe impl Plain for ffi::cusync_trace {}
 // SAFETY: as above.
 unsafe impl Plain for ffi::cusync_note {}
 
-/// `len` values of `T` in device memory, freed on drop. Tensors of 16-bit floats are `DeviceBuffer<u16>`: which
-/// of the two formats they hold is the pipeline's matter.
+/// `len` values of `T` in device memory, freed on drop. Tensors of 16-bit floats are `DeviceBuffer<u16>`; the
+/// pipeline knows which of the two formats they hold.
 #[derive(Debug)]
 pub struct DeviceBuffer<T: Plain> {
     device: Device,
@@ -53,7 +53,7 @@ impl<T: Plain> Drop for DeviceBuffer<T> {
             return;
         }
         if let Ok(_entered) = self.device.enter() {
-            // SAFETY: allocated in `new` in this context. After a fault of the context the call fails, and its
+            // SAFETY: allocated in `new` in this context. After a context fault the call fails, and the
             // memory is gone anyway.
             unsafe { sys::cuMemFree_v2(self.pointer) };
         }
@@ -61,8 +61,8 @@ impl<T: Plain> Drop for DeviceBuffer<T> {
 }
 
 impl<T: Plain> DeviceBuffer<T> {
-    /// Allocates without initialising; `what` names the buffer if memory runs out.
-    pub fn new(device: &Device, len: usize, what: &str) -> Result<Self> {
+    /// Allocates without initializing; `name` names the buffer if memory runs out.
+    pub fn new(device: &Device, len: usize, name: &str) -> Result<Self> {
         let _entered = device.enter()?;
         let bytes = len.max(1).saturating_mul(size_of::<T>());
         let mut pointer = 0;
@@ -71,7 +71,7 @@ impl<T: Plain> DeviceBuffer<T> {
         if result == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             let free_mib = device.memory().map_or(0, |(free, _)| free >> 20);
             return Err(Error::NoDeviceMemory {
-                what: what.into(),
+                what: name.into(),
                 need_mib: (bytes as u64) >> 20,
                 free_mib,
             });
@@ -87,22 +87,25 @@ impl<T: Plain> DeviceBuffer<T> {
         })
     }
 
-    /// Memory that somebody else allocated and frees: `len` values from `pointer` on. Nothing is copied, now or when it is bound.
+    /// Memory allocated and freed by the caller: `len` values from `pointer` on. Nothing is copied, now or
+    /// when it is bound.
     ///
     /// # Safety
-    /// For as long as the buffer, its clones in `Arc`s, pipelines that it is bound to and graphs captured from them live:
-    /// * `pointer` is device memory that `device`'s context can address, of at least `len` values, and stays allocated;
-    /// * whatever else writes it is ordered with the runs that read it, by stream order or events.
+    /// For as long as the buffer, its clones in `Arc`s, pipelines that it is bound to and graphs captured from
+    /// them live:
+    /// * `pointer` is device memory that `device`'s context can address, of at least `len` values, and stays
+    ///   allocated;
+    /// * all other writes to it are ordered with the runs that read it, by stream order or events.
     ///
     /// # Errors
     /// [`Error::BadArgument`]: the pointer is null, or not aligned to 16 bytes, which bulk copies need.
     pub unsafe fn borrow(device: &Device, pointer: *mut c_void, len: usize) -> Result<Self> {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::lent(device, pointer, len, None) }
     }
 
     /// # Safety
-    /// As [`DeviceBuffer::borrow`]; `keeper` may vouch for the memory's life in the caller's place.
+    /// [`DeviceBuffer::borrow`] with an optional `keeper` that keeps the memory alive instead of the caller.
     pub(super) unsafe fn lent(
         device: &Device,
         pointer: *mut c_void,
@@ -126,23 +129,23 @@ impl<T: Plain> DeviceBuffer<T> {
         })
     }
 
-    /// Allocates and zeroes, and waits until that is done.
-    pub fn zeroed(device: &Device, len: usize, what: &str) -> Result<Self> {
-        let buffer = Self::new(device, len, what)?;
+    /// Allocates and zeroes, and waits for completion.
+    pub fn zeroed(device: &Device, len: usize, name: &str) -> Result<Self> {
+        let buffer = Self::new(device, len, name)?;
         // SAFETY: the allocation holds at least `bytes()` bytes.
         check("cuMemsetD8", unsafe { sys::cuMemsetD8_v2(buffer.pointer, 0, buffer.bytes()) })?;
         device.synchronize()?;
         Ok(buffer)
     }
 
-    /// Allocates and copies `data` in, and waits until that is done.
-    pub fn from_slice(device: &Device, data: &[T], what: &str) -> Result<Self> {
-        let buffer = Self::new(device, data.len(), what)?;
+    /// Allocates and uploads `data`, and waits for completion.
+    pub fn from_slice(device: &Device, data: &[T], name: &str) -> Result<Self> {
+        let buffer = Self::new(device, data.len(), name)?;
         buffer.upload(data)?;
         Ok(buffer)
     }
 
-    /// The GPU that it lies on.
+    /// The GPU that holds it.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -152,7 +155,7 @@ impl<T: Plain> DeviceBuffer<T> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -162,13 +165,13 @@ impl<T: Plain> DeviceBuffer<T> {
         self.len * size_of::<T>()
     }
 
-    /// The addresses that it takes.
+    /// Address range.
     pub fn addresses(&self) -> std::ops::Range<usize> {
         let begin = self.pointer as usize;
         begin..begin + self.bytes()
     }
 
-    /// Marks the buffer as one that runs of a pipeline write.
+    /// Marks the buffer as written by runs of a pipeline.
     pub(crate) fn written_by_runs(&self) {
         self.written.store(true, Ordering::Relaxed);
     }
@@ -183,7 +186,7 @@ impl<T: Plain> DeviceBuffer<T> {
         self.pointer as *mut c_void
     }
 
-    /// Copies from the host and waits, for the whole GPU. Other streams must not be using the buffer.
+    /// Copies from the host and waits for the whole GPU. Other streams must not be using the buffer.
     pub fn upload(&self, data: &[T]) -> Result<()> {
         self.same_length("upload", data.len())?;
         let _entered = self.device.enter()?;
@@ -191,12 +194,13 @@ impl<T: Plain> DeviceBuffer<T> {
         check("cuMemcpyHtoD", unsafe {
             sys::cuMemcpyHtoD_v2(self.pointer, data.as_ptr().cast(), self.bytes())
         })?;
-        // The call may return while the last bytes are still on their way from a staging buffer, and our streams do
-        // not wait for the default stream.
+        // The call may return while the last bytes are still in a staging buffer, and our streams do not wait
+        // for the default stream.
         self.device.synchronize()
     }
 
-    /// Copies from the host behind what `stream` has, and waits for that alone: a kernel that keeps running goes on.
+    /// Copies from the host behind the work of `stream`, and waits only for that stream: a persistent kernel
+    /// keeps running.
     pub fn upload_on(&self, data: &[T], stream: &Stream) -> Result<()> {
         self.same_length("upload", data.len())?;
         let _entered = self.device.enter()?;
@@ -207,26 +211,26 @@ impl<T: Plain> DeviceBuffer<T> {
         stream.synchronize()
     }
 
-    /// Copies to the host and waits for the copy; the caller has waited for the writers.
+    /// Copies to the host and waits for the copy; the caller must have waited for the writers.
     pub fn download(&self, data: &mut [T]) -> Result<()> {
         self.same_length("download", data.len())?;
         self.download_first(data)
     }
 
-    /// The same of as many of the first values as `data` takes.
+    /// Downloads the first `data.len()` values.
     pub fn download_first(&self, data: &mut [T]) -> Result<()> {
         if data.len() > self.len {
             self.same_length("download", data.len())?;
         }
         let _entered = self.device.enter()?;
-        // SAFETY: both sides hold as many bytes, and any bit pattern is a valid `T`.
+        // SAFETY: both sides hold that many bytes, and any bit pattern is a valid `T`.
         check("cuMemcpyDtoH", unsafe {
             sys::cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), self.pointer, size_of_val(data))
         })
     }
 
-    /// Fills with one byte, in the order of `stream`. 0xFF makes NaNs of every float format here: the poison that
-    /// shows an output which was never written.
+    /// Fills with one byte, in stream order. 0xFF makes NaNs of both float formats: poison that exposes
+    /// outputs which were never written.
     pub fn fill_bytes(&self, byte: u8, stream: &Stream) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: the allocation holds `bytes()` bytes.
@@ -235,15 +239,15 @@ impl<T: Plain> DeviceBuffer<T> {
         })
     }
 
-    fn same_length(&self, what: &str, have: usize) -> Result<()> {
+    fn same_length(&self, name: &str, have: usize) -> Result<()> {
         if have == self.len {
             return Ok(());
         }
-        Err(Error::Length { what: what.into(), have, want: self.len })
+        Err(Error::Length { what: name.into(), have, want: self.len })
     }
 }
 
-/// The record that a wait which timed out fills: pinned host memory that kernels write, and that outlives the trap.
+/// Record filled by a timed-out wait: pinned host memory that kernels write, and that survives the trap.
 #[derive(Debug)]
 pub struct Report(PinnedBuffer);
 
@@ -255,26 +259,26 @@ impl Report {
         Ok(report)
     }
 
-    /// The record, when a wait has filled it. One that is half written tells nothing.
+    /// The record, if a wait has filled it completely.
     pub fn read(&self) -> Option<ffi::cusync_report> {
-        // SAFETY: valid for as long as `self`; volatile because the GPU writes it.
+        // SAFETY: valid as long as `self`; volatile because the GPU writes it.
         let record = unsafe { self.device_pointer().read_volatile() };
         complete(record)
     }
 
-    /// Empties the record, when no kernel runs that might fill it.
+    /// Empties the record. No kernel that could fill it may be running.
     pub fn clear(&self) {
         // SAFETY: as above.
         unsafe { self.device_pointer().write_volatile(ffi::cusync_report::default()) };
     }
 
-    /// Its address, for kernels and for the host.
+    /// Address, for kernels and for the host.
     pub(crate) fn device_pointer(&self) -> *mut ffi::cusync_report {
         self.0.pointer().cast()
     }
 }
 
-/// `claimed` is 0 in an empty record, 1 while the reporter writes it, and 2 when all of it is there.
+/// `claimed` is 0 in an empty record, 1 while the reporter writes it, and 2 when it is complete.
 fn complete(record: ffi::cusync_report) -> Option<ffi::cusync_report> {
     (record.claimed == 2).then_some(record)
 }

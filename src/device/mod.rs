@@ -1,9 +1,10 @@
 //! Safe handles over the CUDA driver and the kernel library.
 //!
-//! Everything returns [`Result`]; nothing panics when there is no driver, no GPU or no kernel. The driver is
-//! loaded when the first [`Device`] is opened, through cudarc's raw bindings. cudarc's own buffers are not used:
-//! they make a stream wait for the last write of another stream, which is the very overlap that tile semaphores
-//! are for. Ordering is therefore the caller's: [`Stream`] and [`Event`] state it, handles only keep memory alive.
+//! All functions return [`Result`]; nothing panics if there is no driver, no GPU or no kernel. Opening the
+//! first [`Device`] loads the driver, through cudarc's raw bindings. cudarc's own buffers are not used: they
+//! make a stream wait for the last write of another stream, which would prevent the overlap that tile
+//! semaphores exist for. Ordering is the caller's responsibility: [`Stream`] and [`Event`] state it, handles
+//! only keep memory alive.
 //!
 //! ```no_run
 //! use cusync::device::{Device, DeviceBuffer, Stream};
@@ -16,7 +17,7 @@
 //! # Ok::<(), cusync::device::Error>(())
 //! ```
 //!
-//! The only modules with `unsafe` are this one's and [`crate::ffi`].
+//! Only this module and [`crate::ffi`] contain `unsafe` code.
 #![allow(unsafe_code)]
 
 pub mod helpers;

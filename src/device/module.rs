@@ -1,4 +1,4 @@
-//! Kernels as functions of loaded images, and calls of them: what graphs and streams take.
+//! Kernels as functions of loaded images, and their calls, which graphs and streams take.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::error::{Error, Result, check};
 use super::memory::{DeviceBuffer, Report};
 use super::stream::Stream;
 
-/// The kernels of the kernel-level suite as the driver loads them; empty when they were not built.
+/// Kernels of the kernel-level suite in the driver's format; empty if they were not built.
 static SUITE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/suite.fatbin"));
 
 /// A loaded image of kernels.
@@ -43,7 +43,7 @@ impl Module {
     /// The kernels of `csrc/suite`.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] when the binary was built without nvcc.
+    /// [`Error::NotBuilt`] if the binary was built without nvcc.
     pub fn suite(device: &Device) -> Result<Module> {
         if SUITE.is_empty() {
             return Err(Error::NotBuilt("the kernel-level suite".into()));
@@ -55,7 +55,8 @@ impl Module {
     pub fn load(device: &Device, image: &[u8]) -> Result<Module> {
         let _entered = device.enter()?;
         let mut raw = std::ptr::null_mut();
-        // The driver reads the image's length from its header, so it must not begin or end in the middle of a word.
+        // The driver reads the image's length from its header, so the image must be aligned and padded to
+        // whole words.
         let words: Vec<u64> = image
             .chunks(8)
             .map(|chunk| {
@@ -64,12 +65,13 @@ impl Module {
                 u64::from_ne_bytes(word)
             })
             .collect();
-        // SAFETY: a current context; the image is whole, aligned, and outlives the call, which copies it.
+        // SAFETY: a current context; the image is complete, aligned, and outlives the call, which copies it.
         check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut raw, words.as_ptr().cast()) })?;
         Ok(Module { inner: Arc::new(Loaded { device: device.clone(), raw }) })
     }
 
-    /// A kernel by its (unmangled) name. Its code is loaded at once, so that no first launch waits for it.
+    /// A kernel by its (unmangled) name. Its code is loaded at once, so that the first launch does not wait
+    /// for it.
     pub fn function(&self, name: &str) -> Result<Function> {
         let _entered = self.inner.device.enter()?;
         let symbol = CString::new(name).map_err(|_| Error::BadArgument(format!("kernel `{name}`")))?;
@@ -94,7 +96,7 @@ pub struct Function {
     name: Arc<str>,
     /// Bytes of each parameter.
     sizes: Arc<[usize]>,
-    /// `None` for a function that somebody else loaded: then they keep it loaded.
+    /// `None` for a function loaded elsewhere: its owner keeps it loaded.
     _module: Option<Module>,
 }
 
@@ -114,7 +116,7 @@ impl Function {
         let mut sizes = Vec::new();
         loop {
             let (mut offset, mut size) = (0, 0);
-            // SAFETY: a live function; an index past the last parameter is answered with an error.
+            // SAFETY: a live function; an index past the last parameter returns an error.
             let known = unsafe { sys::cuFuncGetParamInfo(raw, sizes.len(), &mut offset, &mut size) };
             if known != sys::CUresult::CUDA_SUCCESS {
                 break;
@@ -140,7 +142,7 @@ impl Function {
         &self.sizes
     }
 
-    /// CTAs of so many threads and so much dynamic shared memory that are resident on one SM.
+    /// CTAs of the given threads and dynamic shared memory that are resident on one SM.
     pub fn resident_per_sm(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
         let _entered = self.device.enter()?;
         let mut ctas = 0;
@@ -166,7 +168,7 @@ impl Function {
 pub enum Arg {
     /// The address of word `offset` of a buffer.
     Words(Arc<DeviceBuffer<u32>>, usize),
-    /// The address of a record that waits fill when their time is up.
+    /// Address of the record that timed-out waits fill.
     Report(Arc<Report>),
     /// A null pointer.
     Null,
@@ -176,7 +178,7 @@ pub enum Arg {
     F32(f32),
 }
 
-/// Extents of a grid and of its CTAs.
+/// Dimensions of a grid and its CTAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// CTAs in x, y and z.
@@ -204,35 +206,35 @@ impl Shape {
     }
 }
 
-/// Memory whose address a kernel is given.
+/// Memory whose address a kernel receives.
 trait Kept: std::fmt::Debug + Send + Sync {}
 
 impl Kept for DeviceBuffer<u32> {}
 impl Kept for Report {}
 
-/// A kernel with its shape and arguments. It keeps the memory alive that it names.
+/// A kernel with its shape and arguments. Keeps all named memory alive.
 #[derive(Clone, Debug)]
 pub struct KernelCall {
     function: Function,
     shape: Shape,
-    /// Values of the parameters, each from a new word on.
+    /// Parameter values, each starting at a new word.
     words: Box<[u64]>,
-    /// The word at which each parameter begins.
+    /// Starting word of each parameter.
     starts: Box<[usize]>,
     _memory: Vec<Arc<dyn Kept>>,
 }
 
 impl KernelCall {
-    /// Checks the arguments against what the kernel takes.
+    /// Checks the arguments against the kernel's parameters.
     ///
     /// # Errors
-    /// [`Error::Length`] when their number differs; [`Error::BadArgument`] when one has another size, or begins past its
-    /// buffer's end.
+    /// [`Error::Length`] if their number differs; [`Error::BadArgument`] if one has another size, or begins
+    /// past its buffer's end.
     pub fn new(function: &Function, shape: Shape, args: &[Arg]) -> Result<KernelCall> {
         let sizes = function.parameter_sizes();
         if sizes.len() != args.len() {
-            let what = format!("arguments of kernel `{}`", function.name());
-            return Err(Error::Length { what, have: args.len(), want: sizes.len() });
+            let name = format!("arguments of kernel `{}`", function.name());
+            return Err(Error::Length { what: name, have: args.len(), want: sizes.len() });
         }
         let mut memory: Vec<Arc<dyn Kept>> = Vec::new();
         let mut words = Vec::with_capacity(args.len());
@@ -263,10 +265,11 @@ impl KernelCall {
         Ok(KernelCall { function: function.clone(), shape, words: words.into(), starts, _memory: memory })
     }
 
-    /// The values behind the `parameters` of a captured node. Who made the node keeps its memory alive.
+    /// The values behind the `parameters` of a captured node. The creator of the node keeps its memory alive.
     ///
     /// # Safety
-    /// `parameters` points to one pointer a parameter of `function`, each to as many bytes as the parameter has.
+    /// `parameters` points to one pointer per parameter of `function`, each to as many bytes as the parameter
+    /// has.
     pub(super) unsafe fn of_node(
         function: Function,
         shape: Shape,
@@ -275,7 +278,7 @@ impl KernelCall {
         let (mut words, mut starts) = (Vec::new(), Vec::new());
         for (index, &size) in function.parameter_sizes().iter().enumerate() {
             starts.push(words.len());
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let bytes = unsafe { std::slice::from_raw_parts((*parameters.add(index)).cast::<u8>(), size) };
             words.extend(bytes.chunks(8).map(|chunk| {
                 let mut word = [0; 8];
@@ -296,15 +299,15 @@ impl KernelCall {
         &self.shape
     }
 
-    /// The address that a pointer parameter holds; `None` where there is no such parameter of eight bytes.
+    /// Address in a pointer parameter; `None` if there is no such parameter of eight bytes.
     pub fn address(&self, parameter: usize) -> Option<u64> {
         let size = *self.function.sizes.get(parameter)?;
         (size == 8).then(|| self.words[self.starts[parameter]])
     }
 
-    /// Calls `with` with the pointers to the parameters' values, valid during the call.
+    /// Calls `with` with pointers to the parameter values, valid during the call.
     pub(super) fn with_parameters<T>(&self, with: impl FnOnce(*mut *mut c_void) -> T) -> T {
-        // More parameters than this go through the heap.
+        // Larger parameter lists are allocated on the heap.
         let mut few = [std::ptr::null_mut::<c_void>(); 24];
         let pointer = |start: &usize| (&raw const self.words[*start]).cast_mut().cast::<c_void>();
         if self.starts.len() <= few.len() {
@@ -319,8 +322,8 @@ impl KernelCall {
 }
 
 impl Stream {
-    /// Queues a kernel. `programmatic`: it may begin to launch when every CTA of the kernel just before it in this
-    /// stream has triggered or ended, so it must itself wait (`griddepcontrol.wait`) before it touches memory.
+    /// Queues a kernel. `programmatic`: it may launch once every CTA of the previous kernel in this stream
+    /// has triggered or ended, so it must itself wait (`griddepcontrol.wait`) before it accesses memory.
     pub fn launch(&self, call: &KernelCall, programmatic: bool) -> Result<()> {
         let _entered = self.device().enter()?;
         let mut attribute = sys::CUlaunchAttribute {
@@ -343,8 +346,8 @@ impl Stream {
             numAttrs: u32::from(programmatic),
         };
         call.with_parameters(|parameters| {
-            // SAFETY: a live stream and function; the parameters have the kernel's number and sizes, and the driver
-            // copies them before it returns.
+            // SAFETY: a live stream and function; the parameters match the kernel's number and sizes, and the
+            // driver copies them before it returns.
             check("cuLaunchKernelEx", unsafe {
                 sys::cuLaunchKernelEx(&config, call.function.raw, parameters, std::ptr::null_mut())
             })

@@ -1,11 +1,11 @@
-//! What kernels note of themselves, event by event, for tests.
+//! Events that kernels record, for tests.
 
 use super::context::Device;
 use super::error::{Error, Result};
 use super::memory::DeviceBuffer;
 use crate::ffi;
 
-/// Memory for the events of kernels: of a build with injected delays, and of its Hopper kernels.
+/// Memory for events of Hopper kernels in a build with injected delays.
 #[derive(Debug)]
 pub struct Notes {
     list: DeviceBuffer<ffi::cusync_note>,
@@ -13,17 +13,17 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Memory for so many of them.
+    /// Allocates memory for `capacity` events.
     pub fn new(device: &Device, capacity: usize) -> Result<Notes> {
         let list = DeviceBuffer::new(device, capacity, "events")?;
         Ok(Notes { list, count: DeviceBuffer::zeroed(device, 1, "the number of events")? })
     }
 
-    /// What has been noted since the last call: every event is behind those that it was ordered behind. The caller has waited for
-    /// the kernels.
+    /// Events recorded since the last call: every event comes after those that it was ordered after. The
+    /// caller must have waited for the kernels.
     ///
     /// # Errors
-    /// There were more than fit.
+    /// More events occurred than fit.
     pub fn take(&self) -> Result<Vec<ffi::cusync_note>> {
         let mut count = [0];
         self.count.download(&mut count)?;

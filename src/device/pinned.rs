@@ -1,4 +1,4 @@
-//! Page-locked host memory, and copies to and from it that do not hold up the host.
+//! Page-locked host memory, and copies to and from it that do not block the host.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::error::{Error, Result, check};
 use super::memory::DeviceBuffer;
 use super::stream::Stream;
 
-/// Page-locked host memory of so many 32-bit words, which copy engines and kernels read and write while the host goes on. With unified
-/// addressing, which every 64-bit system has, both sides reach it at one address.
+/// Page-locked host memory of 32-bit words, which copy engines and kernels access while the host continues.
+/// With unified addressing, which every 64-bit system has, both sides use the same address.
 #[derive(Debug)]
 pub struct PinnedBuffer {
     device: Device,
@@ -18,15 +18,15 @@ pub struct PinnedBuffer {
     len: usize,
 }
 
-// SAFETY: the memory is reached through raw pointers only, copied word by word.
+// SAFETY: the memory is accessed through raw pointers only, word by word.
 unsafe impl Send for PinnedBuffer {}
-// SAFETY: as above; all accesses are volatile or the copy engines'.
+// SAFETY: as above; all accesses are volatile or by copy engines.
 unsafe impl Sync for PinnedBuffer {}
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         if let Ok(_entered) = self.device.enter() {
-            // SAFETY: allocated in `new`; a failure leaves nothing to do.
+            // SAFETY: allocated in `new`. Nothing can be done about a failure here.
             unsafe { sys::cuMemFreeHost(self.host.cast()) };
         }
     }
@@ -42,22 +42,22 @@ impl PinnedBuffer {
         check("cuMemHostAlloc", unsafe {
             sys::cuMemHostAlloc(&mut host, bytes, sys::CU_MEMHOSTALLOC_PORTABLE)
         })?;
-        // SAFETY: just allocated with so many bytes.
+        // SAFETY: just allocated with this many bytes.
         unsafe { host.cast::<u8>().write_bytes(0, bytes) };
         Ok(PinnedBuffer { device: device.clone(), host: host.cast(), len })
     }
 
-    /// Words.
+    /// Number of words.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Fills it. No copy may be under way.
+    /// Fills it. No copy may be in progress.
     pub fn write(&self, words: &[u32]) -> Result<()> {
         if words.len() != self.len {
             return Err(Error::Length { what: "pinned memory".into(), have: words.len(), want: self.len });
@@ -69,7 +69,7 @@ impl PinnedBuffer {
         Ok(())
     }
 
-    /// Its words, when the copies into it are done.
+    /// Its words. Copies into it must be done.
     pub fn read(&self) -> Vec<u32> {
         // SAFETY: inside the allocation.
         (0..self.len).map(|index| unsafe { self.host.add(index).read_volatile() }).collect()
@@ -81,7 +81,7 @@ impl PinnedBuffer {
         (index < self.len).then(|| unsafe { self.host.add(index).read_volatile() })
     }
 
-    /// Sets one word, which no device is writing.
+    /// Sets one word. The device must not be writing it.
     pub fn set_word(&self, index: usize, value: u32) -> Result<()> {
         self.inside(index)?;
         // SAFETY: inside the allocation.
@@ -102,7 +102,7 @@ impl PinnedBuffer {
     }
 }
 
-/// A copy of a whole buffer between host and device. It keeps both alive.
+/// A copy of a whole buffer between host and device. Keeps both alive.
 #[derive(Clone, Debug)]
 pub struct CopyCall {
     host: Arc<PinnedBuffer>,
@@ -111,12 +111,12 @@ pub struct CopyCall {
 }
 
 impl CopyCall {
-    /// From the host to the device. Both have as many words.
+    /// Host to device. Both must have the same length.
     pub fn upload(from: &Arc<PinnedBuffer>, to: &Arc<DeviceBuffer<u32>>) -> Result<CopyCall> {
         Self::checked(from, to, true)
     }
 
-    /// From the device to the host. Both have as many words.
+    /// Device to host. Both must have the same length.
     pub fn download(from: &Arc<DeviceBuffer<u32>>, to: &Arc<PinnedBuffer>) -> Result<CopyCall> {
         Self::checked(to, from, false)
     }
@@ -127,13 +127,13 @@ impl CopyCall {
         to_device: bool,
     ) -> Result<CopyCall> {
         if host.len() != device.len() {
-            let what = "copy between host and device".into();
-            return Err(Error::Length { what, have: host.len(), want: device.len() });
+            let name = "copy between host and device".into();
+            return Err(Error::Length { what: name, have: host.len(), want: device.len() });
         }
         Ok(CopyCall { host: host.clone(), device: device.clone(), to_device })
     }
 
-    /// Whether it goes from the host to the device.
+    /// Whether it copies from host to device.
     pub fn is_upload(&self) -> bool {
         self.to_device
     }
@@ -150,12 +150,12 @@ impl CopyCall {
 }
 
 impl Stream {
-    /// Writes one word of host memory when everything queued before is over. `to` outlives that.
+    /// Writes one word of host memory after all earlier work of the stream. `to` must live until then.
     pub fn write_word(&self, to: &PinnedBuffer, index: usize, value: u32) -> Result<()> {
         let _entered = self.device().enter()?;
         to.inside(index)?;
         let address = to.pointer().wrapping_add(index) as sys::CUdeviceptr;
-        // SAFETY: the word lies in the memory.
+        // SAFETY: the word is inside the allocation.
         check("cuStreamWriteValue32", unsafe { sys::cuStreamWriteValue32_v2(self.raw(), address, value, 0) })
     }
 
@@ -164,7 +164,7 @@ impl Stream {
         let _entered = self.device().enter()?;
         let (host, device) = call.ends();
         if call.to_device {
-            // SAFETY: both ends hold `bytes` bytes and outlive the work, whose queuer keeps the call.
+            // SAFETY: both ends hold `bytes` bytes and outlive the work, because the caller keeps the call.
             check("cuMemcpyHtoDAsync", unsafe {
                 sys::cuMemcpyHtoDAsync_v2(device, host.cast(), call.bytes(), self.raw())
             })

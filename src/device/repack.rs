@@ -1,11 +1,11 @@
-//! Weights as decode kernels stream them.
+//! Weights in the layout that decode kernels stream.
 
 use super::error::{Error, Result, check_status};
 use super::memory::DeviceBuffer;
 use super::stream::Stream;
 use crate::ffi;
 
-/// A stage's weights as workers stream them: laid out once, for one number of parts of the output.
+/// Weights of a stage in streaming order, laid out once for a fixed number of parts of the output.
 #[derive(Debug)]
 pub struct RepackedWeights {
     bytes: DeviceBuffer<u8>,
@@ -16,8 +16,8 @@ pub struct RepackedWeights {
 }
 
 impl RepackedWeights {
-    /// Lays out K x N row-major `weights` (with `up`: the gate's, `up` being the other), in the order of `stream`: the
-    /// sources must stay as they are until that has run.
+    /// Repacks K x N row-major `weights` (with `up`, `weights` is the gate) in stream order: the sources must
+    /// not change until that has run.
     pub fn new(
         weights: &DeviceBuffer<u16>,
         up: Option<&DeviceBuffer<u16>>,
@@ -25,12 +25,12 @@ impl RepackedWeights {
         parts: u32,
         stream: &Stream,
     ) -> Result<Self> {
-        let length = |what: &str, have: usize| {
+        let length = |name: &str, have: usize| {
             let want = k as usize * n as usize;
             if have == want {
                 return Ok(());
             }
-            Err(Error::Length { what: what.into(), have, want })
+            Err(Error::Length { what: name.into(), have, want })
         };
         length("weights to lay out", weights.len())?;
         up.map_or(Ok(()), |up| length("up weights to lay out", up.len()))?;
@@ -39,7 +39,8 @@ impl RepackedWeights {
         let size = unsafe { ffi::cusync_repacked_bytes(operation, k, n) };
         let bytes = DeviceBuffer::new(weights.device(), size as usize, "weights laid out for decoding")?;
         let up_pointer = up.map_or(std::ptr::null(), |up| up.pointer().cast_const());
-        // SAFETY: the sources hold k x n values each, the destination what the library asked for.
+        // SAFETY: the sources hold k x n values each, the destination has the size that the library asked
+        // for.
         let status = unsafe {
             ffi::cusync_repack(
                 operation,
@@ -56,12 +57,12 @@ impl RepackedWeights {
         Ok(RepackedWeights { bytes, gated: up.is_some(), k, n, parts })
     }
 
-    /// Bytes that one run reads.
+    /// Bytes read per run.
     pub fn bytes(&self) -> usize {
         self.bytes.bytes()
     }
 
-    /// Parts of the output that it is laid out for.
+    /// Number of parts of the output in this layout.
     pub fn parts(&self) -> u32 {
         self.parts
     }

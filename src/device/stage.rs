@@ -1,4 +1,4 @@
-//! One stage of a kernel with its memory: what every kernel, peer and reference is given.
+//! One stage of a kernel with its memory: the input of every kernel, peer and reference.
 
 use std::sync::Arc;
 
@@ -7,22 +7,23 @@ use super::memory::DeviceBuffer;
 use super::repack::RepackedWeights;
 use crate::ffi;
 
-/// A tensor of 16-bit floats in device memory, kept as bits.
+/// A tensor of 16-bit floats in device memory, stored as bits.
 type Values = Arc<DeviceBuffer<u16>>;
 
 /// Lengths or page numbers in device memory.
 type Integers = Arc<DeviceBuffer<i32>>;
 
-/// What an operand is to the operation that reads it.
+/// Role of an operand in its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Left matrix, M x K.
     A,
-    /// Right matrix, K x N: weights, or what another stage makes. Gate and up of a gated stage lie interleaved.
+    /// Right matrix, K x N: weights, or the output of another stage. Gate and up of a gated stage are
+    /// interleaved.
     B,
-    /// Row of N that is added to every row.
+    /// Row of N, added to every row.
     Bias,
-    /// Matrix of M x N that is added last.
+    /// Matrix of M x N, added last.
     Residual,
     /// Cached keys.
     Keys,
@@ -34,12 +35,12 @@ pub enum Role {
     Pages,
     /// Cosines and sines of each position.
     Rotary,
-    /// Row of N that normalised rows are multiplied by.
+    /// Row of N that scales normalized rows.
     Gain,
 }
 
 impl Role {
-    /// The C ABI's number.
+    /// C ABI code of the role.
     fn code(self) -> u32 {
         match self {
             Role::A => ffi::CUSYNC_OPERAND_A,
@@ -55,7 +56,7 @@ impl Role {
         }
     }
 
-    /// When an operation reads it.
+    /// Point at which an operation reads it.
     fn read_at(self, operation: u32) -> u32 {
         match self {
             Role::Rotary if operation == ffi::CUSYNC_ROTATED_GEMM => ffi::CUSYNC_READ_IN_EPILOGUE,
@@ -67,7 +68,7 @@ impl Role {
     }
 }
 
-/// Where an operand's values lie.
+/// Source of an operand's values.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A row-major matrix.
@@ -78,18 +79,19 @@ pub enum Source {
     Repacked(Arc<RepackedWeights>),
 }
 
-/// One stage: out = act(A B + bias) + residual or act(A B + bias + residual), or out = silu(A Bg) * (A Bu), or a convolution of the images A with the filter B,
-/// or a pool of them, or the rows of A normalised, or attention. Matrices are row-major.
+/// One stage: out = act(A B + bias) + residual or act(A B + bias + residual), or out = silu(A Bg) * (A Bu),
+/// or a convolution of the images A with the filter B, or a pool of them, or the rows of A normalized, or
+/// attention. Matrices are row-major.
 #[derive(Clone, Debug)]
 pub struct BoundStage {
-    /// The stage's name, for errors.
+    /// Name of the stage, for errors.
     pub name: String,
     /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_CONV2D`, `CUSYNC_ATTENTION`, `CUSYNC_NORM`, `CUSYNC_ATTEND`,
     /// `CUSYNC_POOL` or `CUSYNC_ROTATED_GEMM`.
     pub operation: u32,
-    /// The images of a convolution or a pool; the default for other operations.
+    /// Images of a convolution or a pool; the default for other operations.
     pub images: ffi::cusync_images,
-    /// What a normalisation adds; the default for other operations.
+    /// Parameters of a normalization; the default for other operations.
     pub norm: ffi::cusync_norm,
     /// `CUSYNC_IDENTITY`, `CUSYNC_GELU_TANH` or `CUSYNC_RELU`.
     pub activation: u32,
@@ -99,7 +101,8 @@ pub struct BoundStage {
     pub element: u32,
     /// Index of the stage in its plan, for reports.
     pub index: u32,
-    /// (M, N, K); N is that of the output, also when gated. K of an attention of whole sequences is the tokens of one.
+    /// (M, N, K); N is that of the output, even if gated. For an attention over whole sequences, K is the
+    /// tokens per sequence.
     pub shape: (u32, u32, u32),
     /// Operands by role, each role once.
     pub operands: Vec<(Role, Source)>,
@@ -109,16 +112,17 @@ pub struct BoundStage {
     pub waits: Vec<ffi::cusync_edge>,
     /// Outgoing edges.
     pub posts: Vec<ffi::cusync_policy>,
-    /// The heads of an attention; the default for other operations.
+    /// Heads of an attention; the default for other operations.
     pub heads: ffi::cusync_heads,
-    /// Whether the tokens of an attention of whole sequences see earlier ones and themselves only.
+    /// Whether tokens of an attention over whole sequences attend only to earlier tokens and themselves.
     pub causal: bool,
-    /// In a decode kernel: which round of the stage it is, and of how many; each worker makes a part of the output a round.
+    /// In a decode kernel: index of the round, and number of rounds; each worker computes one part of the
+    /// output per round.
     pub round: (u32, u32),
 }
 
 impl BoundStage {
-    /// The matrix of a role; `None` where there is none, or it is laid out anew.
+    /// Matrix of a role; `None` if there is none, or it is repacked.
     pub fn matrix(&self, role: Role) -> Option<&Values> {
         self.operands.iter().find_map(|(r, source)| match source {
             Source::Matrix(values) if *r == role => Some(values),
@@ -126,13 +130,13 @@ impl BoundStage {
         })
     }
 
-    /// Puts a matrix in a role, in place of what is there.
+    /// Replaces the matrix of a role.
     pub fn set(&mut self, role: Role, values: Values) {
         self.operands.retain(|(r, _)| *r != role);
         self.operands.push((role, Source::Matrix(values)));
     }
 
-    /// The same stage coupled to nothing.
+    /// The same stage without synchronization.
     pub fn uncoupled(self) -> BoundStage {
         BoundStage { waits: Vec::new(), posts: Vec::new(), ..self }
     }
@@ -142,12 +146,12 @@ impl BoundStage {
         self.operation == ffi::CUSYNC_GATED_GEMM
     }
 
-    /// Whether the heads that it makes are rotated.
+    /// Whether it rotates its heads.
     pub fn rotates(&self) -> bool {
         self.operation == ffi::CUSYNC_ROTATED_GEMM
     }
 
-    /// Whether it attends.
+    /// Whether it is an attention.
     pub fn attends(&self) -> bool {
         self.operation == ffi::CUSYNC_ATTEND
     }
@@ -180,7 +184,7 @@ impl BoundStage {
         }
     }
 
-    /// Columns of B as it lies in memory.
+    /// Columns of B as stored in memory.
     pub fn packed_columns(&self) -> u32 {
         if self.gated() { 2 * self.shape.1 } else { self.shape.1 }
     }
@@ -207,25 +211,26 @@ impl BoundStage {
         }
     }
 
-    /// Matrices A, B and output of a stage whose operands are all plain matrices, of the sizes that its shape says.
+    /// Matrices A, B and output of a stage whose operands are all plain matrices, with sizes checked against
+    /// its shape.
     pub(super) fn product(&self) -> Result<(&Values, &Values, &Values)> {
         self.raw()?;
-        let missing = |what: &str| Error::BadArgument(format!("{} without a matrix {what}", self.name));
+        let missing = |name: &str| Error::BadArgument(format!("{} without a matrix {name}", self.name));
         let a = self.matrix(Role::A).ok_or_else(|| missing("A"))?;
         let b = self.matrix(Role::B).ok_or_else(|| missing("B"))?;
         Ok((a, b, &self.out))
     }
 
-    /// The C form, after checking that every buffer has the size that the shape says.
+    /// The C form, after checking that every buffer has the size given by the shape.
     pub(super) fn raw(&self) -> Result<ffi::cusync_stage> {
         let (m, n, k) = self.shape;
-        // What no memory holds is never the length of a buffer.
-        let exact = |what: &str, have: usize, rows: u64, columns: u64| {
+        // An overflowing size never equals the length of a buffer.
+        let exact = |name: &str, have: usize, rows: u64, columns: u64| {
             let want = rows.saturating_mul(columns) as usize;
             if have == want {
                 return Ok(());
             }
-            Err(Error::Length { what: format!("{what} of {}", self.name), have, want })
+            Err(Error::Length { what: format!("{name} of {}", self.name), have, want })
         };
         exact("the output", self.out.len(), m.into(), n.into())?;
         let mut raw = ffi::cusync_stage {
@@ -296,20 +301,20 @@ impl BoundStage {
         (count.saturating_mul(area(i.height, i.width)), i.channels.into())
     }
 
-    fn fits(&self, what: &str, have: usize, most: usize) -> Result<()> {
+    fn fits(&self, name: &str, have: usize, most: usize) -> Result<()> {
         if have <= most {
             return Ok(());
         }
-        Err(Error::BadArgument(format!("{}: {have} {what}, a kernel takes {most}", self.name)))
+        Err(Error::BadArgument(format!("{}: {have} {name}, a kernel takes {most}", self.name)))
     }
 
-    /// One past the last semaphore slot that the stage's edges name.
+    /// One past the last semaphore slot of the stage's edges.
     pub(super) fn slots(&self) -> usize {
         let policies = self.waits.iter().map(|e| &e.policy).chain(&self.posts);
         policies.map(|p| p.slot_base as usize + p.slot_count as usize).max().unwrap_or(0)
     }
 
-    /// The parts of its output that its weights are laid out for, where they are.
+    /// Number of output parts that its weights are repacked for, if they are.
     pub(super) fn laid_out_for(&self) -> Option<u32> {
         self.operands.iter().find_map(|(_, source)| match source {
             Source::Repacked(weights) => Some(weights.parts()),
@@ -317,7 +322,7 @@ impl BoundStage {
         })
     }
 
-    /// Bytes of weights that are laid out anew.
+    /// Bytes of repacked weights.
     pub fn repacked_bytes(&self) -> usize {
         let bytes = |(_, source): &(Role, Source)| match source {
             Source::Repacked(weights) => weights.bytes(),

@@ -1,4 +1,4 @@
-//! Streams, events and graphs: the ordering that callers state.
+//! Streams, events and graphs: explicit ordering by the caller.
 
 use std::ffi::c_void;
 
@@ -10,10 +10,10 @@ use super::helpers::fill_random;
 use super::memory::DeviceBuffer;
 use crate::ffi;
 
-/// Bytes that leave nothing else in the L2, which has 50 MB on the largest GPU that the kernels are for.
+/// Bytes that evict everything else from the L2, which has 50 MB on the largest supported GPU.
 const WRITTEN_OVER: usize = 64 << 20;
 
-/// A stream that does not synchronise with the default stream.
+/// A stream that does not synchronize with the default stream.
 #[derive(Debug)]
 pub struct Stream {
     device: Device,
@@ -23,7 +23,7 @@ pub struct Stream {
 
 // SAFETY: streams may be used from any thread; the context is made current before each call.
 unsafe impl Send for Stream {}
-// SAFETY: as above; the driver serialises calls.
+// SAFETY: as above; the driver serializes calls.
 unsafe impl Sync for Stream {}
 
 impl Drop for Stream {
@@ -39,7 +39,7 @@ impl Drop for Stream {
 }
 
 impl Stream {
-    /// Makes a stream. Do so before any kernel spins: stream creation may synchronise.
+    /// Creates a stream. Do so before any kernel spins: stream creation may synchronize.
     pub fn new(device: &Device) -> Result<Stream> {
         let _entered = device.enter()?;
         let mut raw = std::ptr::null_mut();
@@ -49,19 +49,21 @@ impl Stream {
         Ok(Stream { device: device.clone(), raw, owner: Owner::Own })
     }
 
-    /// The least microseconds that each of `count` takes for so many runs in a graph. They take turns, there and back, and the first
-    /// turn is not counted: a clock that falls while they run would favour whoever runs first. Before each run the caches are written
-    /// over, which is counted too: in a layer a kernel's code and operands are far away, and weigh on kernels differently.
+    /// Minimum time in microseconds of each of `count` alternatives, for the given number of runs in a graph.
+    /// They alternate in both directions, and the first turn is not counted: falling clocks would favor the
+    /// first one. Before each run the caches are overwritten, and that time counts: in a layer, code and
+    /// operands of a kernel are not cached, which affects kernels differently.
     pub(crate) fn least_us(
         &self,
         (count, turns, runs): (usize, usize, usize),
         mut run: impl FnMut(usize) -> Result<()>,
     ) -> Result<Vec<f64>> {
         let (begin, end) = (Event::timing(&self.device)?, Event::timing(&self.device)?);
-        // Where there is no memory for it, what runs finds its data near.
+        // Without memory for it, runs find their data cached.
         let over =
             DeviceBuffer::<u16>::new(&self.device, WRITTEN_OVER / 2, "what is written over caches").ok();
-        // By a kernel, as in a layer: an algorithm that begins by clearing its workspace waits longer behind a kernel than behind a fill.
+        // By a kernel, as in a layer: an algorithm that first clears its workspace waits longer behind a
+        // kernel than behind a fill.
         let write_over = |over| fill_random(over, ffi::CUSYNC_F16, 1.0, 0, self);
         let graphs = (0..count)
             .map(|index| {
@@ -90,22 +92,23 @@ impl Stream {
         Ok(least)
     }
 
-    /// A stream that somebody else made and destroys; a `CUstream` or `cudaStream_t`, null for the default stream.
+    /// A stream created and destroyed by the caller; a `CUstream` or `cudaStream_t`, null for the default
+    /// stream.
     ///
     /// # Safety
-    /// It is a live stream of `device`'s context, and stays so for as long as this value.
+    /// It is a live stream of `device`'s context, and stays alive as long as this value.
     pub unsafe fn from_raw(device: &Device, raw: *mut c_void) -> Stream {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         unsafe { Stream::lent(device, raw, None) }
     }
 
     /// # Safety
-    /// As [`Stream::from_raw`]; `keeper` may vouch for the stream's life in the caller's place.
+    /// [`Stream::from_raw`] with an optional `keeper` that keeps the stream alive instead of the caller.
     pub(super) unsafe fn lent(device: &Device, raw: *mut c_void, keeper: Option<Keeper>) -> Stream {
         Stream { device: device.clone(), raw: raw.cast(), owner: Owner::Lent { _keeper: keeper } }
     }
 
-    /// Whether what is queued becomes part of a graph instead of running.
+    /// Whether queued work becomes part of a graph instead of running.
     pub fn is_capturing(&self) -> Result<bool> {
         let _entered = self.device.enter()?;
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
@@ -114,7 +117,7 @@ impl Stream {
         Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// The handle, a `CUstream`, for other libraries. It stays this value's.
+    /// The handle, a `CUstream`, for other libraries. This value keeps ownership.
     pub fn as_raw(&self) -> *mut c_void {
         self.raw.cast()
     }
@@ -126,7 +129,7 @@ impl Stream {
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.raw) })
     }
 
-    /// Whether everything queued so far is over.
+    /// Whether all work queued so far is done.
     pub fn is_idle(&self) -> Result<bool> {
         let _entered = self.device.enter()?;
         // SAFETY: a live stream.
@@ -150,8 +153,8 @@ impl Stream {
         check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
     }
 
-    /// Captures what `work` queues on this stream (and on streams that it forks to and joins) into a graph, without
-    /// running it. The capture is ended also when `work` fails.
+    /// Captures the work that `work` queues on this stream (and on streams that it forks to and joins) into a
+    /// graph, without running it. The capture also ends if `work` fails.
     pub fn capture<E: From<super::Error>>(
         &self,
         work: impl FnOnce() -> std::result::Result<(), E>,
@@ -178,7 +181,7 @@ impl Stream {
         Ok(instantiated?)
     }
 
-    /// Makes a stream of a priority: lower numbers first, within [`Stream::priorities`].
+    /// Creates a stream with a priority: lower numbers first, within [`Stream::priorities`].
     pub fn with_priority(device: &Device, priority: i32) -> Result<Stream> {
         let _entered = device.enter()?;
         let mut raw = std::ptr::null_mut();
@@ -190,7 +193,7 @@ impl Stream {
         Ok(Stream { device: device.clone(), raw, owner: Owner::Own })
     }
 
-    /// The least and the greatest priority; the greatest is the lower number.
+    /// Least and greatest priority; the greatest is the lower number.
     pub fn priorities(device: &Device) -> Result<(i32, i32)> {
         let _entered = device.enter()?;
         let (mut least, mut greatest) = (0, 0);
@@ -201,7 +204,7 @@ impl Stream {
         Ok((least, greatest))
     }
 
-    /// The GPU that it is of.
+    /// The GPU of the stream.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -238,12 +241,12 @@ impl Drop for Event {
 }
 
 impl Event {
-    /// For ordering only; what the event of a start must be.
+    /// An event for ordering only; start events must be of this kind.
     pub fn ordering(device: &Device) -> Result<Event> {
         Self::with_flags(device, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32)
     }
 
-    /// With a time stamp.
+    /// An event with a time stamp.
     pub fn timing(device: &Device) -> Result<Event> {
         Self::with_flags(device, sys::CUevent_flags::CU_EVENT_DEFAULT as u32)
     }
@@ -256,14 +259,14 @@ impl Event {
         Ok(Event { device: device.clone(), raw })
     }
 
-    /// Waits until the event has happened.
+    /// Waits until the event has occurred.
     pub fn synchronize(&self) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: a live event.
         check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.raw) })
     }
 
-    /// Microseconds from `start` to this one; both of [`Event::timing`], recorded and happened.
+    /// Microseconds from `start` to this event; both must be of [`Event::timing`], recorded and completed.
     pub fn us_since(&self, start: &Event) -> Result<f64> {
         let _entered = self.device.enter()?;
         let mut ms = 0.0;
@@ -277,14 +280,14 @@ impl Event {
     }
 }
 
-/// An instantiated graph. It holds addresses, not memory: whoever captured it keeps the buffers alive.
+/// An instantiated graph. It holds addresses, not memory: the code that captured it keeps the buffers alive.
 #[derive(Debug)]
 pub struct GraphExec {
     device: Device,
     raw: sys::CUgraphExec,
 }
 
-// SAFETY: launches are serialised by `&self` calls into the driver, which locks.
+// SAFETY: launches are serialized by `&self` calls into the driver, which locks.
 unsafe impl Send for GraphExec {}
 
 impl Drop for GraphExec {
@@ -301,7 +304,7 @@ impl GraphExec {
         GraphExec { device: device.clone(), raw }
     }
 
-    /// Brings it to the GPU, in the order of `stream`, so that the first launch need not.
+    /// Uploads it to the GPU in stream order, so that the first launch need not.
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: both live.
@@ -319,11 +322,12 @@ impl GraphExec {
 /// How a stage's kernel is queued.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchAttributes<'a> {
-    /// Where.
+    /// Stream to queue on.
     pub stream: &'a Stream,
-    /// Recorded when every CTA has issued its trigger or ended; of [`Event::ordering`]. Of kernels for sm_80 nothing guarantees when:
-    /// [`Kernel::hold_back`](super::Kernel::hold_back) has to follow.
+    /// Recorded when every CTA has issued its trigger or ended; of [`Event::ordering`]. For sm_80 kernels the
+    /// time is not guaranteed: [`Kernel::hold_back`](super::Kernel::hold_back) must follow.
     pub started: Option<&'a Event>,
-    /// Whether the kernel may begin when every CTA of the one before it in the stream has issued its trigger.
+    /// Whether the kernel may begin when every CTA of the previous kernel in the stream has issued its
+    /// trigger.
     pub programmatic: bool,
 }

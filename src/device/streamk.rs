@@ -16,7 +16,7 @@ pub struct StreamK {
     device: Device,
     handle: NonNull<ffi::cusync_streamk>,
     stage: BoundStage,
-    /// Scratch of the partial sums.
+    /// Scratch memory for partial sums.
     _workspace: DeviceBuffer<u8>,
 }
 
@@ -31,7 +31,7 @@ impl Drop for StreamK {
 }
 
 impl StreamK {
-    /// Makes the peer ready.
+    /// Prepares the peer.
     pub fn new(device: &Device, stage: BoundStage) -> Result<StreamK> {
         let _entered = device.enter()?;
         stage.product()?;
@@ -44,7 +44,7 @@ impl StreamK {
             ffi::cusync_streamk_create(&raw, stage.element, none, &mut bytes, &mut handle)
         };
         check_status(call, status)?;
-        // One byte at least: a null workspace would ask for the size again.
+        // At least one byte: a null workspace would ask for the size again.
         let workspace = DeviceBuffer::zeroed(device, (bytes as usize).max(1), "the Stream-K workspace")?;
         // SAFETY: the workspace has the size asked for; the operands are those of `stage`.
         let status = unsafe {
@@ -55,7 +55,7 @@ impl StreamK {
         Ok(StreamK { device: device.clone(), handle, stage, _workspace: workspace })
     }
 
-    /// Queues the kernel, with whatever resets its workspace.
+    /// Queues the kernel, including the reset of its workspace.
     pub fn launch(&mut self, stream: &Stream) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: handle and stream are live.

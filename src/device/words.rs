@@ -1,5 +1,5 @@
-//! Policies, edges and orders as the C ABI's words: the only place that makes them. Tables are wherever the caller put them,
-//! in host or in device memory.
+//! Policies, edges and orders in the C ABI's form; the only place that builds them. Tables are where the
+//! caller put them, in host or device memory.
 
 use std::ptr::null;
 
@@ -9,9 +9,9 @@ use cusync_gen::sync::{Order, SlotMap, WaitAt};
 
 use crate::ffi;
 
-/// A policy; `tables` are those of the map, slots and posts, where it has any.
+/// A policy; `tables` are the map's slots and posts, if it has tables.
 pub(crate) fn policy(map: &SlotMap, tables: Option<(*const u32, *const u32)>) -> ffi::cusync_policy {
-    // What slides is the footprint of the edge.
+    // The sliding window is part of the edge's footprint.
     let SlotMap { grid, block, stride_n, slots_n, slot_base, slot_count, sliding: _, table: _ } = *map;
     let (table, table_posts) = tables.unwrap_or((null(), null()));
     ffi::cusync_policy {
@@ -64,8 +64,8 @@ pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>)
     }
 }
 
-/// The slots of a stage's output in a decode kernel: one for every [`ffi::CUSYNC_COLUMN_TILE`] columns, or for every head of
-/// keys and values that it attends to.
+/// Slots of a stage's output in a decode kernel: one per [`ffi::CUSYNC_COLUMN_TILE`] columns, or one per
+/// key/value head that it attends to.
 pub(crate) fn column_policy(count: u32, slot_base: u32) -> ffi::cusync_policy {
     ffi::cusync_policy {
         grid_m: 1,
@@ -79,7 +79,8 @@ pub(crate) fn column_policy(count: u32, slot_base: u32) -> ffi::cusync_policy {
     }
 }
 
-/// Edge `id` of a decode kernel, from an output of m x n with so many slots to operand A: k-block after k-block.
+/// Edge `id` of a decode kernel, from an m x n output with `slots` slots to operand A: one k-block after
+/// another.
 pub(crate) fn column_edge(id: u32, (m, n): (u32, u32), slots: u32, slot_base: u32) -> ffi::cusync_edge {
     let (rows, columns) = (m as i32, ffi::CUSYNC_COLUMN_TILE as i32);
     ffi::cusync_edge {
@@ -97,7 +98,7 @@ pub(crate) fn column_edge(id: u32, (m, n): (u32, u32), slots: u32, slot_base: u3
     }
 }
 
-/// An order on a grid; `table` holds [`Order::table`] where it has one.
+/// An order on a grid; `table` holds [`Order::table`], if it has one.
 pub(crate) fn order(order: &Order, grid: (u32, u32), table: Option<*const u32>) -> ffi::cusync_order {
     ffi::cusync_order {
         kind: match order {

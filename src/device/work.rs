@@ -1,4 +1,4 @@
-//! Who computes what: tiles in an order, lists of items, or equal shares.
+//! Distribution of work: tiles in an order, lists of items, or equal shares.
 
 use std::sync::Arc;
 
@@ -16,35 +16,37 @@ use crate::ffi;
 pub enum Work {
     /// The tiles of one stage.
     Order {
-        /// Which tile when.
+        /// Order of the tiles.
         order: ffi::cusync_order,
-        /// Whether a device counter hands out tiles, so that a CTA which starts early takes more; else CTA c takes tiles c, c + grid, ...
+        /// Whether a device counter hands out tiles, so that a CTA which starts early takes more; otherwise
+        /// CTA c takes tiles c, c + grid, ...
         drawn: bool,
     },
     /// Items of many stages.
     Lists {
-        /// Which.
+        /// The lists.
         lists: Arc<WorkLists>,
-        /// Where parts of a tile leave their sums for each other.
+        /// Partial sums exchanged between parts of a tile.
         slabs: Arc<Slabs>,
-        /// Who sends the items of one list to workers; `None`: workers follow their lists, or draw.
+        /// Mailboxes through which workers get the items of one list; `None`: workers follow their lists, or
+        /// draw.
         mail: Option<Arc<MailLine>>,
     },
     /// An equal share of every stage's columns for each worker.
     Shares {
-        /// As many as the weights are laid out for.
+        /// Number of workers; the weights are laid out for as many.
         workers: u32,
-        /// Sizes.
+        /// Buffer sizes.
         tuning: DecodeTuning,
-        /// Where workers that share a head leave their parts; needed where a stage attends.
+        /// Partial results of workers that share a head; required if a stage attends.
         slabs: Option<Arc<Slabs>>,
-        /// What it takes its jobs from, one after the other; `None`: a launch is a run.
+        /// Source of jobs, one after the other; `None`: a launch is a run.
         jobs: Option<Arc<JobLine>>,
     },
 }
 
 impl Work {
-    /// Workers; 0: as many as are resident, or as there are tiles.
+    /// Number of workers; 0: as many as are resident, or as there are tiles.
     pub fn workers(&self) -> u32 {
         match self {
             Work::Order { .. } => 0,
@@ -53,7 +55,7 @@ impl Work {
         }
     }
 
-    /// Sets of tensors that a kernel is given, each all of its stages.
+    /// Sets of tensors in the kernel's arguments; each set contains all stages.
     pub(super) fn sets(&self) -> usize {
         match self {
             Work::Shares { jobs: Some(jobs), .. } => jobs.sets() as usize,
@@ -103,31 +105,33 @@ impl Work {
     }
 }
 
-/// Sizes in shared memory of a decode kernel, in bytes of one CTA; 0 takes the kernel's default.
+/// Shared memory sizes of a decode kernel, in bytes per CTA; 0 selects the kernel's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeTuning {
-    /// Weights that one entry of the ring aims at.
+    /// Target weight bytes per ring entry.
     pub chunk_bytes: u32,
-    /// The ring of weights.
+    /// Size of the weight ring.
     pub ring_bytes: u32,
-    /// Slots (not bytes) of the ring of activations, a multiple of 4.
+    /// Slots (not bytes) of the activation ring, a multiple of 4.
     pub activation_slots: u32,
-    /// Most weights on their way at once.
+    /// Maximum weight bytes in flight.
     pub in_flight_bytes: u32,
-    /// The same while the ring fills with the weights of a stage that still waits.
+    /// Maximum weight bytes in flight while the ring fills for a stage that is still waiting.
     pub ahead_bytes: u32,
 }
 
-/// Partial sums of tiles that are cut along k, or of heads whose tokens several workers attend to.
+/// Partial sums of tiles split along k, or of heads whose tokens several workers attend to.
 #[derive(Debug)]
 pub struct Slabs {
-    /// An MMA tile of float for each CTA of a worker and slab, or what a group of heads leaves; never cleared.
+    /// A float MMA tile per CTA of a worker and slab, or the partial result of a group of heads; never
+    /// cleared.
     pub sums: DeviceBuffer<f32>,
-    /// Two words a slab and CTA, or a counter for each sequence and head; zeroed once.
+    /// Two words per slab and CTA, or a counter per sequence and head; zeroed once.
     pub flags: DeviceBuffer<u32>,
 }
 
-/// Slabs and counters of attentions of so many sequences and heads of keys and values, in a decode kernel.
+/// Number of slabs and counters for attentions with the given sequences and key/value heads, in a decode
+/// kernel.
 pub(super) fn parts_of(attentions: impl Iterator<Item = (u32, u32)>, workers: u32) -> (usize, usize) {
     attentions.fold((0, 0), |(slabs, counters), (sequences, heads)| {
         (slabs + 2 * workers as usize, counters + sequences as usize * heads as usize)
@@ -135,8 +139,8 @@ pub(super) fn parts_of(attentions: impl Iterator<Item = (u32, u32)>, workers: u3
 }
 
 impl Slabs {
-    /// Allocates them for a decode kernel of so many workers that attends: sequences, and heads of keys and values, of each
-    /// of its attentions.
+    /// Allocates slabs for a decode kernel with `workers` workers that attends; `attentions` holds the
+    /// sequences and key/value heads of each attention.
     pub fn of_attentions(device: &Device, attentions: &[(u32, u32)], workers: u32) -> Result<Slabs> {
         let (slabs, counters) = parts_of(attentions.iter().copied(), workers);
         let floats = slabs * ffi::CUSYNC_ATTEND_SLAB as usize;
@@ -157,8 +161,8 @@ impl Slabs {
     }
 }
 
-/// Items by worker, or one list drawn by ticket. Kept on the host too, because items index memory and are checked
-/// against it.
+/// Items by worker, or one list drawn by ticket. Also kept on the host, because items index memory and are
+/// checked against it.
 #[derive(Debug)]
 pub struct WorkLists {
     drawn: bool,
@@ -169,7 +173,7 @@ pub struct WorkLists {
 }
 
 impl WorkLists {
-    /// A list a worker. Lists are padded to a common length with invalid items, one at least.
+    /// One list per worker. Lists are padded to a common length with at least one invalid item.
     pub fn per_worker(device: &Device, lists: &[Vec<ffi::cusync_item>]) -> Result<WorkLists> {
         let (items, length) = pad(lists);
         Self::upload(device, false, lists.len(), length, items)
@@ -190,8 +194,8 @@ impl WorkLists {
         length: usize,
         items: Vec<ffi::cusync_item>,
     ) -> Result<WorkLists> {
-        let narrow = |what: &str, value: usize| {
-            u32::try_from(value).map_err(|_| Error::BadArgument(format!("{value} {what} of a chain")))
+        let narrow = |name: &str, value: usize| {
+            u32::try_from(value).map_err(|_| Error::BadArgument(format!("{value} {name} of a chain")))
         };
         if workers == 0 || items.is_empty() {
             return Err(Error::BadArgument("a chain without workers or without items".into()));
@@ -216,24 +220,25 @@ impl WorkLists {
         self.drawn && self.valid.iter().all(whole)
     }
 
-    /// Items of a list, the padding counted.
+    /// Items per list, including padding.
     pub fn length(&self) -> u32 {
         self.length
     }
 
-    /// Slabs that the items name: one past the last.
+    /// One past the last slab that an item names.
     pub fn slabs(&self) -> u32 {
         self.valid.iter().map(slab_end).max().unwrap_or(0)
     }
 
-    /// Refuses items that lie outside the stages' grids of cluster tiles and k-blocks, or have roles that do not exist.
+    /// Rejects items that are outside the stages' grids of cluster tiles and k-blocks, or have unknown roles.
     pub(super) fn suit(
         &self,
         name: &str,
         stages: &[BoundStage],
         kernel: &ffi::cusync_kernel_info,
     ) -> Result<()> {
-        let refuse = |what: &str, item| Err(Error::BadArgument(format!("{name}: an item {what}: {item:?}")));
+        let refuse =
+            |reason: &str, item| Err(Error::BadArgument(format!("{name}: an item {reason}: {item:?}")));
         for item in &self.valid {
             let Some(stage) = stages.get(usize::from(item.stage)) else { return refuse("of no stage", item) };
             if u32::from(item.role) > ffi::CUSYNC_SHARE {
@@ -253,7 +258,7 @@ impl WorkLists {
     }
 }
 
-/// Whether an item is the end of a list.
+/// Whether an item marks the end of a list.
 fn is_end(item: &ffi::cusync_item) -> bool {
     u32::from(item.role) == ffi::CUSYNC_END_OF_LIST
 }
@@ -267,7 +272,7 @@ fn slab_end(item: &ffi::cusync_item) -> u32 {
     }
 }
 
-/// The lists one after the other, each of the same length and ended by an invalid item.
+/// Concatenates the lists, padded to the same length and each ended by an invalid item.
 fn pad(lists: &[Vec<ffi::cusync_item>]) -> (Vec<ffi::cusync_item>, usize) {
     let length = lists.iter().map(Vec::len).max().unwrap_or(0) + 1;
     let end = ffi::cusync_item::default();

@@ -1,7 +1,7 @@
-//! The C ABI of `csrc/abi/cusync.h`, raw: bindgen's output and nothing else.
+//! The raw C ABI of `csrc/abi/cusync.h`: only the output of bindgen.
 //!
-//! Without a CUDA toolchain at build time the same symbols come from `csrc/nocuda.c`, so nothing above this layer
-//! has to know. [`crate::device`] is the only caller of the kernel half; the `cusync_host_*` half is policy
+//! Without a CUDA toolchain at build time, `csrc/nocuda.c` provides the same symbols, so higher layers need
+//! no distinction. Only [`crate::device`] calls the kernel half; the `cusync_host_*` half is policy
 //! arithmetic compiled for the host.
 //!
 //! ```
@@ -20,8 +20,8 @@ mod bindings;
 
 pub use bindings::*;
 
-// The pointers in these are addresses of tables that are written before the struct is made and only read after;
-// whoever makes one keeps the table alive.
+// SAFETY: the pointers are addresses of tables that are written before the struct is created and only read
+// afterward; the creator keeps the tables alive.
 unsafe impl Send for cusync_policy {}
 unsafe impl Sync for cusync_policy {}
 unsafe impl Send for cusync_order {}

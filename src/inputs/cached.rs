@@ -1,4 +1,4 @@
-//! Inputs of attention that random bits would make nonsense of: lengths, page numbers and rotary tables.
+//! Attention inputs that cannot be random bits: lengths, page numbers and rotary tables.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::Values;
 use super::sequences::appended;
 use crate::element::Bits;
 
-/// Position p turns pair i by `p * BASE^(-2i / D)`, as published models have it.
+/// Position p rotates pair i by `p * BASE^(-2i / D)`, as in published models.
 const BASE: f64 = 10000.0;
 
-/// The values of a tensor whose random bits would mean nothing; `None` for all others.
+/// Values of a tensor that cannot be random bits; `None` for all others.
 pub(crate) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Values> {
     let readers = || {
         graph.stages.iter().filter_map(|stage| {
@@ -58,8 +58,8 @@ pub(crate) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Value
     }
 }
 
-/// Tokens of a sequence that a stage's cache has room for: of a pool that is smaller than all tables, each sequence has as many
-/// pages.
+/// Tokens per sequence that a stage's cache has room for; a pool smaller than all tables is divided evenly
+/// among sequences.
 pub(crate) fn room(stage: &Stage) -> Option<u32> {
     let cache = stage.op.cache()?;
     let own = cache.pages.map(|_| own_pages(stage) * PAGE);
@@ -72,7 +72,7 @@ fn own_pages(stage: &Stage) -> u32 {
     (cache.pages.unwrap_or(0) / sequences.max(1)).min(cache.capacity.div_ceil(PAGE))
 }
 
-/// What keeps pages from being dealt so that no two sequences append to one; `None` where there are enough.
+/// Reason why pages cannot be dealt so that no two sequences append to one; `None` if there are enough.
 pub(crate) fn too_few_pages(graph: &Graph) -> Option<String> {
     graph.stages.iter().find_map(|stage| {
         let pool = stage.op.cache()?.pages?;
@@ -88,8 +88,8 @@ pub(crate) fn too_few_pages(graph: &Graph) -> Option<String> {
     })
 }
 
-/// A table of pages of a pool in random order: `each` pages of a sequence's row are nobody else's, and those behind them lie outside
-/// the pool, so that whoever needs them is found.
+/// A page table in random order of a pool: `each` pages of a sequence's row are exclusive, and the rest are
+/// outside the pool, so that their use is detected.
 fn dealt(pool: u32, each: u32, table: &Tensor, seed: u64) -> Vec<i32> {
     let mut order: Vec<i32> = (0..pool as i32).collect();
     order.shuffle(&mut SmallRng::seed_from_u64(seed));
@@ -100,7 +100,7 @@ fn dealt(pool: u32, each: u32, table: &Tensor, seed: u64) -> Vec<i32> {
         .collect()
 }
 
-/// A row a position: cosines, then sines.
+/// One row per position: cosines, then sines.
 fn turns(positions: usize, columns: usize) -> Vec<f32> {
     let half = columns / 2;
     let angle = |p: usize, i: usize| p as f64 * BASE.powf(-(i as f64) / half as f64);
@@ -145,7 +145,7 @@ mod tests {
                 (vec![], None, None)
             );
         }
-        // Lengths and a table that two stages read suit the smaller of their pools.
+        // Lengths and a table that two stages read fit the smaller of their pools.
         let two = r#"Pipeline(name: "two", dims: {}, stages: [
             Attention(name: "a", qkv: "Q1(4,192)", heads: 1, pages: "P(4,3)", out: "A1(4,64)",
                 cache: Cache(keys: "K1(40,1,64,64)", values: "V1(40,1,64,64)", lengths: "n(4)")),
@@ -167,7 +167,7 @@ mod tests {
                 assert_eq!((sequences.left_out(), sequences.shared()), (vec![], None), "{}", stage.name);
             }
         }
-        // Nobody gets a page where not everybody can have one.
+        // No sequence gets a page if not all can have one.
         let few = graph(3);
         let at = few.tensors.iter().position(|t| t.name == "P").expect("it is there");
         let Some(Values::Integers(pages)) = values(&few, TensorId(at), 1) else { panic!("integers") };

@@ -1,4 +1,4 @@
-//! The tensors that no stage writes, on the host.
+//! Values of tensors that no stage writes, on the host.
 //!
 //! ```
 //! use cusync::codegen::check::Executor;
@@ -29,7 +29,8 @@ use rayon::prelude::*;
 
 use crate::element::Bits;
 
-/// Values of a graph's inputs and weights, one entry a tensor, row-major. Shared, because weights are large.
+/// Values of a graph's inputs and weights, one entry per tensor, row-major. Shared, because weights are
+/// large.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     tensors: Vec<Option<Values>>,
@@ -44,12 +45,13 @@ pub(crate) enum Values {
     Integers(Arc<Vec<i32>>),
 }
 
-/// Elements that one random stream fills: fixed, so that values do not depend on the number of threads.
+/// Elements per random stream; fixed, so that values do not depend on the number of threads.
 const STREAM: usize = 1 << 16;
 
 impl Inputs {
-    /// Uniform random values up to 1, of weights up to 3 / sqrt(K) or a quarter of it; the same seed gives the same values on every machine.
-    /// Lengths of caches are random too, pages are dealt out to each sequence, and rotary tables are true ones.
+    /// Uniform random values up to 1, and weights up to 3 / sqrt(K) or a quarter of it; the same seed gives
+    /// the same values on every machine. Cache lengths are random too, pages are dealt to the sequences, and
+    /// rotary tables have their true values.
     pub fn random(graph: &Graph, seed: u64) -> Self {
         let tensors = graph.tensors.iter().enumerate().map(|(id, tensor)| {
             if tensor.producer.is_some() {
@@ -65,19 +67,19 @@ impl Inputs {
         Inputs { tensors: tensors.collect() }
     }
 
-    /// No values yet; a pipeline of them is refused.
+    /// Inputs without values; pipelines refuse them.
     pub(crate) fn none(graph: &Graph) -> Self {
         Inputs { tensors: vec![None; graph.tensors.len()] }
     }
 
-    /// States the values of a tensor, whose length and type the caller has checked.
+    /// Sets the values of a tensor; the caller has checked length and type.
     pub(crate) fn put(&mut self, tensor: TensorId, values: Values) {
         if let Some(old) = self.tensors.get_mut(tensor.0) {
             *old = Some(values);
         }
     }
 
-    /// The bits of a tensor; `None` for a tensor that a stage writes, or of integers.
+    /// Bits of a tensor; `None` if a stage writes it or it holds integers.
     pub fn bits(&self, tensor: TensorId) -> Option<&Arc<Vec<u16>>> {
         match self.tensors.get(tensor.0)?.as_ref()? {
             Values::Bits(bits) => Some(bits),
@@ -85,7 +87,7 @@ impl Inputs {
         }
     }
 
-    /// The integers of a tensor of lengths or page numbers; `None` for any other.
+    /// Integers of a tensor of lengths or page numbers; `None` for others.
     pub fn integers(&self, tensor: TensorId) -> Option<&Arc<Vec<i32>>> {
         match self.tensors.get(tensor.0)?.as_ref()? {
             Values::Integers(integers) => Some(integers),
@@ -93,8 +95,8 @@ impl Inputs {
         }
     }
 
-    /// Replaces the values of an input. Returns false, changing nothing, when a stage writes the tensor, it is of integers, or
-    /// the length differs.
+    /// Replaces the values of an input. Returns false and changes nothing if a stage writes the tensor, it
+    /// holds integers, or the length differs.
     pub fn set(&mut self, tensor: TensorId, bits: Vec<u16>) -> bool {
         match self.tensors.get_mut(tensor.0) {
             Some(Some(Values::Bits(old))) if old.len() == bits.len() => {
@@ -117,10 +119,10 @@ impl Inputs {
     }
 }
 
-/// The largest magnitude of a weight's random values, for every executor; `None` for a tensor that is no weight, whose
-/// values go up to 1. With 3 / sqrt(K), sums of K products with such values have unit variance: no overflow in fp16, and no
-/// stretch of the activation functions is missed. What a residual is added to is a quarter of that: a stack of residual blocks
-/// would grow by as much in each.
+/// Largest magnitude of a weight's random values, for every executor; `None` if the tensor is not a weight,
+/// in which case values go up to 1. With 3 / sqrt(K), sums of K products have unit variance: no overflow in
+/// fp16, and the activation functions are fully exercised. Weights of a stage that adds a residual use a
+/// quarter of that, since a stack of residual blocks would otherwise grow by that much per block.
 pub(crate) fn weight_scale(graph: &Graph, tensor: TensorId) -> Option<f32> {
     let weight = |kind| matches!(kind, OperandKind::B | OperandKind::Up);
     let reads = |stage: &&Stage| stage.operands.iter().any(|o| o.tensor == tensor && weight(o.kind));

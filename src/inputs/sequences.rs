@@ -1,22 +1,24 @@
-//! Sequences that a run cannot append to: lengths without room, pages outside the pool, and pages that sequences share.
+//! Sequences that a run cannot append to: no room for their length, pages outside the pool, or pages shared
+//! with other sequences.
 
 use cusync_gen::graph::{Cache, Op, PAGE, Stage};
 
-/// A sequence, and what is wrong with it.
+/// A sequence, and its fault.
 pub(crate) type Fault = (usize, String);
 
-/// The sequences of a stage with a cache, as its tables of integers have them when a run begins.
+/// Sequences of a stage with a cache, as described by its integer tables when a run begins.
 pub(crate) struct Sequences<'a> {
     cache: Cache,
     /// Cached tokens of each sequence; `None` for a prompt, which fills its cache from the first row on.
     lengths: Option<&'a [i32]>,
     pages: Option<&'a [i32]>,
-    /// Tokens of each that a run appends.
+    /// Tokens per sequence that a run appends.
     tokens: u32,
     count: usize,
 }
 
-/// Sequences of an attention, and the tokens of each that a run may append to a cache; `None` for other operations.
+/// Sequences of an attention, and tokens per sequence that a run may append to a cache; `None` for other
+/// operations.
 pub(super) fn appended(stage: &Stage) -> Option<(u32, u32)> {
     match &stage.op {
         Op::Attention(shape) => Some((shape.sequences, shape.tokens)),
@@ -31,7 +33,7 @@ pub(super) fn appended(stage: &Stage) -> Option<(u32, u32)> {
     }
 }
 
-/// A page to which a run appends while another sequence has it, too.
+/// A page that a run appends to although another sequence also uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedPage {
     pub(crate) sequence: usize,
@@ -46,7 +48,7 @@ impl<'a> Sequences<'a> {
         Some(Sequences { cache, lengths, pages, tokens, count: count as usize })
     }
 
-    /// Tokens before those that a run appends; an error where there is no room for these.
+    /// Tokens before the appended ones; an error if there is no room for these.
     fn cached(&self, sequence: usize) -> Result<u32, String> {
         let Some(lengths) = self.lengths else { return Ok(0) };
         let (length, capacity) = (lengths[sequence], self.cache.capacity);
@@ -55,7 +57,7 @@ impl<'a> Sequences<'a> {
         })
     }
 
-    /// The pages of a sequence up to the last token that a run appends, and how many of them it only reads.
+    /// Pages of a sequence up to the last appended token, and the number of pages that are only read.
     fn pages(&self, sequence: usize) -> Result<(&[i32], usize), String> {
         let cached = self.cached(sequence)?;
         let (Some(table), Some(pool)) = (self.pages, self.cache.pages) else { return Ok((&[], 0)) };
@@ -68,12 +70,13 @@ impl<'a> Sequences<'a> {
         }
     }
 
-    /// Every sequence that a run leaves out.
+    /// All sequences that a run skips.
     pub(crate) fn left_out(&self) -> Vec<Fault> {
         (0..self.count).filter_map(|sequence| Some((sequence, self.pages(sequence).err()?))).collect()
     }
 
-    /// The first page to which a run appends a token of one sequence while it is another's. What a proof rests on: there is none.
+    /// First page that a run appends to for one sequence although another uses it. The proof assumes that
+    /// there is none.
     pub(crate) fn shared(&self) -> Option<SharedPage> {
         let good = || (0..self.count).filter_map(|sequence| Some((sequence, self.pages(sequence).ok()?)));
         good().find_map(|(sequence, (pages, read))| {
@@ -88,17 +91,17 @@ impl<'a> Sequences<'a> {
     }
 }
 
-/// What is wrong with all sequences that a run leaves out: the first stage that does, the first sequence, and in words what is
-/// wrong with it and with the others. What holds for several stages is said of the first.
+/// Faults of all sequences that a run skips: the first such stage, the first sequence, and a description of
+/// its fault and the others. A fault of several stages is reported for the first.
 pub(crate) fn named(stages: &[(String, Vec<Fault>)]) -> Option<(String, usize, String)> {
     let all = stages.iter().flat_map(|(stage, faults)| faults.iter().map(move |fault| (stage, fault)));
     let (stage, (sequence, fault)) = all.clone().next()?;
     let mut said = vec![(sequence, fault)];
     let mut words = fault.clone();
-    for (of, (sequence, fault)) in all {
+    for (other, (sequence, fault)) in all {
         if !said.contains(&(sequence, fault)) {
             said.push((sequence, fault));
-            let place = if of == stage { String::new() } else { format!("stage {of}, ") };
+            let place = if other == stage { String::new() } else { format!("stage {other}, ") };
             words += &format!("; {place}sequence {sequence}: {fault}");
         }
     }
@@ -141,7 +144,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("sequence 3: its page 0 is number 9 of a pool of 9"), "{text}");
-        // What another stage says again is said once.
+        // Faults repeated by another stage are reported once.
         assert!(
             text.ends_with("; stage b, sequence 2: x") && text.matches("sequence 3").count() == 1,
             "{text}"
@@ -155,17 +158,17 @@ mod tests {
         let shared = |lengths: [i32; 4], pages: [i32; 8]| {
             Sequences::new(&stage, Some(&lengths), Some(&pages)).expect("it has a cache").shared()
         };
-        // Sequences 1 and 2 have a page in common that both have filled: a prefix.
+        // Sequences 1 and 2 share a page that both have filled: a prefix.
         assert_eq!(shared([0, 64, 70, 3], [0, 8, 1, 2, 1, 3, 4, 8]), None);
         // Sequence 2 appends to it.
         let found = shared([0, 64, 63, 3], [0, 8, 1, 2, 1, 3, 4, 8]);
         assert_eq!(found, Some(SharedPage { sequence: 2, other: 1, page: 1 }));
-        // Nobody reads page 8 yet, and a sequence that is left out has no page.
+        // No sequence reads page 8 yet, and a skipped sequence has no page.
         assert_eq!(shared([0, -1, 63, 3], [0, 8, 1, 2, 1, 3, 4, 8]), None);
-        // A sequence that has a page twice.
+        // A sequence that uses a page twice.
         let found = shared([0, 64, 64, 64], [0, 8, 1, 2, 3, 3, 4, 5]);
         assert_eq!(found, Some(SharedPage { sequence: 2, other: 2, page: 3 }));
-        // Two that append to one page.
+        // Two sequences that append to one page.
         let found = shared([5, 64, 70, 3], [4, 8, 1, 2, 1, 3, 4, 8]);
         assert_eq!(found, Some(SharedPage { sequence: 0, other: 3, page: 4 }));
     }

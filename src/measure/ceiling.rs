@@ -1,4 +1,4 @@
-//! The two rates behind every floor, measured.
+//! Measures the two rates behind every floor.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::{Error, Result, percentile};
 use crate::device::{CublasLt, Device, DeviceBuffer, Stream, helpers};
 use crate::runtime::{InputSets, Overrides, Pipeline, element_code, plan_text};
 
-/// A square GEMM, large enough that its ends do not count.
+/// A square GEMM, large enough that its ends do not matter.
 const RATE: &str = r#"Pipeline(
     name: "rate",
     dims: { "N": 8192 },
     stages: [Gemm(name: "square", a: "A(N,N)", b: "B(N,N)", out: "C(N,N)")],
 )"#;
 
-/// The tile of the highest arithmetic intensity that every architecture has.
+/// Tile with the highest arithmetic intensity among those available on every architecture.
 const TILE: (u32, u32) = (128, 256);
 
 /// Bytes of the read test: many times the L2 cache.
@@ -27,8 +27,8 @@ const READ_BYTES: usize = 2 << 30;
 /// The rates of one regime.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Ceiling {
-    /// Dense fp16 rate of a GEMM of 8192 cubed, TFLOP/s: the better of this project's kernel and cuBLASLt's, where
-    /// that is installed.
+    /// Dense fp16 rate of a GEMM of 8192 cubed, TFLOP/s: the better of this project's kernel and cuBLASLt's,
+    /// if installed.
     pub matrix_tflops: f64,
     /// Streaming read, TB/s.
     pub read_tbs: f64,
@@ -37,14 +37,14 @@ pub struct Ceiling {
 /// The rates of both regimes.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Ceilings {
-    /// After 3 ms of idleness.
+    /// After 3 ms of idle time.
     pub rested: Ceiling,
     /// Back to back.
     pub sustained: Ceiling,
 }
 
 impl Ceilings {
-    /// Measures, taking about half a second of the GPU.
+    /// Measures both regimes; takes about half a second of GPU time.
     pub fn measure(device: &Device) -> Result<Ceilings> {
         let profile = device.profile().ok_or_else(|| {
             Error::Argument(format!("{} is older than compute capability 8.0", device.name()))
@@ -69,7 +69,7 @@ impl Ceilings {
 
         let mut variants: Vec<Box<dyn Variant>> = vec![Box::new(read), Box::new(matrix)];
         variants.extend(peer);
-        let mut of = |regime| -> Result<Ceiling> {
+        let mut measured = |regime| -> Result<Ceiling> {
             let window = Duration::from_millis(150);
             let mut times = interleaved(device, &mut variants, regime, 9, window)?;
             let read_us = percentile(&mut times[0], 0.5);
@@ -79,11 +79,11 @@ impl Ceilings {
                 read_tbs: READ_BYTES as f64 / read_us * 1e-6,
             })
         };
-        Ok(Ceilings { rested: of(Regime::Rested)?, sustained: of(Regime::Sustained)? })
+        Ok(Ceilings { rested: measured(Regime::Rested)?, sustained: measured(Regime::Sustained)? })
     }
 
-    /// The rates of one regime.
-    pub fn of(&self, regime: Regime) -> Ceiling {
+    /// Rates of one regime.
+    pub fn in_regime(&self, regime: Regime) -> Ceiling {
         match regime {
             Regime::Rested => self.rested,
             Regime::Sustained => self.sustained,
@@ -91,7 +91,7 @@ impl Ceilings {
     }
 }
 
-/// The same product by cuBLASLt, where that is installed.
+/// The same product by cuBLASLt, if installed.
 fn library(pipeline: &Pipeline, device: &Device) -> Result<Option<Box<dyn Variant>>> {
     let gemm = match CublasLt::new(device, pipeline.bound_stage(0, 0)?, true) {
         Ok(gemm) => gemm,
@@ -103,7 +103,7 @@ fn library(pipeline: &Pipeline, device: &Device) -> Result<Option<Box<dyn Varian
     Ok(Some(Box::new(GraphVariant { graph, stream, owner: gemm })))
 }
 
-/// The least time of a run of a graph, microseconds: its arithmetic, or its inputs, weights and results.
+/// Lower bound of a graph's run time, microseconds: its arithmetic, or its inputs, weights and results.
 pub fn floor_us(graph: &Graph, ceiling: Ceiling) -> f64 {
     (graph.flop() / ceiling.matrix_tflops).max(graph.compulsory_bytes() / ceiling.read_tbs) * 1e-6
 }

@@ -1,5 +1,5 @@
-//! The clock that SMs run at under a load. A chip trades clock for power within a kernel, so a time alone does not say whether a
-//! kernel does more work or only runs on cooler ground.
+//! SM clock frequency under a load. A chip trades clock for power within a kernel, so a time alone does not
+//! tell whether a kernel does more work or runs at another clock.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::device::{Device, DeviceBuffer, helpers};
 /// Rested samples of each variant.
 const SAMPLES: usize = 5;
 
-/// Readings of the clocks of all SMs on both sides of a sample.
+/// Readings of the clocks of all SMs before and after a sample.
 struct Readings {
     before: DeviceBuffer<u64>,
     after: DeviceBuffer<u64>,
@@ -23,7 +23,7 @@ impl Readings {
         Ok(Readings { before: buffer()?, after: buffer()? })
     }
 
-    /// The mean clock between both readings, MHz: the median of all SMs, for a CTA need not have come to each.
+    /// Mean clock between both readings, MHz: the median over SMs, because a CTA need not have run on each.
     fn mhz(&self) -> Result<f64> {
         let (mut before, mut after) = (vec![0; self.before.len()], vec![0; self.after.len()]);
         self.before.download(&mut before)?;
@@ -33,7 +33,7 @@ impl Readings {
     }
 }
 
-/// Cycles a microsecond of each SM whose clock and timer both went on.
+/// Cycles per microsecond of each SM whose clock and timer both advanced.
 fn rates(before: &[u64], after: &[u64]) -> Vec<f64> {
     let passed = |at: usize| after[at].checked_sub(before[at]).filter(|passed| *passed > 0 && before[at] > 0);
     (0..before.len() / 2)
@@ -41,8 +41,8 @@ fn rates(before: &[u64], after: &[u64]) -> Vec<f64> {
         .collect()
 }
 
-/// The mean clock of the SMs while each variant runs, MHz, in the order of `variants`. These runs are beside those that are
-/// timed, because a kernel that reads clocks in front of a sample would hide a part of its launch.
+/// Mean SM clock while each variant runs, MHz, in the order of `variants`. These runs are separate from the
+/// timed ones, because a kernel that reads clocks before a sample would hide part of its launch.
 pub fn clocks_mhz(
     device: &Device,
     variants: &mut [Box<dyn Variant>],
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_clock_is_cycles_a_microsecond_and_unread_sms_do_not_count() {
-        // SM 0: 1800 cycles in 1 us; SM 1 was never read before, SM 2 not again; SM 3: 1500 cycles in 1 us.
+        // SM 0: 1800 cycles in 1 us; SM 1 was not read before, SM 2 not after; SM 3: 1500 cycles in 1 us.
         let before = [1000, 5_000, 0, 0, 400, 5_000, 9, 6_000];
         let after = [2800, 6_000, 700, 6_000, 400, 5_000, 1509, 7_000];
         assert_eq!(rates(&before, &after), [1800.0, 1500.0]);

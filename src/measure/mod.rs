@@ -1,4 +1,5 @@
-//! What is measured of a GPU, by benchmarks and by tuning: variants in turns, ceilings, and the cost of synchronisation.
+//! Measurements of a GPU for benchmarks and tuning: variants in turns, ceilings, and the cost of
+//! synchronization.
 //!
 //! ```no_run
 //! use cusync::device::Device;
@@ -26,7 +27,7 @@ use crate::runtime::percentile;
 /// Result of a measurement.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a measurement stopped.
+/// Reason why a measurement stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The runtime reported an error.
@@ -41,21 +42,21 @@ pub enum Error {
     /// A plan was refused.
     #[error("{0}")]
     Plan(String),
-    /// An argument makes no sense.
+    /// An argument is invalid.
     #[error("{0}")]
     Argument(String),
-    /// A variant's results are wrong, so its time would mean nothing.
+    /// A variant's results are wrong, so its time is meaningless.
     #[error("{variant} is wrong: {why}")]
     Wrong {
         /// Name of the variant.
         variant: String,
-        /// The first tensor that is, and where.
+        /// First wrong tensor, and the location.
         why: String,
     },
 }
 
 impl Error {
-    /// Whether nothing can be run on the GPU after it.
+    /// Whether the GPU is unusable after this error.
     pub fn is_fatal(&self) -> bool {
         use crate::{device, runtime};
         let device =

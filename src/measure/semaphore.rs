@@ -1,4 +1,4 @@
-//! The cost of one wait, one post and one hand-off.
+//! Cost of one wait, one post and one hand-off.
 
 use super::Result;
 use crate::device::{Device, DeviceBuffer, Stream, helpers};
@@ -6,13 +6,13 @@ use crate::device::{Device, DeviceBuffer, Stream, helpers};
 /// Nanoseconds of each primitive.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct SemaphoreCost {
-    /// A wait that is already satisfied.
+    /// A wait that is already satisfied, nanoseconds.
     pub wait_ns: f64,
     /// One post, nanoseconds.
     pub post_ns: f64,
-    /// The time from a post until the waiter on another SM has seen it.
+    /// Time from a post until the waiter on another SM has seen it.
     pub hand_off_ns: f64,
-    /// Repetitions of each; the median of five rounds is given.
+    /// Repetitions of each; the result is the median of five rounds.
     pub count: u32,
 }
 
@@ -26,7 +26,7 @@ pub fn bench_semaphores(gpu: u32, count: u32) -> Result<SemaphoreCost> {
     let scratch = DeviceBuffer::<u32>::zeroed(&device, 1024, "semaphore scratch")?;
     let out = DeviceBuffer::<f32>::zeroed(&device, 3, "semaphore times")?;
     let mut rounds: [Vec<f64>; 3] = Default::default();
-    // The first round warms the clocks.
+    // The first round warms up the clocks.
     for round in 0..6 {
         helpers::measure_semaphores(&scratch, count, &out, &stream)?;
         stream.synchronize()?;

@@ -10,11 +10,11 @@ use super::variant::Variant;
 use super::{Result, percentile};
 use crate::device::{Device, Event};
 
-/// What the GPU did just before a sample.
+/// GPU activity just before a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Regime {
-    /// It idled for 3 ms.
+    /// Idle for 3 ms.
     Rested,
     /// The same work, back to back.
     Sustained,
@@ -23,10 +23,10 @@ pub enum Regime {
 /// Idle time before a rested sample.
 pub(super) const REST: Duration = Duration::from_millis(3);
 
-/// Times of each variant, microseconds a sample, in the order of `variants`; `None` where a variant is absent.
+/// Times of each variant, microseconds per sample, in the order of `variants`; `None` for an absent variant.
 ///
-/// Rested: `samples` visits in the order A B C, C B A, A B C ... Sustained: two visits, forwards and backwards, of
-/// `window` each.
+/// Rested: `samples` visits in the order A B C, C B A, A B C ... Sustained: two visits, forward and
+/// backward, of `window` each.
 pub fn interleaved(
     device: &Device,
     variants: &mut [Box<dyn Variant>],
@@ -37,7 +37,7 @@ pub fn interleaved(
     let mut times = vec![Vec::new(); variants.len()];
     let rounds = if regime == Regime::Rested { samples } else { 2 };
     let events = (0..=MAX_SAMPLES).map(|_| Ok(Event::timing(device)?)).collect::<Result<Vec<_>>>()?;
-    // Graph uploads, first launches and lazily loaded helpers are nobody's time.
+    // Graph uploads, first launches and lazily loaded helpers must not be timed.
     for variant in variants.iter_mut() {
         variant.enqueue()?;
         variant.synchronize()?;
@@ -59,10 +59,10 @@ pub fn interleaved(
     Ok(times)
 }
 
-/// One time of each variant a round, microseconds a sample, in the order of `variants`: a rested sample, or the median of a
-/// sustained window. Rounds visit the variants in random order, and every second round in the reverse of the one before, so
-/// that no variant always follows the same other; times of one round are of one state of the machine, and their ratios can be
-/// told apart more finely than medians of whole runs.
+/// One time per variant and round, microseconds per sample, in the order of `variants`: a rested sample, or
+/// the median of a sustained window. Rounds visit the variants in random order, and every second round
+/// reverses the previous one, so that no variant always follows the same other. Times of one round share one
+/// state of the machine, so their ratios are more precise than medians of whole runs.
 pub fn paired(
     device: &Device,
     variants: &mut [Box<dyn Variant>],
@@ -96,7 +96,7 @@ pub fn paired(
     Ok(times)
 }
 
-/// The median of a few rested samples of one variant alone, microseconds.
+/// Median of a few rested samples of a single variant, microseconds.
 pub fn quick(device: &Device, variant: &mut dyn Variant, samples: usize) -> Result<f64> {
     let events = [Event::timing(device)?, Event::timing(device)?];
     variant.enqueue()?;
@@ -108,7 +108,7 @@ pub fn quick(device: &Device, variant: &mut dyn Variant, samples: usize) -> Resu
     Ok(percentile(&mut times, 0.5))
 }
 
-/// Most samples of one sustained window.
+/// Maximum number of samples in a sustained window.
 const MAX_SAMPLES: usize = 4096;
 
 fn rested(variant: &mut dyn Variant, events: &[Event]) -> Result<Vec<f64>> {
@@ -120,7 +120,7 @@ fn rested(variant: &mut dyn Variant, events: &[Event]) -> Result<Vec<f64>> {
     Ok(vec![events[1].us_since(&events[0])?])
 }
 
-/// How many samples fill a window, by the time of one.
+/// Number of samples that fill a window, from the time of one.
 pub(super) fn filling(variant: &mut dyn Variant, window: Duration) -> Result<usize> {
     let begin = Instant::now();
     variant.enqueue()?;
@@ -138,6 +138,6 @@ fn sustained(variant: &mut dyn Variant, events: &[Event], window: Duration) -> R
     }
     variant.synchronize()?;
     let times = (0..count).map(|i| Ok(events[i + 1].us_since(&events[i])?)).collect::<Result<Vec<_>>>()?;
-    // The clocks still follow the variant before.
+    // The clocks still reflect the previous variant.
     Ok(times[count / 5..].to_vec())
 }

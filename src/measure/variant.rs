@@ -1,4 +1,4 @@
-//! Things that can be timed against each other.
+//! Variants that can be timed against each other.
 
 use cusync_gen::check::Executor;
 
@@ -6,13 +6,14 @@ use super::Result;
 use crate::device::{GraphExec, Stream};
 use crate::runtime::{Captured, Pipeline};
 
-/// One way of computing what all variants of a comparison compute.
+/// One implementation among the variants of a comparison, which all compute the same result.
 pub trait Variant {
-    /// Queues one sample on [`Variant::stream`]: runs of every weight set, equally many for all variants of a comparison.
+    /// Queues one sample on [`Variant::stream`]: runs of every weight set, the same number for all variants
+    /// of a comparison.
     fn enqueue(&mut self) -> Result<()>;
-    /// Where samples go.
+    /// Stream of the samples.
     fn stream(&self) -> &Stream;
-    /// Waits for what was queued, with the best error there is.
+    /// Waits for queued samples, and reports errors as precisely as possible.
     fn synchronize(&mut self) -> Result<()>;
 }
 
@@ -21,12 +22,12 @@ pub struct PipelineVariant {
     pipeline: Pipeline,
     executor: Executor,
     graph: Option<Captured>,
-    /// Runs of each weight set in a sample.
+    /// Runs of each weight set per sample.
     rounds: usize,
 }
 
 impl PipelineVariant {
-    /// Prepares `rounds` runs of each weight set a sample, as one graph or to be queued one by one.
+    /// Prepares `rounds` runs of each weight set per sample, as one graph or queued one by one.
     pub fn new(mut pipeline: Pipeline, executor: Executor, as_graph: bool, rounds: usize) -> Result<Self> {
         pipeline.prepare()?;
         let sets: Vec<usize> = (0..rounds).flat_map(|_| 0..pipeline.sets()).collect();
@@ -57,11 +58,11 @@ impl Variant for PipelineVariant {
     }
 }
 
-/// A captured graph with whatever it uses.
+/// A captured graph with everything it uses.
 pub struct GraphVariant<T> {
-    /// A sample.
+    /// One sample.
     pub graph: GraphExec,
-    /// Where it is launched.
+    /// Stream that it is launched on.
     pub stream: Stream,
     /// Keeps the graph's memory alive.
     pub owner: T,

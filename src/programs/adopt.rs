@@ -1,4 +1,4 @@
-//! Captured serial streams, scheduled anew from what is declared of their kernels.
+//! Captured serial streams, rescheduled from the declared accesses of their kernels.
 
 use std::collections::HashMap;
 
@@ -8,36 +8,37 @@ use super::calls::{Call, Calls};
 use super::error::{Error, Result};
 use crate::device::{Device, Graph, KernelCall, allocation};
 
-/// What a kernel does behind one of its pointer parameters.
+/// A kernel's access through one of its pointer parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParameterAccess {
-    /// Which parameter, from 0.
+    /// Parameter index, from 0.
     pub parameter: usize,
-    /// What is done.
+    /// Access mode.
     pub mode: AccessMode,
-    /// To how many bytes from the pointer on; `None`: to the end of the allocation.
+    /// Bytes accessed from the pointer on; `None`: to the end of the allocation.
     pub bytes: Option<u64>,
 }
 
-/// What is declared of a kernel. Pointers that are not listed are not followed.
+/// Declared accesses of a kernel. Unlisted pointers are not followed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declaration {
-    /// The kernel's name in its image (mangled, for C++).
+    /// Name of the kernel in its image (mangled, for C++).
     pub kernel: String,
     /// Its accesses.
     pub accesses: Vec<ParameterAccess>,
-    /// How long it takes alone, microseconds, as far as is known.
+    /// Time it takes alone, microseconds, if known.
     pub us: f64,
-    /// Whether it waits for the kernels before it itself (`griddepcontrol.wait`).
+    /// Whether the kernel itself waits for earlier kernels (`griddepcontrol.wait`).
     pub programmatic: bool,
 }
 
 impl Calls {
-    /// Makes a program of a captured graph of kernels, in the order in which they were queued. Its buffers are the allocations that
-    /// the kernels touch; whoever captured keeps these alive.
+    /// Creates a program from a captured graph of kernels, in the order in which they were queued. Its
+    /// buffers are the allocations that the kernels access; the caller keeps these alive.
     ///
     /// # Errors
-    /// [`Error::Undeclared`] for a kernel without declaration; [`Error::Parameter`] for one that does not fit.
+    /// [`Error::Undeclared`] for a kernel without declaration; [`Error::Parameter`] for a declaration that
+    /// does not fit.
     pub fn adopt(device: &Device, graph: &Graph, declarations: &[Declaration]) -> Result<Calls> {
         let declared: HashMap<&str, &Declaration> =
             declarations.iter().map(|d| (d.kernel.as_str(), d)).collect();
@@ -51,7 +52,7 @@ impl Calls {
             let mut accesses = Vec::new();
             for access in &declaration.accesses {
                 let parameter = access.parameter;
-                let wrong = |what| Error::Parameter { kernel: kernel.into(), parameter, what };
+                let wrong = |fault| Error::Parameter { kernel: kernel.into(), parameter, what: fault };
                 let address = call.address(parameter).ok_or_else(|| wrong("is no pointer"))?;
                 if address == 0 {
                     continue;

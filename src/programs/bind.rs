@@ -26,10 +26,10 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Gives a recording memory, and kernels from `module`.
+    /// Allocates memory for a recording, and binds it to kernels from `module`.
     ///
     /// # Errors
-    /// [`Error::Addresses`] where memory was given by addresses; device faults.
+    /// [`Error::Addresses`] if memory was given by addresses; device errors.
     pub fn new(recording: &Recording, device: &Device, module: &Module) -> Result<Bound> {
         if recording.has_addresses() {
             return Err(Error::Addresses);
@@ -79,7 +79,7 @@ impl Bound {
         Ok(Bound { recording: recording.clone(), device: device.clone(), calls, buffers, pinned })
     }
 
-    /// What was recorded, with durations that were measured since.
+    /// The recorded program, with durations measured since.
     pub fn program(&self) -> &Program {
         self.calls.program()
     }
@@ -89,15 +89,16 @@ impl Bound {
         &self.device
     }
 
-    /// The work of each node.
+    /// Calls of each node.
     pub fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// A form of this program's schedule, proved, and refined as the schedule says where the form has programmatic edges.
+    /// Executable for a form of this program's schedule. The schedule is proved, and refined if the form has
+    /// programmatic edges.
     ///
     /// # Errors
-    /// [`Error::Unproved`]; device faults.
+    /// [`Error::Unproved`]; device errors.
     pub fn executable(
         &self,
         main: &Arc<Stream>,
@@ -109,7 +110,7 @@ impl Bound {
         self.refined(&refinement.clone().prove(self.program())?)?.scheduled(main, schedule, form)
     }
 
-    /// The work of each node, with kernels synchronised as `sync` says, by node.
+    /// Calls of each node, with kernels synchronized by `sync`, by node.
     pub(super) fn calls_with(&self, sync: &[SyncArgs]) -> Result<Arc<[Call]>> {
         let nodes = self.calls.calls.iter().zip(self.recording.recorded()).zip(sync);
         let call = |((call, recorded), sync): ((&Call, &Recorded), &SyncArgs)| match (call, recorded) {
@@ -122,7 +123,7 @@ impl Bound {
         nodes.map(call).collect()
     }
 
-    /// Puts the measured duration of a node in place of the estimate.
+    /// Replaces the estimated duration of a node by a measured one.
     ///
     /// # Errors
     /// [`Error::Dag`], from the program.
@@ -130,8 +131,8 @@ impl Bound {
         Ok(self.calls.program.set_us(node, us)?)
     }
 
-    /// Puts every buffer back to what it held before the first run, and poisons those of `outputs` that nothing was put
-    /// into with 0xFF bytes, NaNs of every float format. Nothing may be running.
+    /// Restores the initial contents of every buffer, and poisons `outputs` without initial contents with
+    /// 0xFF bytes, which are NaNs in every float format. Nothing may be running.
     pub fn reset(&self, outputs: &[BufferId]) -> Result<()> {
         for (index, buffer) in self.buffers.iter().enumerate() {
             let id = BufferId::from(index);
@@ -155,7 +156,7 @@ impl Bound {
         Ok(found.upload(words)?)
     }
 
-    /// The words of a buffer, from the host where the program copies it there. Nothing may be running.
+    /// Words of a buffer, from the host if the program copies it there. Nothing may be running.
     pub fn download(&self, buffer: BufferId) -> Result<Vec<u32>> {
         if let Some(host) = self.pinned.get(&(buffer, Direction::DeviceToHost)) {
             return Ok(host.read());
@@ -167,7 +168,7 @@ impl Bound {
     }
 }
 
-/// What a kernel is passed.
+/// Arguments of a kernel.
 fn args(arguments: &[Argument], buffers: &[Arc<DeviceBuffer<u32>>], sync: &SyncArgs) -> Vec<Arg> {
     let mut args = Vec::with_capacity(arguments.len());
     for argument in arguments {
@@ -177,7 +178,7 @@ fn args(arguments: &[Argument], buffers: &[Arc<DeviceBuffer<u32>>], sync: &SyncA
             }
             Argument::Bytes { passed: false, .. } => {}
             Argument::TileSync => args.extend(sync.args()),
-            // Addresses are bytes of a buffer once they are recorded.
+            // Addresses become bytes of a buffer when they are recorded.
             Argument::Null | Argument::Addresses { .. } => args.push(Arg::Null),
             Argument::U32(value) => args.push(Arg::U32(value)),
             Argument::F32(value) => args.push(Arg::F32(value)),

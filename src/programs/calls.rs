@@ -1,4 +1,4 @@
-//! What the nodes of a program do on the GPU.
+//! GPU work of a program's nodes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::exec::Executable;
 use super::tiled::Watch;
 use crate::device::{CopyCall, Graph, KernelCall, Stream};
 
-/// A kernel launch or a copy, ready to be queued any number of times.
+/// A kernel launch or a copy that can be queued any number of times.
 #[derive(Clone, Debug)]
 pub enum Call {
     /// A kernel, on the SMs.
@@ -19,7 +19,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// Queues it. `programmatic` lets a kernel begin to launch while the one just before it in the stream ends.
+    /// Queues it. `programmatic` lets a kernel launch while the previous one in the stream ends.
     pub(super) fn enqueue(&self, stream: &Stream, programmatic: bool) -> crate::device::Result<()> {
         match self {
             Call::Kernel(call) => stream.launch(call, programmatic),
@@ -28,12 +28,12 @@ impl Call {
     }
 }
 
-/// A program with the work of each of its nodes. What is made of it keeps all of its memory alive.
+/// A program with the work of each of its nodes. Everything built from it keeps its memory alive.
 #[derive(Clone, Debug)]
 pub struct Calls {
     pub(super) program: Program,
     pub(super) calls: Arc<[Call]>,
-    /// Names the waits for tiles that failed.
+    /// Names the timed-out waits for tiles.
     pub(super) watch: Option<Arc<Watch>>,
 }
 
@@ -43,7 +43,7 @@ impl Calls {
         &self.program
     }
 
-    /// One node, so many times.
+    /// One node, repeated `times` times.
     ///
     /// # Errors
     /// [`cusync_dag::DagError::TooMany`].
@@ -56,15 +56,15 @@ impl Calls {
         Ok(Calls { program, calls, watch: self.watch.clone() })
     }
 
-    /// Captures the nodes in order on one stream, as a user's serial code would be, without making it ready to launch.
+    /// Captures the nodes in order on one stream, like serial user code, without instantiating the graph.
     pub fn serial_graph(&self, main: &Stream) -> Result<Graph> {
         Ok(Graph::captured(main, || self.calls.iter().try_for_each(|call| call.enqueue(main, false)))?)
     }
 
-    /// Builds what a plan says; launches are queued on `main`.
+    /// Builds an executable for a proved plan; launches are queued on `main`.
     ///
     /// # Errors
-    /// [`Error::OtherProgram`]; device faults.
+    /// [`Error::OtherProgram`]; device errors.
     pub fn executable(&self, main: &Arc<Stream>, plan: &ProvedPlan) -> Result<Executable> {
         match plan.is_of(&self.program) {
             true => Executable::new(self, main, plan.launches()),
@@ -72,15 +72,15 @@ impl Calls {
         }
     }
 
-    /// Proves a plan and builds what it says.
+    /// Proves a plan and builds an executable for it.
     ///
     /// # Errors
-    /// [`Error::Unproved`]; device faults.
+    /// [`Error::Unproved`]; device errors.
     pub fn planned(&self, main: &Arc<Stream>, plan: impl Into<LaunchPlan>) -> Result<Executable> {
         self.executable(main, &plan.into().prove(&self.program)?)
     }
 
-    /// The same of a form of the program's schedule.
+    /// [`Calls::planned`] for a form of the program's schedule.
     ///
     /// # Errors
     /// As [`Calls::planned`].

@@ -1,11 +1,11 @@
-//! What can go wrong between a schedule and the GPU.
+//! Errors between a schedule and the GPU.
 
 use cusync_dag::{BufferId, DagError, Unproved};
 
 /// Result of this layer.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a program cannot be run.
+/// Error of a program.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// From the device layer.
@@ -23,10 +23,10 @@ pub enum Error {
     /// A plan or a refinement that was proved for another program.
     #[error("what was proved is of another program: plan the program that is run")]
     OtherProgram,
-    /// Memory by its addresses, which belongs to somebody else.
+    /// The recording uses addresses of foreign memory.
     #[error("the recording has memory by its addresses: give its kernels buffers of the recording")]
     Addresses,
-    /// A wait for a tile whose time was up.
+    /// A wait for a tile timed out.
     #[error(
         "CTA {cta} of `{node}` waited too long for CTA {of_cta} of `{of}`: its slot is at {have}, {want} is wanted"
     )]
@@ -35,16 +35,16 @@ pub enum Error {
         node: String,
         /// Its CTA.
         cta: u32,
-        /// The node that is waited for.
+        /// The node that it waits for.
         of: String,
         /// Its CTA.
         of_cta: u32,
-        /// What the slot held.
+        /// Value of the slot.
         have: u32,
-        /// What was waited for.
+        /// Expected value.
         want: u32,
     },
-    /// A captured kernel that nobody has described.
+    /// A captured kernel has no declaration.
     #[error(
         "kernel `{kernel}` was captured, but nothing says what it reads and writes: declare its parameters"
     )]
@@ -52,14 +52,14 @@ pub enum Error {
         /// The kernel.
         kernel: String,
     },
-    /// A declaration that does not fit the captured kernel.
+    /// A declaration does not fit the captured kernel.
     #[error("kernel `{kernel}`: parameter {parameter} {what}")]
     Parameter {
         /// The kernel.
         kernel: String,
-        /// The parameter's number, from 0.
+        /// Parameter index, from 0.
         parameter: usize,
-        /// What is wrong with it.
+        /// The mismatch.
         what: &'static str,
     },
 }

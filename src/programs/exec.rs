@@ -10,8 +10,8 @@ use super::error::Result;
 use super::tiled::Watch;
 use crate::device::{EdgeKind, Event, Graph, GraphExec, Stream};
 
-/// Something that can be launched again and again. It keeps the program's memory, and launches are ordered one after
-/// the other.
+/// A program that can be launched repeatedly. It keeps the program's memory alive, and its launches are
+/// ordered one after the other.
 #[derive(Debug)]
 pub struct Executable {
     main: Arc<Stream>,
@@ -78,12 +78,12 @@ impl Executable {
         }
     }
 
-    /// Where it is queued.
+    /// The stream on which runs are queued.
     pub fn stream(&self) -> &Arc<Stream> {
         &self.main
     }
 
-    /// Waits for what was queued.
+    /// Waits for all queued runs.
     pub fn synchronize(&self) -> Result<()> {
         let ended = self.main.synchronize();
         match self.watch.as_ref().and_then(|watch| watch.late()) {
@@ -93,7 +93,7 @@ impl Executable {
     }
 }
 
-/// Streams are made here; events order only (they take no time stamps) and are used anew in every launch.
+/// Creates the streams; events are for ordering only (no time stamps) and are reused in every launch.
 fn eager(main: &Stream, plan: &Steps, programmatic: bool) -> Result<How> {
     let device = main.device();
     let priorities = cuda_priorities(&plan.priorities, Stream::priorities(device)?);
@@ -131,16 +131,17 @@ fn graph(
     Ok(graph.instantiate(main)?)
 }
 
-/// CUDA priorities of ours: the larger of ours, the lower CUDA's number, within `least..=greatest` (0 to -5 on Hopper).
-/// Ranks count, not distances; where there are more ranks than priorities, the lowest ranks share one.
+/// Converts our priorities to CUDA priorities: larger numbers of ours map to lower CUDA numbers, within
+/// `least..=greatest` (0 to -5 on Hopper). Ranks count, not distances; if there are more ranks than
+/// priorities, the lowest ranks share one.
 fn cuda_priorities(ours: &[i32], (least, greatest): (i32, i32)) -> Vec<i32> {
     let ranks: BTreeSet<i32> = ours.iter().copied().collect();
-    let of = |priority: &i32| {
+    let cuda_priority = |priority: &i32| {
         let above = ranks.iter().filter(|&r| r > priority).count() as i32;
-        // One rank is no choice: all stay at the default.
+        // With a single rank, all stay at the default.
         if ranks.len() < 2 { least } else { (greatest + above).min(least) }
     };
-    ours.iter().map(of).collect()
+    ours.iter().map(cuda_priority).collect()
 }
 
 #[cfg(test)]

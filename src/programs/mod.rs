@@ -1,7 +1,9 @@
-//! Programs on a GPU: recorded code bound to memory and kernels, and built into something that is launched again and again.
+//! Programs on a GPU: recorded code bound to memory and kernels, and built into executables that can be
+//! launched repeatedly.
 //!
-//! [`Bound`] gives a [`cusync_dag::Recording`] memory and kernels; [`Calls::adopt`] takes a captured stream instead. Either way
-//! there are [`Calls`], the work of each node, and they are launched as a [`cusync_dag::ProvedPlan`] says and not otherwise.
+//! [`Bound`] adds memory and kernels to a [`cusync_dag::Recording`]; [`Calls::adopt`] takes a captured stream
+//! instead. Both give [`Calls`], the work of each node, which can only be launched according to a
+//! [`cusync_dag::ProvedPlan`].
 //!
 //! ```no_run
 //! use cusync::dag::Recording;

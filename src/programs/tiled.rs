@@ -1,4 +1,5 @@
-//! Waits for tiles on the GPU: the semaphores, and what each kernel is told of them (`csrc/include/cusync/tile_sync.cuh`).
+//! Waits for tiles on the GPU: the semaphores, and the kernel parameters that describe them
+//! (`csrc/include/cusync/tile_sync.cuh`).
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::calls::Calls;
 use super::error::{Error, Result};
 use crate::device::{Arg, DeviceBuffer, Report};
 
-/// Bits of what a kernel does, as in `tile_sync.cuh`.
+/// Flags of a kernel, as in `tile_sync.cuh`.
 const EARLY: u32 = 1;
 const TILES: u32 = 2;
 const POST: u32 = 4;
@@ -23,7 +24,7 @@ struct SyncMemory {
     report: Arc<Report>,
 }
 
-/// What a kernel is told; the default waits for the ends of the kernels before it.
+/// Synchronization parameters of a kernel; the default waits for the ends of earlier kernels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SyncArgs {
     memory: Option<SyncMemory>,
@@ -52,25 +53,25 @@ impl SyncArgs {
     }
 }
 
-/// Whether a node's CTAs have slots: those that wait read the number of the run from their own.
+/// Whether a node's CTAs have slots: CTAs that wait read the run number from their own slot.
 fn counts(sync: &NodeSync) -> bool {
     sync.posts || sync.waits.is_some()
 }
 
-/// Slots and tables of a refinement. Pure.
+/// Slots and tables of a refinement; built without side effects.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Layout {
-    /// The first slot of each node.
+    /// First slot of each node.
     first_slot: Vec<u32>,
     slots: usize,
-    /// The first word of each node's table, and the words of a row.
+    /// First word of each node's table, and words per row.
     tables: Vec<(usize, u32)>,
-    /// The tables, one after the other.
+    /// The tables, concatenated.
     words: Vec<u32>,
 }
 
 impl Layout {
-    fn of(program: &Program, refinement: &Refinement) -> Layout {
+    fn new(program: &Program, refinement: &Refinement) -> Layout {
         let mut layout = Layout::default();
         for (node, sync) in program.nodes().iter().zip(&refinement.nodes) {
             layout.first_slot.push(layout.slots as u32);
@@ -91,13 +92,13 @@ impl Layout {
     }
 }
 
-/// Names a wait whose time was up.
+/// Names a timed-out wait.
 #[derive(Debug)]
 pub(super) struct Watch {
     report: Arc<Report>,
-    /// The names of the nodes.
+    /// Names of the nodes.
     names: Vec<String>,
-    /// What each CTA of each node waits for.
+    /// CTAs that each CTA of each node waits for.
     waits: Vec<Option<Vec<Vec<Cta>>>>,
 }
 
@@ -105,12 +106,12 @@ impl Watch {
     pub(super) fn late(&self) -> Option<Error> {
         let report = self.report.read()?;
         let row = self.waits.get(report.edge as usize)?.as_ref()?.get(report.tile_m as usize)?;
-        let of = row.get(report.tile_n as usize)?;
+        let producer = row.get(report.tile_n as usize)?;
         Some(Error::Late {
             node: self.names[report.edge as usize].clone(),
             cta: report.tile_m,
-            of: self.names[of.node.index()].clone(),
-            of_cta: of.cta,
+            of: self.names[producer.node.index()].clone(),
+            of_cta: producer.cta,
             have: report.have,
             want: report.want,
         })
@@ -118,11 +119,11 @@ impl Watch {
 }
 
 impl Bound {
-    /// The work of each node with the waits of a refinement, and semaphores of its own. Everything made of the answer shares
-    /// these, and may be launched in turn, on streams that are ordered.
+    /// Work of each node with the waits of a refinement, and semaphores of its own. Everything built from the
+    /// result shares these semaphores, and may be launched in turn, on ordered streams.
     ///
     /// # Errors
-    /// [`Error::OtherProgram`]; device faults.
+    /// [`Error::OtherProgram`]; device errors.
     pub fn refined(&self, proved: &ProvedRefinement) -> Result<Calls> {
         let refinement = proved.refinement();
         if !proved.is_of(self.program()) {
@@ -131,8 +132,8 @@ impl Bound {
         if refinement.is_empty() {
             return Ok(self.calls().clone());
         }
-        let layout = Layout::of(self.program(), refinement);
-        let words = |words: &[u32], what| DeviceBuffer::from_slice(self.device(), words, what).map(Arc::new);
+        let layout = Layout::new(self.program(), refinement);
+        let words = |words: &[u32], name| DeviceBuffer::from_slice(self.device(), words, name).map(Arc::new);
         let semaphores = words(&vec![0; layout.slots.max(1)], "semaphores")?;
         let table = if layout.words.is_empty() { &[NONE] } else { &*layout.words };
         let waits = words(table, "waits")?;
@@ -173,14 +174,16 @@ mod tests {
         let recorded = program.record_tiled("chain", 8.0, false).expect("a valid program");
         let program = recorded.recording.program();
         let refinement = refine(program, &analyse(program), &DEVICES[0], Refine::Everywhere);
-        let layout = Layout::of(program, &refinement);
-        // The last node is not waited for, but reads the number of the run from its slots.
+        let layout = Layout::new(program, &refinement);
+        // No node waits for the last one, but it reads the run number from its slots.
         assert_eq!((layout.first_slot.as_slice(), layout.slots), (&[0, 4, 8][..], 12));
         assert_eq!(layout.tables, [(0, 0), (0, 1), (4, 1)]);
-        // Mirror images: CTA 0 waits for CTA 3 of the node before.
+        // Mirror images: CTA 0 waits for CTA 3 of the previous node.
         assert_eq!(layout.words, [3, 2, 1, 0, 7, 6, 5, 4]);
-        let none =
-            Layout::of(program, &Refinement { nodes: vec![NodeSync::default(); 3], ..Refinement::default() });
+        let none = Layout::new(
+            program,
+            &Refinement { nodes: vec![NodeSync::default(); 3], ..Refinement::default() },
+        );
         assert_eq!((none.slots, none.words.len()), (0, 0));
     }
 
@@ -190,9 +193,9 @@ mod tests {
         let recorded = program.record_tiled("chain", 8.0, false).expect("a valid program");
         let program = recorded.recording.program();
         let refinement = refine(program, &analyse(program), &DEVICES[0], Refine::Everywhere);
-        let layout = Layout::of(program, &refinement);
+        let layout = Layout::new(program, &refinement);
         let rows: Vec<&[u32]> = layout.words.chunks(layout.tables[1].1 as usize).collect();
-        // CTA 0 has a neighbour on one side only; the others overwrite what a third one read.
+        // CTA 0 has a neighbor on one side only; the others overwrite data that a third one read.
         assert_eq!(rows[..2], [[0, 1, 5, NONE], [0, 1, 2, 4]]);
     }
 }

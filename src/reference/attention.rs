@@ -7,7 +7,7 @@ use super::bound::{Expected, SIGMAS, UNIT, inner_rounding, inner_underflow, sum_
 use super::gemm::rotate;
 use super::{Matrix, round};
 
-/// What an attention reads.
+/// Inputs of an attention.
 pub(super) struct Reads<'a> {
     pub(super) qkv: &'a Matrix,
     /// Keys, then values.
@@ -21,13 +21,13 @@ pub(super) struct Reads<'a> {
 type Token = [Vec<f64>; 2];
 
 impl Reads<'_> {
-    /// Head `head` of a token of QKV, rotated to a position where there is a table.
+    /// Head `head` of a token of QKV, rotated to a position if there is a rotary table.
     fn rotated(&self, token: usize, head: usize, dim: usize, position: usize) -> Vec<f64> {
         let (values, _) = self.rotated_with_slack(token, head, dim, position);
         values.into_iter().map(f64::from).collect()
     }
 
-    /// The same in float32, and how far float32 arithmetic may be off.
+    /// [`Self::rotated`] in float32, with the error bound of float32 arithmetic.
     fn rotated_with_slack(
         &self,
         token: usize,
@@ -48,7 +48,7 @@ impl Reads<'_> {
         row.iter().map(|x| f64::from(*x)).collect()
     }
 
-    /// The row of a cache with token `at` of a sequence and head; `None` where its page is not in the pool.
+    /// Row of a cache with token `at` of a sequence and head; `None` if its page is outside the pool.
     fn row(&self, heads: &Heads, cache: &Cache, sequence: usize, head: usize, at: usize) -> Option<usize> {
         let (kv, page_tokens) = (heads.kv as usize, PAGE as usize);
         let Some(pages) = self.pages else {
@@ -66,8 +66,8 @@ impl Reads<'_> {
         })
     }
 
-    /// Tokens that a sequence has in the cache, and the rows of those and of the next in it; `None` where it has no room for
-    /// one more, or a page lies outside the pool.
+    /// Cache rows of a sequence's tokens and of the next one; `None` if there is no room for one more, or a
+    /// page is outside the pool.
     fn rows(&self, shape: &Attend, sequence: usize, head: usize) -> Option<Vec<usize>> {
         let length = self.lengths?.data[sequence];
         let fits = (0.0..shape.cache.capacity as f32).contains(&length);
@@ -75,7 +75,7 @@ impl Reads<'_> {
         (0..=tokens).map(|at| self.row(&shape.heads, &shape.cache, sequence, head, at)).collect()
     }
 
-    /// Whether all pages that each sequence of a prompt fills lie in the pool.
+    /// For each sequence of a prompt, whether all pages that it fills are in the pool.
     fn with_room(&self, shape: &Attention) -> Vec<bool> {
         let tokens = shape.tokens as usize;
         let fits = |sequence| {
@@ -88,13 +88,13 @@ impl Reads<'_> {
     }
 }
 
-/// The roundings inside an attention.
+/// Roundings inside an attention.
 struct Roundings {
-    /// Relative, of a weight.
+    /// Relative rounding of a weight.
     weight: f64,
-    /// Absolute, of a weight below the least normal number.
+    /// Absolute rounding of a weight below the smallest normal number.
     underflow: f64,
-    /// Relative, of an element of a query: of those that the stage rotates.
+    /// Relative rounding of a query element, for queries that the stage rotates.
     query: f64,
 }
 
@@ -105,11 +105,11 @@ impl Roundings {
     }
 }
 
-/// softmax(q K^T / sqrt(d)) V of one query into `out`, and how far that may be off into `slack`.
+/// Writes softmax(q K^T / sqrt(d)) V of one query to `out`, and its error bound to `slack`.
 fn mix(query: &[f64], tokens: &[Token], roundings: &Roundings, out: &mut [f32], slack: &mut [f32]) {
     let scale = 1.0 / (query.len() as f64).sqrt();
     let mut scores = Vec::with_capacity(tokens.len());
-    // How far each score may be off: an independent rounding of each element of the query, and the sum's.
+    // Error bound of each score: an independent rounding of each query element, and that of the sum.
     let mut off = Vec::with_capacity(tokens.len());
     for [key, _] in tokens {
         let (mut dot, mut magnitude, mut squares) = (0.0, 0.0, 0.0);
@@ -131,7 +131,7 @@ fn mix(query: &[f64], tokens: &[Token], roundings: &Roundings, out: &mut [f32], 
             let below = largest - score;
             let weight = (-below).exp();
             total += weight;
-            // The exponential's argument is rounded, and so is its result.
+            // Both the argument of the exponential and its result are rounded.
             let relative = roundings.weight + off + UNIT * (8.0 + 4.0 * (below + score.abs()));
             (weight, relative * weight + roundings.underflow)
         })
@@ -166,7 +166,7 @@ pub(super) fn attend(shape: &Attention, reads: &Reads<'_>, element: Element) -> 
     let roundings = Roundings::new(element, reads);
     let mut made = Expected::exact(Matrix { rows, cols: heads * dim, data: vec![0.0; rows * heads * dim] });
     let with_room = reads.with_room(shape);
-    // A head of a sequence after the other: its keys and values are rotated once.
+    // One head of a sequence after another, so that its keys and values are rotated once.
     let mixed: Vec<_> = (0..rows / each * kv_heads)
         .into_par_iter()
         .filter(|at| with_room[at / kv_heads])
@@ -197,8 +197,9 @@ pub(super) fn attend(shape: &Attention, reads: &Reads<'_>, element: Element) -> 
     made
 }
 
-/// Every new token with those of its sequence in the cache; zeros where the cache has no room for it. Its key is rounded, as
-/// later runs will find it; `appended`: it is in the cache already, as the run that is judged has rounded it.
+/// Every new token with the cached tokens of its sequence; zeros if the cache has no room for it. Its key is
+/// rounded, as later runs will find it; `appended`: the cache already contains the key, rounded by the run
+/// under test.
 pub(super) fn generate(shape: &Attend, reads: &Reads<'_>, element: Element, appended: bool) -> Expected {
     let Heads { query, kv, dim } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
@@ -225,11 +226,12 @@ pub(super) fn generate(shape: &Attend, reads: &Reads<'_>, element: Element, appe
     made
 }
 
-/// Keys and values of a cache after a run: new tokens' rows are others, the rest as it was where that is known.
+/// Keys and values of a cache after a run: the rows of new tokens change, the others are unchanged where
+/// known.
 struct Appended([Expected; 2]);
 
 impl Appended {
-    /// `before`: what the cache held; `None`: not known.
+    /// `before`: contents of the cache; `None` if unknown.
     fn new(shape: [&Matrix; 2], before: Option<[&Matrix; 2]>) -> Appended {
         let kept = |i: usize| Expected {
             values: before.map_or(shape[i], |before| before[i]).clone(),
@@ -276,7 +278,7 @@ pub(super) fn filled(
     after.done()
 }
 
-/// The cache after a token of each sequence.
+/// The cache after one more token per sequence.
 pub(super) fn appended(
     shape: &Attend,
     reads: &Reads<'_>,
@@ -311,19 +313,19 @@ mod tests {
         let qkv = Matrix { rows: 2, cols: 4, data: vec![1.0, 5.0, 0.5, 3.0, 2.0, 0.0, 1.5, 7.0] };
         let weight = (2.0f64 * 0.5).exp() / ((2.0f64 * 0.5).exp() + (2.0f64 * 1.5).exp());
         let mixed = (weight * 3.0 + (1.0 - weight) * 7.0) as f32;
-        // The first token sees itself only; a query of zero weighs both tokens alike.
+        // The first token attends only to itself; a query of zero weights both tokens equally.
         assert_eq!(attend(&shape, &reads(&qkv, None), Element::F16).values.data, [3.0, 3.0, mixed, 5.0]);
         let open =
             attend(&Attention { causal: false, ..shape }, &reads(&qkv, None), Element::F16).values.data;
         assert!(open[0] > 3.0 && open[3] == 5.0, "{open:?}");
-        // As two sequences each token is alone.
+        // As two sequences, each token is alone.
         let alone = Attention { sequences: 2, tokens: 1, causal: false, ..shape };
         assert_eq!(attend(&alone, &reads(&qkv, None), Element::F16).values.data, [3.0, 3.0, 7.0, 7.0]);
     }
 
     #[test]
     fn a_token_is_rotated_appended_and_sees_those_before() {
-        // One head of two columns. Position 1 is a quarter of a turn: (x, y) becomes (-y, x).
+        // One head of two columns. Position 1 is a quarter turn: (x, y) becomes (-y, x).
         let heads = Heads { query: 1, kv: 1, dim: 2 };
         let table = Matrix { rows: 2, cols: 2, data: vec![1.0, 0.0, 0.0, 1.0] };
         let (keys, values) = (
@@ -348,7 +350,8 @@ mod tests {
         let after = appended(&shape, &reads, reads.cache);
         assert_eq!(after[0].1.values.data, [1.0, 0.0, 3.0, 0.0, 9.0, 9.0, 9.0, 9.0]);
         assert_eq!(after[1].1.values.data, [10.0, 20.0, 30.0, 40.0, 9.0, 9.0, 9.0, 9.0]);
-        // A page for each token of a pool of three would be another row: here all 64 tokens are on page 1, or nowhere.
+        // With one page per token of a pool of three, this would be another row: here all 64 tokens are on
+        // page 1, or have no page.
         let pages = Matrix { rows: 2, cols: 1, data: vec![1.0, 3.0] };
         let paged = Reads { pages: Some(&pages), ..reads };
         let pool = Cache { capacity: 64, pages: Some(3) };

@@ -1,21 +1,22 @@
-//! How far from its definition a right result can be, and whether a result is that near.
+//! Error bounds of correct results, and checks against them.
 //!
-//! A stage is judged from the operands that it read. What then remains is the arithmetic of that one stage: sums in float32 in an
-//! order of their own, functions of the special-function unit, weights of a softmax rounded for the tensor cores, and one last rounding
-//! to the element type. [`Expected`] has the bound of all but the last for each element; [`judge`] adds half a spacing of the
-//! element type for the last.
+//! A stage is verified from the operands that it read, so the bounds cover only the arithmetic of that stage:
+//! float32 sums in any order, special-function unit results, softmax weights rounded for the tensor cores,
+//! and a final rounding to the element type. [`Expected`] holds the bound of everything but the final
+//! rounding, per element; [`judge`] adds half a spacing of the element type for it.
 //!
 //! # Bounds
-//! *Sums*: a float32 sum of n products is off by at most [`sum_error`] of its largest partial sum. Additions that round to nearest walk
-//! at random, `sqrt(n)` units of 2^-24; tensor cores add 16 products at a time and truncate, one unit of 2^-23 for each, all
-//! towards zero.
+//! *Sums*: a float32 sum of n products is off by at most [`sum_error`] of its largest partial sum. Additions
+//! that round to nearest are a random walk, `sqrt(n)` units of 2^-24; tensor cores add 16 products at a time
+//! and truncate towards zero, one unit of 2^-23 each.
 //!
-//! *Roundings inside a stage* (of weights, of rotated queries) are independent: their contributions are added as squares, and
-//! [`SIGMAS`] standard deviations are allowed, but never more than all of them at once.
+//! *Roundings inside a stage* (of weights, of rotated queries) are independent: their contributions are added
+//! as squares, and [`SIGMAS`] standard deviations are allowed, but never more than the sum of all
+//! contributions.
 //!
-//! *In norm*: roundings are spread evenly between plus and minus half a spacing h, so their squares are h^2 / 3 in the mean. The
-//! norm of a result's error may exceed that by as much as such a sum may by chance, where rows may repeat each other, and by the other
-//! bounds.
+//! *Norm*: roundings are uniform within half a spacing h, so their mean square is h^2 / 3. The norm of the
+//! errors may exceed that by the random deviation of such a sum, considering that rows may be equal, and by
+//! the other bounds.
 
 use cusync_gen::graph::Element;
 
@@ -24,21 +25,22 @@ use super::Matrix;
 /// The unit roundoff of float32.
 pub(super) const UNIT: f64 = 1.0 / (1u64 << 24) as f64;
 
-/// Standard deviations that a sum of independent roundings may be off by: beyond, one in 5e8 is.
+/// Standard deviations allowed for a sum of independent roundings; one in 5e8 exceeds them.
 pub(super) const SIGMAS: f64 = 6.0;
 
-/// Bound of a result whose operands are not known exactly, of the largest magnitude in it.
+/// Bound of a result with inexactly known operands, relative to its largest magnitude.
 pub(super) const UNKNOWN_OPERANDS: f64 = 2e-3;
 
-/// The most by which a float32 sum of `terms` products, added in any order, is off. `largest`: of its partial sums' magnitudes.
+/// Maximum error of a float32 sum of `terms` products, added in any order. `largest`: largest magnitude of
+/// its partial sums.
 pub(super) fn sum_error(terms: usize, largest: f64) -> f64 {
     let terms = terms as f64;
     (4.0 * terms.sqrt() + terms / 8.0) * UNIT * largest
 }
 
-/// The most by which rounding to an element moves a magnitude: half a spacing of the values around it.
+/// Maximum change of a magnitude by rounding to an element: half a spacing of the values around it.
 fn half_spacing(element: Element, magnitude: f64) -> f64 {
-    // Bits of the significand behind the leading one, and the exponent of the least normal number.
+    // Significand bits after the leading one, and the exponent of the smallest normal number.
     let (digits, least) = match element {
         Element::F16 => (10, -14),
         Element::Bf16 => (7, -126),
@@ -55,7 +57,8 @@ fn largest_of(element: Element) -> f64 {
     }
 }
 
-/// Relative error of a value that is rounded to an element inside a stage. Kernels for bf16 multiply what rounding leaves over too.
+/// Relative error of a value rounded to an element inside a stage. Kernels for bf16 also multiply the
+/// rounding remainder.
 pub(super) fn inner_rounding(element: Element) -> f64 {
     match element {
         Element::F16 => 2f64.powi(-11),
@@ -63,7 +66,7 @@ pub(super) fn inner_rounding(element: Element) -> f64 {
     }
 }
 
-/// What rounding such a value to an element may add where it is below the least normal number.
+/// Additional rounding error of such a value below the smallest normal number.
 pub(super) fn inner_underflow(element: Element) -> f64 {
     match element {
         Element::F16 => 2f64.powi(-25),
@@ -71,13 +74,13 @@ pub(super) fn inner_underflow(element: Element) -> f64 {
     }
 }
 
-/// What a tensor should hold, by its stage's definition, before it is rounded to the element type.
+/// Expected contents of a tensor by its stage's definition, before rounding to the element type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected {
     /// The values.
     pub values: Matrix,
-    /// How far each may be off before it is rounded; negative where the element must hold this very value, infinite where it is
-    /// not known what it should hold.
+    /// Error bound of each value before rounding; negative if the element must be exactly this value,
+    /// infinite if the expected value is unknown.
     pub slack: Vec<f32>,
 }
 
@@ -86,14 +89,14 @@ impl Expected {
         Expected { slack: vec![0.0; values.data.len()], values }
     }
 
-    /// Makes the bounds those of a result whose operands are known to some digits only.
+    /// Widens the bounds for a result whose operands are known to a few digits only.
     pub(super) fn of_unknown_operands(mut self) -> Expected {
         let largest = self.values.data.iter().fold(0f32, |a, x| a.max(x.abs()));
         self.slack.iter_mut().for_each(|s| *s += UNKNOWN_OPERANDS as f32 * largest);
         self
     }
 
-    /// Adds a rounding to the element type, as of a stage that stores a result and reads it again.
+    /// Adds a rounding to the element type, for a stage that stores a result and reads it again.
     pub(super) fn round_once_more(&mut self, element: Element) {
         for (slack, value) in self.slack.iter_mut().zip(&self.values.data) {
             *slack += half_spacing(element, f64::from(value.abs())) as f32;
@@ -101,52 +104,54 @@ impl Expected {
     }
 }
 
-/// An element that is not what it should be.
+/// An element beyond its bound.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Offender {
     /// Row.
     pub row: usize,
     /// Column.
     pub col: usize,
-    /// What it holds; `None`: no number.
+    /// Actual value; `None`: not a number.
     pub found: Option<f64>,
-    /// What it should hold.
+    /// Expected value.
     pub expected: f64,
-    /// How far it may be off; `None`: its magnitude is more than the element type can hold.
+    /// Error bound; `None`: its magnitude exceeds the element type.
     pub bound: Option<f64>,
 }
 
-/// Why a tensor is not right.
+/// Reason why a tensor is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wrong {
     /// The first element beyond its bound.
     Element(Offender),
-    /// No element is, but together they are further off than roundings take them: relative L2 norm, and its bound.
+    /// All elements are within their bounds, but their combined error is too large: relative L2 norm, and its
+    /// bound.
     Norm(f64, f64),
-    /// The first element that the element type cannot hold. The arithmetic is not to blame.
+    /// First element that overflows the element type. The arithmetic is not to blame.
     Overflow(Offender),
-    /// The definition itself yields no finite number for any element, because an operand holds none: nothing could be compared.
+    /// The definition gives no finite value for any element, because an operand has none: nothing could be
+    /// compared.
     Unknown,
 }
 
-/// How a tensor compares with what its stage should have made of the operands that it had.
+/// Comparison of a tensor with the result expected from the operands that its stage read.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Accuracy {
-    /// The tensor.
+    /// Name of the tensor.
     pub tensor: String,
-    /// ||x - y|| / ||y||; infinite where an element holds no number.
+    /// ||x - y|| / ||y||; infinite if an element is not a number.
     pub relative_l2: f64,
     /// max |x - y| / max |y|; likewise.
     pub relative_max: f64,
-    /// The largest |x - y| in units of its bound: at most 1 where all are right.
+    /// Largest |x - y| in units of its bound: at most 1 if all are correct.
     pub of_bound: f64,
-    /// ||x - z|| / ||z|| with z what the whole pipeline should have made of its inputs: it has the roundings of all stages before, so
-    /// it is no verdict. `None` where that is not known.
+    /// ||x - z|| / ||z||, with z the result of the whole pipeline from its inputs: includes the roundings of
+    /// all earlier stages, so it does not decide correctness. `None` if unknown.
     pub end_to_end: Option<f64>,
     /// Whether every element and the norm are within their bounds.
     pub verified: bool,
-    /// Why not.
+    /// Reason why not.
     pub wrong: Option<Wrong>,
 }
 
@@ -174,7 +179,7 @@ impl std::fmt::Display for Accuracy {
     }
 }
 
-/// Judges a tensor of `element`s, widened, by what it should hold. `name`: the tensor's.
+/// Compares a tensor of `element`s, widened, with its expected contents. `name`: name of the tensor.
 pub fn judge(name: &str, element: Element, found: &[f32], expected: &Expected) -> Accuracy {
     let Expected { values, slack } = expected;
     let (mut difference, mut norm) = (0f64, 0f64);
@@ -191,7 +196,7 @@ pub fn judge(name: &str, element: Element, found: &[f32], expected: &Expected) -
         if slack == f64::INFINITY {
             continue;
         }
-        // Made of operands that have overflowed before.
+        // Computed from operands that had overflowed.
         if !y.is_finite() {
             undefined += 1;
             continue;
@@ -249,7 +254,7 @@ pub fn judge(name: &str, element: Element, found: &[f32], expected: &Expected) -
     }
 }
 
-/// ||x - y|| / ||y||, Euclidean; infinite where the lengths differ or x holds no number.
+/// ||x - y|| / ||y||, Euclidean; infinite if the lengths differ or x contains a NaN or infinity.
 pub(crate) fn relative_l2(x: &[f32], y: &[f32]) -> f64 {
     if x.len() != y.len() || x.iter().any(|v| !v.is_finite()) {
         return f64::INFINITY;
@@ -268,7 +273,7 @@ pub fn worst(list: &[Accuracy]) -> (f64, f64) {
     list.iter().fold((0.0, 0.0), |(l2, max), a| (a.relative_l2.max(l2), a.relative_max.max(max)))
 }
 
-/// The first tensor that is wrong, in words; `None` where all are right, and there are some.
+/// Description of the first wrong tensor; `None` if there are tensors and all are correct.
 pub fn first_wrong(list: &[Accuracy]) -> Option<String> {
     let first = list.iter().find(|judged| !judged.verified).map(Accuracy::to_string);
     first.or_else(|| list.is_empty().then(|| "nothing was compared".into()))
@@ -327,12 +332,12 @@ mod tests {
 
     #[test]
     fn results_that_are_cut_off_instead_of_rounded_are_found_in_norm() {
-        // Each is within half a spacing of some right sum, where a sum may be off by as much.
+        // Each is within half a spacing of some correct sum, given the error bound of sums.
         let values: Vec<f32> = (0..4096).map(|i| 1.0 + i as f32 * 1.234e-4).collect();
         let cut: Vec<f32> = values.iter().map(|x| f32::from_bits(x.to_bits() & !0xFFFF)).collect();
         let mut expected = expected(&values, 512, 0.0);
         assert!(matches!(judge("Y", Element::Bf16, &cut, &expected).wrong, Some(Wrong::Element(_))));
-        // The bounds of the elements alone would let a result pass that is always off to one side.
+        // The bounds of elements alone would accept a result with a systematic bias.
         let near: Vec<f32> = values.iter().map(|x| x + 0.0039).collect();
         expected.slack.fill(1e-5);
         let judged = judge("Y", Element::Bf16, &near, &expected);
@@ -346,12 +351,12 @@ mod tests {
         let Some(Wrong::Overflow(offender)) = judged.wrong else { panic!("{judged:?}") };
         assert_eq!((offender.row, offender.col, offender.expected), (0, 1, -7e4));
         assert!(judged.to_string().contains("overflows"), "{judged}");
-        // An infinity of the other sign, or where there is room for the value, is wrong.
+        // An infinity is wrong if it has the other sign, or if the value fits the element type.
         let judged = judge("Y", Element::F16, &[1.0, f32::INFINITY, 3.0, f32::INFINITY], &expected);
         assert!(matches!(judged.wrong, Some(Wrong::Element(o)) if o.col == 1), "{judged:?}");
         let judged = judge("Y", Element::F16, &[f32::INFINITY, f32::NEG_INFINITY, 3.0, 0.0], &expected);
         assert!(matches!(judged.wrong, Some(Wrong::Element(o)) if o.col == 0), "{judged:?}");
-        // What is made of it has nothing to be compared with.
+        // Results computed from it cannot be compared.
         let after = self::expected(&[f32::INFINITY, 2.0], 2, 0.0);
         assert!(judge("Z", Element::F16, &[f32::NAN, 2.0], &after).verified);
         let nothing = self::expected(&[f32::NAN, f32::INFINITY], 2, 0.0);

@@ -1,4 +1,4 @@
-//! Convolutions from their definition: no tiles, no matrix product, sums in float64.
+//! Convolutions by definition: no tiles, no matrix product, sums in float64.
 
 use cusync_gen::graph::Conv;
 use rayon::prelude::*;
@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::Matrix;
 use super::gemm::{Sums, norm};
 
-/// Every output pixel as the sum over the taps of the filter that lie on the image.
+/// Every output pixel as the sum over the filter taps that are on the image.
 pub(super) fn convolve(shape: &Conv, images: &Matrix, filter: &Matrix) -> Sums {
     let [h_len, w_len] = [shape.input.0, shape.input.1].map(i64::from);
     let [p_len, q_len] = [shape.output.0, shape.output.1].map(i64::from);
@@ -14,7 +14,7 @@ pub(super) fn convolve(shape: &Conv, images: &Matrix, filter: &Matrix) -> Sums {
     let rows = (i64::from(shape.images) * p_len * q_len) as usize;
     let mut out = Matrix { rows, cols: features, data: vec![0.0; rows * features] };
     let mut largest = vec![0f32; rows * features];
-    // What partial sums within a tap may be, by tap and feature: a norm of each side.
+    // Bound of the partial sums within a tap, by tap and feature: a norm of each side.
     let taps = filter.data.chunks((channels * features).max(1));
     let norms: Vec<Vec<f64>> = taps
         .map(|tap| {

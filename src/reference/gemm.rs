@@ -1,4 +1,4 @@
-//! GEMMs: products in float64, and what follows them.
+//! GEMMs: products in float64, and their epilogues.
 
 use cusync_gen::graph::{Activation, Element, Epilogue, Heads, OperandKind, Rotated, Stage};
 use rayon::prelude::*;
@@ -12,16 +12,16 @@ use crate::device::host_gemm::add_product_f64;
 pub struct Sums {
     /// Its sums.
     pub values: Matrix,
-    /// At least the largest magnitude of each sum's partial sums.
+    /// Upper bound of the magnitudes of each sum's partial sums.
     pub largest: Vec<f32>,
 }
 
-/// Rows of operand B that are multiplied at once, and columns that a thread has. Of the partial sums among so many rows only a bound is
-/// known, the product of two norms, so they are few.
+/// Rows of operand B multiplied at once, and columns per thread. Partial sums within these rows are only
+/// bounded, by a product of two norms, so the rows must be few.
 const DEPTH: usize = 64;
 const STRIP: usize = 256;
 
-/// The product a b, summed from the last row of b to the first: executors go the other way.
+/// The product a b, summed from the last row of b to the first, opposite to the executors.
 pub(crate) fn product(a: &Matrix, b: &Matrix) -> Sums {
     let (rows, cols) = (a.rows, b.cols);
     let strips: Vec<usize> = (0..cols).step_by(STRIP).collect();
@@ -73,7 +73,8 @@ pub(super) fn norm(values: impl Iterator<Item = f64>) -> f64 {
     values.map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// Sums of `k` products each, as a stage has them before its epilogue. A library that computes them may round them to `rounds` first.
+/// Sums of `k` products each, before a stage's epilogue. A library that computes them may first round them to
+/// `rounds`.
 pub fn summed(sums: Sums, k: usize, rounds: Option<Element>) -> Expected {
     let slack = sums.largest.iter().map(|most| sum_error(k, f64::from(*most)) as f32).collect();
     let mut made = Expected { values: sums.values, slack };
@@ -136,7 +137,7 @@ pub fn finish(
     made
 }
 
-/// An activation of a value that may be `off`, and how far that may be off.
+/// An activation of a value with error bound `off`, and the error bound of the result.
 fn activated(activation: Activation, x: f64, off: f64) -> (f64, f64) {
     match activation {
         Activation::Identity => (x, off),
@@ -149,7 +150,8 @@ fn activated(activation: Activation, x: f64, off: f64) -> (f64, f64) {
     }
 }
 
-/// x sigmoid(t), off by `off` and by what float32 takes of the exponential, whose argument is rounded, and of the quotient.
+/// x sigmoid(t). The error bound includes `off` and the float32 errors of the exponential, whose argument is
+/// rounded, and of the quotient.
 fn sigmoid_times(x: f64, t: f64, off: f64) -> (f64, f64) {
     let value = x / (1.0 + (-t).exp());
     (value, off + UNIT * value.abs() * (8.0 + 4.0 * t.abs()))
@@ -169,7 +171,7 @@ pub fn gated(mut gate: Expected, up: &Expected) -> Expected {
     gate
 }
 
-/// A GEMM whose queries and keys are rotated, each row by the position of its token.
+/// A GEMM with rotated queries and keys, each row by the position of its token.
 pub(super) fn rotated(
     stage: &Stage,
     shape: &Rotated,
@@ -191,7 +193,7 @@ pub(super) fn rotated(
     Ok(made)
 }
 
-/// Turns the pairs (i, i + dim / 2) of a head by angles, cosines before sines, and what each may be off with them.
+/// Rotates the pairs (i, i + dim / 2) of a head by angles, cosines before sines, with their error bounds.
 pub(super) fn rotate(values: &mut [f32], slack: &mut [f32], angles: &[f32]) {
     let half = values.len() / 2;
     for i in 0..half {
@@ -225,7 +227,7 @@ mod tests {
             assert_eq!(made.values.data[row * n + col], sum, "exact in integers");
             assert!(made.largest[row * n + col] >= sum.abs());
         }
-        // 1e4 at the end of k and -1e4 before leave nothing, but were there.
+        // 1e4 at the end of k and -1e4 before cancel, but were partial sums.
         let (mut a, b) = (matrix(1, k, 0), Matrix { rows: k, cols: 1, data: vec![1.0; k] });
         a.data.fill(0.0);
         (a.data[0], a.data[k - 1]) = (-1e4, 1e4);
@@ -236,7 +238,7 @@ mod tests {
     #[test]
     fn a_rotation_turns_bounds_too() {
         let (mut values, mut slack) = ([1.0f32, 2.0, 3.0, 4.0], [0.5f32, 0.0, 0.25, 0.0]);
-        // A quarter of a turn for the first pair, none for the second.
+        // A quarter turn for the first pair, none for the second.
         rotate(&mut values, &mut slack, &[0.0, 1.0, 1.0, 0.0]);
         assert_eq!(values, [-3.0, 2.0, 1.0, 4.0]);
         assert!(

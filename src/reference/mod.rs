@@ -1,8 +1,10 @@
-//! An independent reference: whole matrices, one stage after the other, no tiles, no semaphores, sums in float64.
+//! An independent reference: whole matrices, one stage after the other, no tiles, no semaphores, sums in
+//! float64.
 //!
-//! It shares no arithmetic with the executors. [`Judge`] compares what an executor left in its tensors, stage by stage: each with what its
-//! operation's definition makes of the operands that the executor itself had made, element by element within the bounds of
-//! [`Expected`]. [`evaluate`] runs the whole pipeline, each stage's result rounded once to the element type as a stage that stores it would.
+//! It shares no arithmetic with the executors. [`Judge`] compares an executor's tensors stage by stage: each
+//! with the result of its operation's definition from the operands that the executor itself computed, element
+//! by element within the bounds of [`Expected`]. [`evaluate`] runs the whole pipeline, and rounds each
+//! stage's result once to the element type, as storing it would.
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -58,13 +60,13 @@ pub struct Matrix {
     pub data: Vec<f32>,
 }
 
-/// The whole-matrix form of a custom stage: operands in the spec's order to output.
+/// Whole-matrix form of a custom stage: from operands in the spec's order to the output.
 pub type CustomReference<'a> = Box<dyn Fn(&[Matrix]) -> Matrix + Sync + 'a>;
 
-/// What a reference cannot be computed from.
+/// Reason why a reference cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
-    /// An input was never given.
+    /// An input has no values.
     #[error("input `{0}` has no values\n  help: give it rows x cols of them, with `Session::set_f32`")]
     NoInput(String),
     /// A custom stage without a whole-matrix form.
@@ -75,45 +77,45 @@ pub enum ReferenceError {
     /// A custom stage whose result has the wrong shape.
     #[error("the reference of `{0}` has the wrong shape")]
     Shape(String),
-    /// What an executor holds cannot be had.
+    /// The executor's tensors are not accessible.
     #[error("{0}")]
     Executor(String),
 }
 
-/// What the stages of a pipeline read.
+/// Operands of a pipeline's stages.
 pub(crate) trait Operands {
-    /// A tensor; of integers, as numbers.
+    /// A tensor; integers are converted to numbers.
     fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError>;
 
-    /// Operand A of a stage times another, its weights or gate.
+    /// Operand A of a stage times another operand, its weights or gate.
     fn product(&self, stage: &Stage, right: OperandKind) -> Result<Sums, ReferenceError> {
         Ok(product(&self.needed(stage, OperandKind::A)?, &self.needed(stage, right)?))
     }
 
-    /// The matrix that a stage reads as an operand; `None` where it has no such operand.
+    /// Operand of a stage; `None` if there is no such operand.
     fn of_stage(&self, stage: &Stage, kind: OperandKind) -> Result<Option<Matrix>, ReferenceError> {
         stage.operand(kind).map(|operand| self.tensor(operand.tensor)).transpose()
     }
 
-    /// One that it must have.
+    /// A required operand.
     fn needed(&self, stage: &Stage, kind: OperandKind) -> Result<Matrix, ReferenceError> {
         self.of_stage(stage, kind)?.ok_or_else(|| ReferenceError::Shape(stage.name.clone()))
     }
 }
 
-/// What else a stage's result depends on.
+/// Other inputs of a stage's result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Given {
-    /// Caches are as the run has left them: they hold its tokens.
+    /// Caches are as the run has left them, including its tokens.
     pub(crate) appended: bool,
-    /// The stage's product is rounded to the element type before its epilogue, as a library that computes it may have to.
+    /// The stage's product is rounded to the element type before its epilogue, as some libraries do.
     pub(crate) rounds_product: bool,
 }
 
-/// What a stage makes of its operands, not yet rounded.
+/// Result of a stage from its operands, not yet rounded.
 ///
 /// # Errors
-/// The stage is Custom, lacks an operand, or an operand cannot be had.
+/// The stage is Custom, lacks an operand, or an operand is not accessible.
 pub(crate) fn apply(
     stage: &Stage,
     element: Element,
@@ -147,8 +149,8 @@ pub(crate) fn apply(
     }
 }
 
-/// What a stage makes of the operands that it changes in place, not yet rounded: what the next run finds. `before`: keys and
-/// values as they were before the run; where they are not known, only what is appended is.
+/// Operands that a stage changes in place, not yet rounded, as the next run finds them. `before`: keys and
+/// values before the run; if unknown, only the appended rows are known.
 ///
 /// # Errors
 /// As [`apply`].
@@ -189,7 +191,7 @@ fn with_reads<T>(
     }))
 }
 
-/// The values of every tensor that a stage writes or changes, by name.
+/// Values of every tensor that a stage writes or changes, by name.
 ///
 /// # Errors
 /// An input has no values, or a custom stage has no form in `custom`.

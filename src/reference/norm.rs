@@ -1,4 +1,4 @@
-//! Normalisations from their definition, row by row, in float64.
+//! Normalizations by definition, row by row, in float64.
 
 use cusync_gen::graph::Norm;
 use rayon::prelude::*;
@@ -6,7 +6,8 @@ use rayon::prelude::*;
 use super::Matrix;
 use super::bound::{Expected, UNIT, sum_error};
 
-/// `(x - mean) / sqrt(variance + epsilon) * gain + bias` of every row; without a mean where rows are not centred.
+/// `(x - mean) / sqrt(variance + epsilon) * gain + bias` of every row; without the mean if rows are not
+/// centered.
 pub(super) fn normalise(shape: &Norm, x: &Matrix, gain: &Matrix, bias: Option<&Matrix>) -> Expected {
     let mut made = Expected::exact(x.clone());
     let cols = x.cols.max(1);
@@ -17,13 +18,15 @@ pub(super) fn normalise(shape: &Norm, x: &Matrix, gain: &Matrix, bias: Option<&M
         let mean = if shape.centred { average(&mut wide.iter().copied()) } else { 0.0 };
         let variance = average(&mut wide.iter().map(|x| (x - mean).powi(2)));
         let spread = variance + f64::from(shape.epsilon);
-        // The mean's error is the sum's, and moves the variance by its square; squares add up without cancelling.
+        // The error of the mean is that of the sum, and changes the variance by its square; squares add up
+        // without canceling.
         let off_mean = match shape.centred {
             true => sum_error(wide.len(), average(&mut wide.iter().map(|x| x.abs()))) + UNIT * mean.abs(),
             false => 0.0,
         };
         let off_variance = sum_error(wide.len(), variance) + off_mean * off_mean;
-        // Half of the relative error of what a root is taken of, and the root's, the factors' and the difference's own.
+        // Half of the relative error of the root's argument, plus the errors of the root, the factors and the
+        // difference.
         let relative = 0.5 * off_variance / spread + 8.0 * UNIT;
         for (i, ((out, slack), x)) in row.iter_mut().zip(slack).zip(&wide).enumerate() {
             let bias = bias.map_or(0.0, |bias| f64::from(bias.data[i]));

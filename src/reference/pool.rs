@@ -1,4 +1,4 @@
-//! Pools from their definition: no tiles, sums in float64.
+//! Pools by definition: no tiles, sums in float64.
 
 use cusync_gen::graph::Pool;
 use rayon::prelude::*;
@@ -6,23 +6,23 @@ use rayon::prelude::*;
 use super::Matrix;
 use super::bound::{Expected, sum_error};
 
-/// Every output pixel from the pixels of the image that lie under its window.
+/// Every output pixel from the image pixels in its window.
 pub(super) fn pool(shape: &Pool, images: &Matrix) -> Expected {
-    let of = &shape.sliding;
-    let [h_len, w_len] = [of.input.0, of.input.1].map(i64::from);
-    let [p_len, q_len] = [of.output.0, of.output.1].map(i64::from);
+    let sliding = &shape.sliding;
+    let [h_len, w_len] = [sliding.input.0, sliding.input.1].map(i64::from);
+    let [p_len, q_len] = [sliding.output.0, sliding.output.1].map(i64::from);
     let channels = images.cols;
-    let rows = (i64::from(of.images) * p_len * q_len) as usize;
+    let rows = (i64::from(sliding.images) * p_len * q_len) as usize;
     let mut made = Expected::exact(Matrix { rows, cols: channels, data: vec![0.0; rows * channels] });
     let pixels = made.values.data.par_chunks_mut(channels).zip(made.slack.par_chunks_mut(channels));
     pixels.enumerate().for_each(|(pixel, (out, slack))| {
         let pixel = pixel as i64;
         let (b, p, q) = (pixel / (p_len * q_len), (pixel / q_len) % p_len, pixel % q_len);
         let mut under: Vec<&[f32]> = Vec::new();
-        for r in 0..i64::from(of.filter.0) {
-            for s in 0..i64::from(of.filter.1) {
-                let h = p * i64::from(of.stride.0) + r - i64::from(of.padding.0);
-                let w = q * i64::from(of.stride.1) + s - i64::from(of.padding.1);
+        for r in 0..i64::from(sliding.filter.0) {
+            for s in 0..i64::from(sliding.filter.1) {
+                let h = p * i64::from(sliding.stride.0) + r - i64::from(sliding.padding.0);
+                let w = q * i64::from(sliding.stride.1) + s - i64::from(sliding.padding.1);
                 if (0..h_len).contains(&h) && (0..w_len).contains(&w) {
                     under.push(&images.data[((b * h_len + h) * w_len + w) as usize * channels..][..channels]);
                 }
@@ -37,7 +37,7 @@ pub(super) fn pool(shape: &Pool, images: &Matrix) -> Expected {
             let count = under.len() as f64;
             let (mean, magnitude) =
                 values.map(f64::from).fold((0.0, 0.0), |(m, a), x| (m + x / count, a + x.abs() / count));
-            // A term more: the division.
+            // One more term for the division.
             (*out, *slack) = (mean as f32, sum_error(under.len() + 1, magnitude) as f32);
         }
     });

@@ -1,4 +1,4 @@
-//! Judging a run stage by stage, each from the operands that it had.
+//! Verifies a run stage by stage, each from the operands that it read.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,9 +11,9 @@ use super::{CustomReference, Given, Matrix, Operands, ReferenceError, Sums, appl
 use crate::element::Bits;
 use crate::inputs::Inputs;
 
-/// Where the tensors of a pipeline are.
+/// Access to the tensors of a pipeline.
 pub(crate) trait Memory {
-    /// A tensor's values; of integers, as numbers.
+    /// Values of a tensor; integers are converted to numbers.
     fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError>;
 
     /// The product of two tensors, or of matrices in their place.
@@ -33,7 +33,7 @@ pub(crate) trait Memory {
     }
 }
 
-/// Memory, with matrices in place of some tensors.
+/// Memory with some tensors replaced by matrices.
 struct View<'a> {
     memory: &'a dyn Memory,
     instead: &'a HashMap<TensorId, Matrix>,
@@ -53,7 +53,7 @@ impl Operands for View<'_> {
     }
 }
 
-/// What a stage makes of its operands.
+/// Result of a stage from its operands.
 fn expected(
     graph: &Graph,
     stage: &Stage,
@@ -64,7 +64,7 @@ fn expected(
     let made = match custom.get(&stage.name).filter(|_| stage.op.is_custom()) {
         Some(form) => {
             let reads = stage.operands.iter().map(|operand| view.tensor(operand.tensor));
-            // Nothing is known of its arithmetic.
+            // Its arithmetic is unknown.
             Expected::exact(form(&reads.collect::<Result<Vec<_>, _>>()?)).of_unknown_operands()
         }
         None => apply(stage, graph.element, view, given)?,
@@ -77,7 +77,7 @@ fn expected(
     Ok(made)
 }
 
-/// Every tensor that a stage writes or changes, each result rounded before the next stage reads it.
+/// Every tensor that a stage writes or changes; each result is rounded before the next stage reads it.
 pub(super) fn chain(
     graph: &Graph,
     memory: &dyn Memory,
@@ -98,7 +98,7 @@ pub(super) fn chain(
     Ok(written)
 }
 
-/// What a stage makes of its caches, by tensor. `known`: the view has them as they were before the run.
+/// Changes of a stage to its caches, by tensor. `known`: the view has the caches as before the run.
 fn changes(stage: &Stage, view: &View<'_>, known: bool) -> Result<Vec<(TensorId, Expected)>, ReferenceError> {
     let both = [OperandKind::CachedKeys, OperandKind::CachedValues];
     let [keys, values] = both.map(|kind| view.of_stage(stage, kind));
@@ -111,23 +111,23 @@ fn changes(stage: &Stage, view: &View<'_>, known: bool) -> Result<Vec<(TensorId,
         .collect())
 }
 
-/// What a stage made of operands that changed from run to run.
+/// Results of a stage from operands that change from run to run.
 struct Made {
     operands: Vec<Matrix>,
     out: Expected,
 }
 
-/// The stages of a pipeline, and what the whole of it makes of its inputs.
+/// Stages of a pipeline, and the results of the whole pipeline from its inputs.
 pub(crate) struct Stages<'a> {
     graph: Graph,
     custom: HashMap<String, CustomReference<'a>>,
     chain: HashMap<TensorId, Matrix>,
-    /// Results of the last comparison: the same operands need no second reference.
+    /// Results of the last comparison: reused if the operands are unchanged.
     made: Mutex<Vec<Option<Made>>>,
 }
 
 impl<'a> Stages<'a> {
-    /// Runs the pipeline by its definition. `memory` has its inputs.
+    /// Runs the pipeline by its definition. `memory` holds its inputs.
     pub(crate) fn new(
         graph: &Graph,
         memory: &dyn Memory,
@@ -138,9 +138,9 @@ impl<'a> Stages<'a> {
         Ok(Stages { graph: graph.clone(), custom, chain, made })
     }
 
-    /// Compares every tensor that a stage has written or changed. `before` has caches as they were before the run, where they are
-    /// known. A tensor whose memory another stage has overwritten since cannot be compared; whoever read it is judged from
-    /// what it should have been, by a wider bound.
+    /// Compares every tensor that a stage has written or changed. `before` holds caches as before the run, if
+    /// known. A tensor that another stage has overwritten since cannot be compared; its readers are verified
+    /// from the expected values instead, with a wider bound.
     pub(crate) fn compare(
         &self,
         memory: &dyn Memory,
@@ -186,7 +186,7 @@ impl<'a> Stages<'a> {
             } else {
                 list.push(verdict(stage.out, out)?);
             }
-            // The new tokens are made of QKV as it is now, the rest is as it was.
+            // The new tokens are computed from the current QKV, the rest is unchanged.
             let caches = match before {
                 Some(before) => {
                     let now = stage.operands.iter().filter(|o| o.kind.is_activation());
@@ -203,7 +203,7 @@ impl<'a> Stages<'a> {
         Ok(list)
     }
 
-    /// Whether a stage from number `from` on writes to the memory of a tensor that another one has made.
+    /// Whether a stage numbered `from` or later overwrites the memory of another stage's tensor.
     fn overwritten(&self, tensor: TensorId, from: usize) -> bool {
         let tensors = &self.graph.tensors;
         let root = |mut id: TensorId| {
@@ -216,17 +216,17 @@ impl<'a> Stages<'a> {
         made && self.graph.stages[from..].iter().any(|s| s.out != tensor && root(s.out) == root(tensor))
     }
 
-    /// Whether a tensor may be another one in the next run.
+    /// Whether a tensor may change in the next run.
     fn is_changing(&self, tensor: TensorId) -> bool {
         let tensor = &self.graph.tensors[tensor.0];
         tensor.producer.is_some() || tensor.state || tensor.data == DataType::Int32
     }
 }
 
-/// The tensors that a run has written or changed, by name.
+/// Tensors that a run has written or changed, by name.
 type Found<'a> = dyn Fn(&str) -> Option<Vec<f32>> + 'a;
 
-/// The inputs of a pipeline, and what an executor on the host has made of them.
+/// Inputs of a pipeline, and results of an executor on the host.
 pub(super) struct Host<'a> {
     graph: &'a Graph,
     inputs: &'a Inputs,
@@ -260,14 +260,14 @@ impl Memory for Host<'_> {
     }
 }
 
-/// Judges runs on the host, of one pipeline and its inputs.
+/// Verifies runs of one pipeline and its inputs on the host.
 pub struct Judge<'a> {
     stages: Stages<'a>,
     inputs: &'a Inputs,
 }
 
 impl<'a> Judge<'a> {
-    /// Runs the pipeline by its definition. `custom`: the whole-matrix forms of its custom stages.
+    /// Runs the pipeline by its definition. `custom`: whole-matrix forms of its custom stages.
     ///
     /// # Errors
     /// An input has no values, or a custom stage has no form.
@@ -279,8 +279,8 @@ impl<'a> Judge<'a> {
         Ok(Judge { stages: Stages::new(graph, &Host::inputs(graph, inputs), custom)?, inputs })
     }
 
-    /// Compares every tensor that a stage has written, and every cache that it has appended to, with what it should have made
-    /// of what it read. `found`: what they hold after a run on the inputs, by name.
+    /// Compares every tensor that a stage has written, and every cache that it has appended to, with the
+    /// result expected from its operands. `found`: contents after a run on the inputs, by name.
     ///
     /// # Errors
     /// A tensor is not found.

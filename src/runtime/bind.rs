@@ -1,5 +1,5 @@
-//! From a plan's stages and a set's tensors to what kernels are given. Every stage of every kernel, peer and reference is
-//! described here, and nowhere else.
+//! Maps a plan's stages and a set's tensors to kernel arguments. This is the only place that describes the
+//! stages of kernels, peers and references.
 
 use cusync_gen::graph::{
     Activation, Attend, Attention, DataType, Epilogue, Heads, Op, OperandKind, Rotated, Stage, StageId,
@@ -19,7 +19,7 @@ use crate::ffi;
 type Edges = (Vec<ffi::cusync_edge>, Vec<ffi::cusync_policy>);
 
 impl Pipeline {
-    /// Stage `index` with a set's operands, coupled to nothing: what peers and references compute.
+    /// Stage `index` with a set's operands and no synchronization, as peers and references compute it.
     pub fn bound_stage(&self, set: usize, index: usize) -> Result<BoundStage> {
         let stage = &self.plan.graph().stages[index];
         let weights = match self.sets.get(set).and_then(|s| s.packed[index].clone()) {
@@ -30,7 +30,7 @@ impl Pipeline {
         self.bind_stage(set, index, weights.map(Source::Matrix), Edges::default())
     }
 
-    /// Arguments of the kernel of stage `index` alone, coupled to nothing.
+    /// Arguments of the kernel that runs stage `index` alone, without synchronization.
     pub fn alone(&self, set: usize, index: usize) -> Result<KernelArgs> {
         let stage = self.bound_stage(set, index)?;
         Ok(match &self.shared.work {
@@ -41,7 +41,7 @@ impl Pipeline {
         })
     }
 
-    /// Arguments of the kernel of stage `index`, coupled by semaphores.
+    /// Arguments of the kernel that runs stage `index`, synchronized by semaphores.
     pub(super) fn tiled(&self, set: usize, index: usize) -> Result<KernelArgs> {
         let (waits, posts) = self.edges_of(index);
         let stage = BoundStage { waits, posts, ..self.bound_stage(set, index)? };
@@ -72,7 +72,7 @@ impl Pipeline {
         }
     }
 
-    /// Arguments of the one kernel of all stages.
+    /// Arguments of the kernel that runs all stages.
     pub(super) fn one_kernel(&self, set: usize, one: &OneKernel) -> Result<KernelArgs> {
         let (graph, shares) = (self.plan.graph(), self.plan.launch().shares());
         let mut stages = Vec::new();
@@ -95,7 +95,7 @@ impl Pipeline {
         Ok(self.whole(graph.name.clone(), one, stages))
     }
 
-    /// Arguments of a kernel that runs these stages.
+    /// Arguments of a kernel that runs the given stages.
     fn whole(&self, name: String, one: &OneKernel, stages: Vec<BoundStage>) -> KernelArgs {
         KernelArgs {
             name,
@@ -128,7 +128,7 @@ impl Pipeline {
         Ok(Source::Repacked(repacked.ok_or_else(unbound)?))
     }
 
-    /// Where a plan's stage becomes a kernel's.
+    /// Converts a stage of the plan to a stage of a kernel.
     fn bind_stage(
         &self,
         set: usize,
@@ -146,9 +146,9 @@ impl Pipeline {
                 OperandKind::Bias => Role::Bias,
                 OperandKind::Residual => Role::Residual,
                 OperandKind::Gain => Role::Gain,
-                // Both are in the weights already.
+                // The weights already contain both.
                 OperandKind::B | OperandKind::Up => continue,
-                // All three are columns of one matrix.
+                // Query, key and value are columns of one matrix.
                 OperandKind::Query => Role::A,
                 OperandKind::Key | OperandKind::Value => continue,
                 OperandKind::CachedKeys => Role::Keys,
@@ -197,7 +197,8 @@ impl Pipeline {
         (waits.collect(), posts.collect())
     }
 
-    /// The edges of a stage of a decode kernel: slots of the output of whoever is read, and a wait for operand A alone.
+    /// Edges of a decode kernel's stage: slots of the output of the producer it reads, and a wait for operand
+    /// A only.
     fn share_edges(&self, index: usize) -> Edges {
         let (graph, own) = (self.plan.graph(), StageId(index));
         let stage = &graph.stages[index];
@@ -212,7 +213,7 @@ impl Pipeline {
         (wait.into_iter().collect(), post.into_iter().collect())
     }
 
-    /// The edge that a stage's operand A waits for; past the last where it waits for none.
+    /// Edge that operand A of a stage waits for, or the number of edges if it waits for none.
     fn edge_of_a(&self, index: usize, stage: &Stage) -> u32 {
         let edges = self.plan.edges();
         let found = edges.iter().position(|e| {
@@ -223,8 +224,8 @@ impl Pipeline {
     }
 }
 
-/// The heads of an attention as the C ABI has them, the default for other stages; and how far a stage reduces, or how long the
-/// rows are that an attention with a cache reads.
+/// Heads of an attention in the C ABI's form (default for other stages), and the reduction length, or the row
+/// length that an attention with a cache reads.
 fn heads_of(stage: &Stage) -> (ffi::cusync_heads, u32) {
     let raw = |heads: &Heads, capacity, pages: Option<u32>| ffi::cusync_heads {
         query_heads: heads.query,
@@ -245,7 +246,7 @@ fn heads_of(stage: &Stage) -> (ffi::cusync_heads, u32) {
     }
 }
 
-/// The C ABI's number of a stage's operation, and its epilogue.
+/// C ABI code of a stage's operation, and its epilogue.
 fn operation_code(stage: &Stage) -> Result<(u32, Epilogue)> {
     let none = Epilogue::from(Activation::Identity);
     match &stage.op {
@@ -264,9 +265,9 @@ fn operation_code(stage: &Stage) -> Result<(u32, Epilogue)> {
     }
 }
 
-/// The images of a convolution or a pool; of any other operation none.
+/// Images of a convolution or pool; empty for other operations.
 fn images_of(stage: &Stage) -> ffi::cusync_images {
-    let (of, channels, mean) = match &stage.op {
+    let (sliding, channels, mean) = match &stage.op {
         Op::Conv2d(conv) => (&conv.sliding, conv.channels, false),
         Op::Pool(pool) => (&pool.sliding, stage.n, pool.mean),
         Op::Gemm(_)
@@ -280,23 +281,23 @@ fn images_of(stage: &Stage) -> ffi::cusync_images {
         }
     };
     ffi::cusync_images {
-        height: of.input.0,
-        width: of.input.1,
+        height: sliding.input.0,
+        width: sliding.input.1,
         channels,
-        out_height: of.output.0,
-        out_width: of.output.1,
-        filter_rows: of.filter.0,
-        filter_cols: of.filter.1,
-        stride_rows: of.stride.0,
-        stride_cols: of.stride.1,
-        padding_rows: of.padding.0,
-        padding_cols: of.padding.1,
+        out_height: sliding.output.0,
+        out_width: sliding.output.1,
+        filter_rows: sliding.filter.0,
+        filter_cols: sliding.filter.1,
+        stride_rows: sliding.stride.0,
+        stride_cols: sliding.stride.1,
+        padding_rows: sliding.padding.0,
+        padding_cols: sliding.padding.1,
         tile_pixels: stage.out_tile().0,
         mean: mean.into(),
     }
 }
 
-/// What a normalisation adds to a stage; of any other operation nothing.
+/// Parameters of a normalization; empty for other operations.
 fn norm_of(stage: &Stage) -> ffi::cusync_norm {
     match &stage.op {
         Op::Norm(norm) => ffi::cusync_norm {

@@ -1,12 +1,12 @@
-//! What is bound, held against what was proved: a proof speaks of tensors with memory of their own, but for the aliases that
-//! it was told of, and of weights that no run writes.
+//! Checks bound memory against the proof, which assumes that every tensor has memory of its own, except for
+//! stated aliases, and that no run writes weights.
 
 use std::ops::Range;
 
-/// Memory that a pipeline knows by a name.
+/// Memory that already has a name in the pipeline.
 pub(super) struct Known {
     pub(super) name: String,
-    /// Addresses.
+    /// Address range.
     pub(super) bytes: Range<usize>,
     /// Whether a stage of the pipeline writes it.
     pub(super) written: bool,
@@ -16,16 +16,16 @@ pub(super) struct Known {
 pub(super) struct New<'a> {
     pub(super) name: &'a str,
     pub(super) bytes: Range<usize>,
-    /// Whether it is loaded before a run waits for the runs before it.
+    /// Whether a run loads it before waiting for earlier runs.
     pub(super) constant: bool,
     /// Whether a stage of any pipeline writes it.
     pub(super) output: bool,
 }
 
-/// Why the proof does not hold with this memory.
+/// Reason why the proof does not hold with this memory.
 pub(super) fn conflict(new: &New, known: &[Known]) -> Option<String> {
     let New { name, bytes, .. } = new;
-    let overlaps = |of: &&Known| of.bytes.start < bytes.end && bytes.start < of.bytes.end;
+    let overlaps = |known: &&Known| known.bytes.start < bytes.end && bytes.start < known.bytes.end;
     if let Some(Known { name: other, written, .. }) = known.iter().find(overlaps) {
         return Some(if *written {
             format!(
@@ -52,8 +52,8 @@ mod tests {
     use super::*;
 
     fn known() -> Vec<Known> {
-        let of = |name: &str, bytes, written| Known { name: name.into(), bytes, written };
-        vec![of("Y", 0..100, true), of("X", 100..200, false)]
+        let known_as = |name: &str, bytes, written| Known { name: name.into(), bytes, written };
+        vec![known_as("Y", 0..100, true), known_as("X", 100..200, false)]
     }
 
     fn bind(bytes: Range<usize>, constant: bool, output: bool) -> Option<String> {
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn memory_of_its_own_is_bound() {
         assert_eq!(bind(200..300, true, false), None);
-        // An activation may be what another run wrote: it is read behind the wait for that run.
+        // Activations may be the output of another run: they are read after the wait for that run.
         assert_eq!(bind(200..300, false, true), None);
     }
 

@@ -1,8 +1,9 @@
-//! Decode plans: few tokens, so the weights are laid out anew, once, in the order in which each SM streams them.
+//! Decode plans process few tokens, so weights are repacked once into the order in which each SM streams
+//! them.
 //!
-//! What is laid out belongs to a set of inputs, beside the tensors that were bound: [`Pipeline::prepare`] makes it of
-//! them where [`Pipeline::bind_repacked`] has not brought it. The originals are then read no more, except to verify, and
-//! [`Pipeline::release_originals`] lets go of them. Binding a weight again lays it out again.
+//! Repacked weights belong to a set of inputs, like bound tensors: [`Pipeline::prepare`] creates them unless
+//! [`Pipeline::bind_repacked`] supplied them. Afterward only verification reads the originals, and
+//! [`Pipeline::release_originals`] drops them. Binding a weight again repacks it.
 
 use std::sync::Arc;
 
@@ -13,14 +14,15 @@ use super::error::{Error, Result};
 use super::pipeline::Pipeline;
 use crate::device::RepackedWeights;
 
-/// The weights of a stage: operand B or, gated, gate and up.
+/// Weights of a stage: operand B, or gate and up if gated.
 fn is_weight(kind: OperandKind) -> bool {
     matches!(kind, OperandKind::B | OperandKind::Up)
 }
 
 impl Pipeline {
-    /// Binds the weights of stage `name` as a decode plan streams them, in place of the tensors themselves: laid out for
-    /// as many parts as the plan cuts the stage's output into, or half as many where pairs of workers do the stage. Call it after binding those, if at all.
+    /// Binds repacked weights of stage `name` in place of the tensors. They must have as many parts as the
+    /// plan cuts the stage's output into, or half as many if pairs of workers run the stage. Call it after
+    /// binding the tensors, if you bind them at all.
     ///
     /// # Errors
     /// The plan is not a decode plan, or has no such stage.
@@ -37,15 +39,14 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The weights of stage `name` as a decode plan streams them, once the pipeline is prepared: other pipelines may share
-    /// them.
+    /// Repacked weights of stage `name`, once the pipeline is prepared; other pipelines may share them.
     pub fn repacked(&self, set: usize, name: &str) -> Option<Arc<RepackedWeights>> {
         let stage = self.plan.graph().stages.iter().position(|s| s.name == name)?;
         self.sets.get(set)?.repacked[stage].clone()
     }
 
-    /// Lets go of weights that a decode plan has laid out anew: their memory is free as soon as nobody else holds them. What
-    /// needs the originals, such as the reference, is refused afterwards.
+    /// Drops the originals of repacked weights; the memory is freed when the last other reference goes. Later
+    /// calls that need the originals, such as the reference, are refused.
     ///
     /// # Errors
     /// See [`Pipeline::prepare`].
@@ -67,7 +68,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Lays out the weights of a set that are not yet, and waits until that is done.
+    /// Repacks the weights of a set that have not been repacked yet, and waits until that is done.
     pub(super) fn repack(&mut self, set: usize, workers: u32) -> Result<()> {
         for index in 0..self.plan.graph().stages.len() {
             if self.sets[set].repacked[index].is_some() {

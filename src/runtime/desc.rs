@@ -1,4 +1,4 @@
-//! A plan's numbers in the form that kernels take (`csrc/include/cusync/desc.h`).
+//! A plan's numbers in the layout that kernels take (`csrc/include/cusync/desc.h`).
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::ffi;
 /// Descriptors of a plan with their tables in device memory.
 #[derive(Debug)]
 pub(super) struct Descriptors {
-    /// One a stage.
+    /// One per stage.
     pub(super) orders: Vec<ffi::cusync_order>,
-    /// One an edge.
+    /// One per edge.
     pub(super) edges: Vec<ffi::cusync_edge>,
-    /// What the descriptors point into.
+    /// Tables that the descriptors point into.
     pub(super) tables: Vec<Arc<DeviceBuffer<u32>>>,
 }
 
@@ -48,7 +48,7 @@ impl Descriptors {
     }
 }
 
-/// The C ABI's number of an element type.
+/// C ABI code of an element type.
 pub fn element_code(element: Element) -> u32 {
     match element {
         Element::F16 => ffi::CUSYNC_F16,
@@ -56,7 +56,7 @@ pub fn element_code(element: Element) -> u32 {
     }
 }
 
-/// The C ABI's number of an activation.
+/// C ABI code of an activation.
 pub(super) fn activation_code(activation: Activation) -> u32 {
     match activation {
         Activation::Identity => ffi::CUSYNC_IDENTITY,

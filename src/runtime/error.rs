@@ -1,4 +1,4 @@
-//! What can go wrong between a plan and its results.
+//! Errors between a plan and its results.
 
 use cusync_gen::check::Executor;
 
@@ -10,10 +10,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// A fault of a pipeline.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// From the layer below.
+    /// Error of the device layer.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// A wait timed out: the plan and what ran disagree.
+    /// A wait timed out: the run did not follow the plan.
     #[error(
         "edge {edge}: {consumer} tile ({}, {}) waited {waited_s:.1} s at k-block {k_block} for slot {slot}: have {have}, want {want} (SM {sm})\n  help: the producer never posted; if you changed a kernel or a policy, run `cusync check` again. The CUDA context is lost: start a new process",
         tile.0, tile.1
@@ -38,30 +38,30 @@ pub enum Error {
         /// The time limit, seconds.
         waited_s: f64,
     },
-    /// A sequence that a cache has no room for. All others of the run are right, and the pipeline may run on.
+    /// A cache has no room for a sequence. All other sequences are correct, and the pipeline may run again.
     #[error(
         "stage {stage}, sequence {sequence}: {fault}\n  help: outputs of these sequences are zero and nothing of them was appended; all others are right"
     )]
     Cache {
         /// The stage.
         stage: String,
-        /// Which sequence, the first of those that are left out.
+        /// First sequence that was skipped.
         sequence: u32,
-        /// What is out of range, and the others that are left out.
+        /// Number that is out of range, and the other skipped sequences.
         fault: String,
     },
-    /// A page of a cache to which a run would append while another sequence has it, too.
+    /// A run would append to a cache page that another sequence also uses.
     #[error(
         "stage {stage}: page {page} is of sequence {sequence}, which appends to it, and of sequence {other}\n  help: give each sequence a page of its own to append to; pages that are full may be shared"
     )]
     SharedPage {
         /// The stage.
         stage: String,
-        /// Which appends.
+        /// Sequence that appends.
         sequence: usize,
-        /// Which has the page, too.
+        /// Other sequence that uses the page.
         other: usize,
-        /// Number of the page in the pool.
+        /// Page number in the pool.
         page: i32,
     },
     /// An earlier failure left semaphores in an unknown state.
@@ -69,7 +69,7 @@ pub enum Error {
         "this pipeline failed before and cannot run again: {0}\n  help: make a new pipeline; after a trapped kernel, start a new process"
     )]
     Poisoned(String),
-    /// A tensor without memory.
+    /// A tensor has no memory.
     #[error(
         "tensor {tensor} of set {set} is not bound\n  help: call `bind` for every input and weight before the first run"
     )]
@@ -79,56 +79,56 @@ pub enum Error {
         /// The set of inputs.
         set: usize,
     },
-    /// Memory with which the proof would not hold.
+    /// Bound memory violates the proof.
     #[error("{0}")]
     Bound(String),
-    /// A name that the pipeline does not know, or whose memory is its own affair.
+    /// The pipeline has no such tensor, or allocates its memory itself.
     #[error("{0} is no input, weight or result of this pipeline\n  help: those are {1}")]
     NotBindable(String, String),
-    /// A plan used with an executor that it was not proved for.
+    /// A plan was used with an executor that it was not proved for.
     #[error(
         "the plan was proved for `{proved:?}`, not for `{asked:?}`\n  help: check the spec for that executor and make a pipeline of that plan"
     )]
     NotProved {
         /// Executor of the plan.
         proved: Executor,
-        /// Executor asked for.
+        /// Requested executor.
         asked: Executor,
     },
-    /// A plan for another GPU.
+    /// The plan was proved for another GPU.
     #[error(
         "the plan was proved for {plan}, this is {gpu}\n  help: prove it for this GPU (`Device::profile`, or `--device` on the command line)"
     )]
     OtherDevice {
-        /// What the plan assumes.
+        /// GPU that the plan assumes.
         plan: String,
-        /// What is there.
+        /// GPU in this machine.
         gpu: String,
     },
-    /// Jobs of a session that will not be over.
+    /// Jobs of a session that will never finish.
     #[error(
         "jobs {first} to {last} of this session were submitted and are not over: {why}\n  help: what jobs before them wrote is right; open a new session for these, in a new process after a trapped kernel"
     )]
     Unfinished {
-        /// The first of them.
+        /// First unfinished job.
         first: u32,
-        /// The last that was submitted.
+        /// Last submitted job.
         last: u32,
-        /// What went wrong.
+        /// Cause.
         why: String,
     },
-    /// From host threads.
+    /// Error of the host executor.
     #[error(transparent)]
     Host(#[from] super::cpu::CpuError),
-    /// A spec that was refused, rendered with place and way out.
+    /// A refused spec, rendered with its location and a suggested fix.
     #[error("{0}")]
     Refused(String),
-    /// Something that the built-in executors cannot run.
+    /// The built-in executors cannot run this.
     #[error("{0}")]
     Unsupported(String),
 }
 
-/// `x`, with the executor's name as the command line writes it.
+/// Name of the executor as the command line writes it.
 pub fn executor_name(executor: Executor) -> &'static str {
     executor.name()
 }

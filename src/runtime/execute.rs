@@ -1,31 +1,33 @@
 //! The executors: how a prepared pipeline is queued, captured and replayed.
 //!
-//! What is launched, and in which order, is the [`cusync_gen::check::Launch`] that was proved.
+//! The proved [`cusync_gen::check::Launch`] determines which kernels are launched, and in which order.
 //!
-//! `serial`: one stream, kernel after kernel; no waits, no posts, static schedule. A plan that found overlap not worth its
-//! while is a serial chain under every executor. Where a stage has no kernel of its own, each stage is launched by the chain kernel
-//! that is best for it alone; workers of such a launch wait for each other's partial sums, and for no other stage. Programmatic edges
-//! join these launches where no tile is cut, and the others where [`Overlap`] allows it: a chain kernel loads weights, then waits for the
-//! end of the kernel before.
+//! `serial`: one stream, one kernel after another; no waits, no posts, static schedule. If a plan found that
+//! overlap does not pay, it is a serial chain under every executor. If a stage has no kernel of its own,
+//! every stage is launched by the chain kernel that is best for it alone; workers of such a launch wait for
+//! each other's partial sums, but for no other stage. Programmatic edges join these launches if no tile is
+//! split, and otherwise if [`Overlap`] allows it: a chain kernel loads weights, then waits for the end of the
+//! previous kernel.
 //!
-//! `library`: the same, but a product of matrices may be cuBLASLt's. When a pipeline is prepared, each stage is timed both ways, and the
-//! faster one stays. It is never counted as a result of ours.
+//! `library`: like `serial`, but cuBLASLt may compute matrix products. Preparing a pipeline times each stage
+//! both ways and keeps the faster one. These results never count as ours.
 //!
-//! `streams`: every stage on its own stream. A consumer's stream waits for an event of each of its producers, which is recorded
-//! when all their CTAs have issued their triggers, the first thing that a CTA does. So when a consumer's CTA takes an SM, its producers
-//! are resident or done; and by induction over the topological order so are the producers' producers. At the
-//! end every stream is joined into the first, so a run's end is a full boundary. A run is always queued as a graph, in which these events
-//! are edges. Kernels for sm_80 have no trigger: the event of their
-//! launch's completion is only a hint, behind which a gate of one thread waits until all tiles of the producer have been drawn.
+//! `streams`: every stage has its own stream. A consumer's stream waits for one event per producer, recorded
+//! when all CTAs of the producer have issued their triggers, which is the first thing a CTA does. So when a
+//! consumer's CTA takes an SM, its producers are resident or done; by induction over the topological order,
+//! so are the producers' producers. At the end every stream is joined into the first, so the end of a run is
+//! a full boundary. A run is always queued as a graph with these events as edges. Kernels for sm_80 have no
+//! trigger: the event of their launch completion is only a hint, so a one-thread gate kernel behind it waits
+//! until all tiles of the producer have been drawn.
 //!
-//! `programmatic`: one stream in topological order, every kernel but the first launched programmatically: it may
-//! begin when every CTA of the kernel just before it has issued its trigger, which is the first thing a CTA does.
-//! That kernel began under the same rule, so every earlier stage, producer or not, has all its CTAs resident or
-//! done: the guarantee of `streams` holds for any DAG, though each kernel only waits for its neighbour. The first
-//! kernel of a run is an ordinary launch and waits for everything before it.
+//! `programmatic`: one stream in topological order. Every kernel but the first is launched programmatically:
+//! it may begin when every CTA of the previous kernel has issued its trigger, which is the first thing a CTA
+//! does. That kernel began under the same rule, so all CTAs of every earlier stage, producer or not, are
+//! resident or done: the guarantee of `streams` holds for any DAG, though each kernel waits only for its
+//! neighbor. The first kernel of a run is an ordinary launch and waits for everything before it.
 //!
-//! `fused`: one launch of one persistent kernel, a chain kernel or a decode kernel. Runs follow each other on the main stream, with programmatic edges
-//! where [`Overlap`] allows them.
+//! `fused`: one launch of one persistent kernel, a chain kernel or a decode kernel. Runs follow each other on
+//! the main stream, with programmatic edges where [`Overlap`] allows them.
 
 use std::sync::Arc;
 
@@ -39,18 +41,18 @@ use crate::device::{GraphExec, LaunchAttributes, Stream};
 use crate::ffi;
 use crate::inputs::sequences::{Fault, Sequences, SharedPage, named};
 
-/// Runs captured into a CUDA graph. Holds a share of all the memory that it uses.
+/// Runs captured into a CUDA graph. Shares ownership of all memory that it uses.
 #[derive(Debug)]
 pub struct Captured {
     graph: GraphExec,
     shared: Arc<Shared>,
-    /// Of its runs, in order.
+    /// Sets of its runs, in order.
     sets: Vec<usize>,
     _kernels: Vec<Arc<Kernels>>,
 }
 
 impl Kernels {
-    /// Queues the one kernel of all stages.
+    /// Queues the kernel that runs all stages.
     pub(super) fn launch_fused(&self, launch: LaunchAttributes<'_>) -> Result<()> {
         match self {
             Kernels::One(kernel) => Ok(kernel.launch(launch)?),
@@ -65,11 +67,11 @@ impl Pipeline {
         self.run_set(executor, 0)
     }
 
-    /// Queues one run of a set. Returns before it is done; [`Pipeline::synchronize`] waits.
+    /// Queues one run of a set and returns before it is done; [`Pipeline::synchronize`] waits.
     ///
     /// # Errors
-    /// If a kernel cannot be queued after others were, those have posted and the run is incomplete: the pipeline
-    /// is poisoned, and later calls say so.
+    /// If a kernel cannot be queued after others were, those have posted and the run is incomplete: the
+    /// pipeline is poisoned, and later calls return an error.
     pub fn run_set(&mut self, executor: Executor, set: usize) -> Result<()> {
         self.ready(executor)?;
         self.pages_are_own(set)?;
@@ -77,17 +79,18 @@ impl Pipeline {
         self.in_turn(&self.main, || self.queue_run(executor, set, &self.main)).map_err(|e| self.poison(e))
     }
 
-    /// Queues one run of set 0 in the order of a stream of the caller's, which may be capturing: the run then becomes part of that
-    /// capture, and the pipeline must outlive its graph. Call [`Pipeline::prepare`] before a capture begins.
+    /// Queues one run of set 0 on the caller's stream. If the stream is capturing, the run becomes part of
+    /// that capture, and the pipeline must outlive its graph. Call [`Pipeline::prepare`] before a capture
+    /// begins.
     ///
-    /// All runs of a pipeline, replays too, have to follow each other, by stream order or events: its semaphores count runs.
-    /// What runs side by side is a [`Pipeline::fork`].
+    /// All runs of a pipeline, including replays, must follow each other by stream order or events, because
+    /// its semaphores count runs. Use [`Pipeline::fork`] to run side by side.
     ///
     /// # Errors
     /// As [`Pipeline::run_set`].
     pub fn run_on(&mut self, executor: Executor, stream: &Stream) -> Result<()> {
         self.ready(executor)?;
-        // Whether a stream captures is the driver's to tell, which takes time.
+        // Only the driver knows whether a stream is capturing, and asking takes time.
         let graph = side_by_side(&self.plan, executor);
         if (graph || self.checks_pages()) && !stream.is_capturing()? {
             if self.checks_pages() {
@@ -99,8 +102,8 @@ impl Pipeline {
         self.in_turn(stream, || self.queue_run(executor, 0, stream)).map_err(|e| self.poison(e))
     }
 
-    /// Captures a run of kernels on several streams. Queued one by one, an event that waits for triggers would come when its kernel
-    /// ends: nothing would overlap.
+    /// Captures a run that uses several streams. If its kernels were queued one by one, an event that waits
+    /// for triggers would fire only when its kernel ends, and nothing would overlap.
     fn make_graph(&mut self, executor: Executor, set: usize) -> Result<()> {
         if side_by_side(&self.plan, executor) && self.sets.get(set).is_some_and(|s| s.graph.is_none()) {
             self.sets[set].graph = Some(self.capture(executor, &[set])?);
@@ -108,7 +111,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Queues one run on a stream: as a graph where kernels lie side by side, unless it becomes part of another graph.
+    /// Queues one run on a stream: as a graph if it uses several streams, unless it becomes part of another
+    /// graph.
     fn queue_run(&self, executor: Executor, set: usize, stream: &Stream) -> Result<()> {
         let kernels = self.kernels(set)?;
         match self.sets[set].graph.as_ref().filter(|_| side_by_side(&self.plan, executor)) {
@@ -148,8 +152,8 @@ impl Pipeline {
         self.in_turn(&self.main, queue).map_err(|e| self.poison(e))
     }
 
-    /// Waits for everything queued, and turns a wait that timed out into the edge that it waited on. A sequence that has no
-    /// room for its token is an error too, of these runs alone.
+    /// Waits for all queued work, and reports a timed-out wait as the edge that it waited on. A sequence
+    /// without room for its token is also an error, for these runs only.
     pub fn synchronize(&mut self) -> Result<()> {
         self.healthy()?;
         self.main.synchronize().map_err(|e| {
@@ -159,16 +163,16 @@ impl Pipeline {
         self.bad_sequence().map_or(Ok(()), Err)
     }
 
-    /// What kernels have noted since the last call, when all runs are over: every event is behind those that it was ordered
-    /// behind. Nothing without [`super::Options::notes`].
+    /// Waits for all runs and returns the kernels' notes since the last call: every event comes after those
+    /// that it was ordered after. Empty without [`super::Options::notes`].
     pub fn take_notes(&mut self) -> Result<Vec<ffi::cusync_note>> {
         self.synchronize()?;
         let notes = self.shared.notes.as_ref().map(|notes| notes.take()).transpose()?;
         Ok(notes.unwrap_or_default())
     }
 
-    /// Sequences that runs since the last look have left out. The report has the first that was met; what lengths and pages say now
-    /// names the others.
+    /// Sequences that runs have skipped since the last check. The report names the first one; the current
+    /// lengths and pages identify the others.
     fn bad_sequence(&self) -> Option<Error> {
         let record = self.shared.report.read()?;
         if !matches!(record.kind, ffi::CUSYNC_REPORT_BAD_LENGTH | ffi::CUSYNC_REPORT_BAD_PAGE) {
@@ -199,7 +203,7 @@ impl Pipeline {
         }))
     }
 
-    /// What `f` finds in the tables of lengths and pages of a set, stage by stage. Waits for all that is queued.
+    /// Applies `f` to the tables of lengths and pages of a set, stage by stage. Waits for all queued work.
     fn judge_sequences<T>(
         &self,
         set: usize,
@@ -229,8 +233,8 @@ impl Pipeline {
         self.options.check_pages && self.plan.graph().stages.iter().any(paged)
     }
 
-    /// Refuses runs of a set that would append to a page which is another sequence's, too. Waits for all that is queued and reads the
-    /// tables back, so it is done where [`super::Options::check_pages`] asks for it.
+    /// Refuses runs of a set that would append to a page shared with another sequence. Waits for all queued
+    /// work and reads the tables back, so it runs only if [`super::Options::check_pages`] asks for it.
     fn pages_are_own(&self, set: usize) -> Result<()> {
         if !self.checks_pages() {
             return Ok(());
@@ -272,7 +276,7 @@ impl Pipeline {
         error
     }
 
-    /// What the report says, if a wait filled it.
+    /// Error that the report describes, if a wait filled it.
     fn starved(&self) -> Option<Error> {
         let late = |record: &ffi::cusync_report| record.kind == ffi::CUSYNC_REPORT_LATE;
         let record = self.shared.report.read().filter(late)?;
@@ -293,8 +297,8 @@ impl Pipeline {
         })
     }
 
-    /// `early`: whether chain and decode kernels may begin while the run before ends, and while a launch of this run does. `main`
-    /// carries the run from its beginning to its end.
+    /// `early`: whether chain and decode kernels may begin before the previous run ends, and before the
+    /// previous launch of this run ends. `main` carries the run from beginning to end.
     fn enqueue(
         &self,
         executor: Executor,
@@ -317,7 +321,8 @@ impl Pipeline {
         }
         for (place, (queued, kernel)) in queue.iter().zip(stages).enumerate() {
             let stream = if queued.stream == 0 { main } else { &self.side[queued.stream - 1] };
-            // The start of a producer implies the fork: it waited for it, or lies on the main stream after it.
+            // The start of a producer implies the fork: the producer waited for it, or is behind it on the
+            // main stream.
             for &producer in &queued.after {
                 stream.wait(&self.started[producer])?;
             }
@@ -345,7 +350,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Queues the gates of a stage: behind each of its producers' starts, one that makes sure of it.
+    /// Queues the gates of a stage: one behind the start of each producer, which verifies that start.
     fn hold_back(&self, stages: &[StageKernels], queued: &Queued, stream: &Stream) -> Result<()> {
         let Work::Stages { gates, .. } = &self.shared.work else { return Ok(()) };
         for (edge, e) in self.plan.edges().iter().enumerate() {
@@ -371,19 +376,20 @@ struct Queued {
     stage: usize,
     /// 0 is the main stream.
     stream: usize,
-    /// Producers, launched before, whose CTAs must all have started.
+    /// Producers launched earlier; all their CTAs must have started.
     after: Vec<usize>,
-    /// Whether others wait for the start of its CTAs.
+    /// Whether other stages wait for the start of its CTAs.
     announces: bool,
     /// Whether it waits and posts.
     tiled: bool,
     /// Whether cuBLASLt may compute it.
     library: bool,
-    /// Whether it may begin when the CTAs of the kernel before have issued their triggers.
+    /// Whether it may begin when the CTAs of the previous kernel have issued their triggers.
     programmatic: bool,
-    /// Whether it may, where [`Overlap`] allows it: it waits for the end of the kernel before.
+    /// Whether it may begin early where [`Overlap`] allows it: it waits for the end of the previous kernel.
     early: bool,
-    /// Whether its workers wait for nobody, so that it may behind another launch of its run whatever [`Overlap`] says.
+    /// Whether its workers never wait, so that it may begin early behind another launch of its run regardless
+    /// of [`Overlap`].
     apart: bool,
 }
 
@@ -393,10 +399,10 @@ fn side_by_side(plan: &Plan, executor: Executor) -> bool {
     streams && executor != Executor::Serial && plan.launch().kernels().len() > 1
 }
 
-/// What an executor queues of a plan with a kernel a stage: the launches that were proved, in their order.
+/// Queue of a plan with one kernel per stage: the proved launches, in their order.
 fn queue(plan: &Plan, executor: Executor) -> Vec<Queued> {
     let launch = plan.launch();
-    // Every executor runs a serial chain as one, and `serial` every plan.
+    // Every executor runs a serial chain serially, and `serial` runs every plan that way.
     let how = if executor == Executor::Serial { Some(How::Serial) } else { launch.how() };
     let one = |(place, kernel): (usize, &StageLaunch)| {
         let stage = kernel.stage;
@@ -422,7 +428,7 @@ fn queue(plan: &Plan, executor: Executor) -> Vec<Queued> {
                 };
                 let mut after: Vec<usize> = match guarantee {
                     StartGuarantee::None => Vec::new(),
-                    // Of a kernel that comes later there is no start to wait for; the proof rests on none.
+                    // A kernel launched later has no start to wait for; the proof does not rely on one.
                     StartGuarantee::AllProducersStarted => others(|d| (d.consumer, d.producer))
                         .filter(|producer| launch.position(*producer) < place)
                         .map(|producer| producer.0)
@@ -445,7 +451,7 @@ mod tests {
 
     use super::*;
 
-    /// The launches of a diamond whose graph has its last stage first, as they were proved.
+    /// Proved launches of a diamond whose graph lists its last stage first.
     fn queued(how: How, launched: [usize; 4], executor: Executor) -> Vec<Queued> {
         let source = r#"Pipeline(name: "diamond", dims: { "M": 256 }, stages: [
             Gemm(name: "top", a: "X(M,M)", b: "W0(M,M)", out: "T(M,M)"),
@@ -476,7 +482,7 @@ mod tests {
         let serial = queued(How::Serial, [3, 1, 2, 0], Executor::Serial);
         assert_eq!(order(&serial), [3, 1, 2, 0]);
         assert!(serial.iter().all(|q| q.stream == 0 && !q.tiled && !q.programmatic));
-        // A serial chain is one whoever falls back to it; `serial` runs the others in their order.
+        // A serial chain stays serial under every executor; `serial` runs other plans in their order.
         assert_eq!(queued(How::Serial, [3, 1, 2, 0], Executor::Programmatic), serial);
         assert_eq!(queued(How::STREAMS, [3, 1, 2, 0], Executor::Serial), serial);
         let programmatic = queued(How::Programmatic, [3, 2, 1, 0], Executor::Programmatic);
@@ -494,7 +500,7 @@ mod tests {
         let expected =
             [(3, 0, vec![], true), (1, 1, vec![3], true), (2, 2, vec![3], true), (0, 3, vec![1, 2], false)];
         assert_eq!(waits, expected);
-        // Nobody waits for a start that is still to come: such a plan is proved without it.
+        // No stage waits for a start that is still to come: such a plan is proved without it.
         let late = queued(How::STREAMS, [0, 3, 1, 2], Executor::Streams);
         assert_eq!((late[0].stage, late[0].after.len()), (0, 0));
         let free = queued(How::Streams(StartGuarantee::None), [3, 1, 2, 0], Executor::Streams);

@@ -1,8 +1,9 @@
-//! Products of matrices by cuBLASLt, for the stages that it computes faster than our kernels.
+//! Matrix products by cuBLASLt, for the stages that it computes faster than our kernels.
 //!
-//! Where it is faster so, a copy of weights that no stage writes is turned when a pipeline is prepared, for most of the library's kernels are
-//! for weights that lie so. Where the library is not installed, our kernels run all stages. A stage of the library is queued between kernel boundaries like
-//! any other of a serial chain, so nothing is left to prove of it.
+//! Weights that no stage writes are copied in transposed layout when a pipeline is prepared, if that is
+//! faster: most cuBLASLt kernels expect that layout. If cuBLASLt is not installed, our kernels run all
+//! stages. A cuBLASLt stage is queued between kernel boundaries like any other stage of a serial chain, so it
+//! needs no further proof.
 
 use cusync_gen::graph::{OperandKind, Stage};
 
@@ -10,21 +11,22 @@ use super::error::Result;
 use super::pipeline::Pipeline;
 use crate::device::{CublasLt, DeviceBuffer, Error as DeviceError, Kernel, KernelArgs, LaunchAttributes};
 
-/// Runs of a stage that are timed together, and how often; the least counts.
+/// Runs of a stage per measurement, and number of measurements; the minimum counts.
 const ROUNDS: usize = 5;
 const TURNS: usize = 6;
 
-/// What computes a stage under the `library` executor. It is decided once for a pipeline, by the first set of inputs.
+/// Implementation of a stage under the `library` executor. Decided once per pipeline, by the first set of
+/// inputs.
 #[derive(Debug)]
 pub(super) enum Faster {
     /// Our kernel.
     Ours,
-    /// cuBLASLt, with the algorithm that was the fastest.
+    /// cuBLASLt with its fastest algorithm.
     Library(Box<CublasLt>),
 }
 
 impl Pipeline {
-    /// The stages that cuBLASLt computes under the `library` executor, once the pipeline is prepared.
+    /// Stages that cuBLASLt computes under the `library` executor, once the pipeline is prepared.
     pub fn by_library(&self) -> impl Iterator<Item = &str> {
         let stages = self.plan.graph().stages.iter().zip(&self.faster);
         stages
@@ -32,8 +34,8 @@ impl Pipeline {
             .map(|(stage, _)| stage.name.as_str())
     }
 
-    /// A stage of a set by cuBLASLt, where that is faster or was found to be for another set; the runs that decide it write to
-    /// memory of their own.
+    /// A stage of a set by cuBLASLt, if that is faster or was found to be faster for another set. The trial
+    /// runs write to scratch memory.
     pub(super) fn library_stage(&mut self, set: usize, index: usize) -> Result<Option<CublasLt>> {
         let stage: &Stage = &self.plan.graph().stages[index];
         if !stage.in_library() {
@@ -64,7 +66,7 @@ impl Pipeline {
         let Some(bound) = bound else { return Ok(Faster::Ours) };
         let theirs = match CublasLt::new(&self.device, bound, constant) {
             Ok(stage) => stage,
-            // A shape for which it has no algorithm.
+            // cuBLASLt has no algorithm for this shape.
             Err(DeviceError::NotBuilt(_)) => return Ok(Faster::Ours),
             Err(other) => return Err(other.into()),
         };

@@ -46,7 +46,7 @@ pub use traced::{ItemTrace, trace_runs};
 
 use cusync_gen::graph::{Graph, TensorId};
 
-/// The tensors that some stage writes and no stage reads: a pipeline's results.
+/// Results of a pipeline: tensors that a stage writes and no stage reads.
 pub fn outputs(graph: &Graph) -> impl Iterator<Item = TensorId> + '_ {
     let read = |id| graph.stages.iter().any(|s| s.operands.iter().any(|o| o.tensor == id));
     graph.stages.iter().map(|s| s.out).filter(move |&id| !read(id))

@@ -1,4 +1,4 @@
-//! One kernel for all stages: its work in device memory, and what its runs count on in.
+//! One kernel for all stages: its work in device memory, and the counters of its runs.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::device::{
 };
 use crate::ffi;
 
-/// Made once a pipeline; the kernels of all its sets of inputs share it.
+/// Created once per pipeline; the kernels of all its sets of inputs share it.
 #[derive(Debug)]
 pub(super) struct OneKernel {
     pub(super) id: ffi::cusync_kernel_id,
@@ -24,7 +24,8 @@ pub(super) struct OneKernel {
 }
 
 impl OneKernel {
-    /// A chain kernel that follows a schedule's lists, for all stages of a graph, whose semaphores have so many slots.
+    /// A chain kernel that follows a schedule's lists, for all stages of a graph with `slots` semaphore
+    /// slots.
     pub(super) fn chain(
         graph: &Graph,
         slots: u32,
@@ -99,7 +100,7 @@ fn lists_of(schedule: &Schedule, device: &Device) -> Result<WorkLists> {
     })
 }
 
-/// Semaphores and run counts, and as many trace records as are asked for.
+/// Semaphores, run counts and the requested number of trace records.
 fn counters(
     slots: u32,
     device: &Device,
@@ -107,7 +108,7 @@ fn counters(
     ctas: usize,
     records: Option<usize>,
 ) -> Result<Synchronisation> {
-    let words = |count: usize, what: &str| DeviceBuffer::zeroed(device, count, what).map(Arc::new);
+    let words = |count: usize, name: &str| DeviceBuffer::zeroed(device, count, name).map(Arc::new);
     let trace = records.map(|count| DeviceBuffer::zeroed(device, count, "trace records")).transpose()?;
     Ok(Synchronisation {
         semaphores: Some(words(slots.max(1) as usize, "semaphores")?),
@@ -118,14 +119,14 @@ fn counters(
     })
 }
 
-/// The kernel that the tiles of a graph and the clusters of its schedule ask for.
+/// Kernel for the tiles of a graph and the clusters of its schedule.
 fn kernel_of(graph: &Graph, schedule: &Schedule) -> ffi::cusync_kernel_id {
     let (m, n, _) = graph.kernel_tile();
     let id = chain_id(element_code(graph.element), (m, n), schedule.cluster);
     ffi::cusync_kernel_id { operations: graph.operations().bits(), ..id }
 }
 
-/// An item in the form that kernels read.
+/// An item in the kernel's format.
 fn raw_item(item: &Item) -> Result<ffi::cusync_item> {
     let too_large = |_| Error::Unsupported(format!("{item:?} does not fit the kernel's item format"));
     let short = |value: u32| u16::try_from(value).map_err(too_large);

@@ -27,35 +27,35 @@ pub type Tensor = Arc<DeviceBuffer<u16>>;
 /// A tensor of lengths or page numbers in device memory.
 pub type Integers = Arc<DeviceBuffer<i32>>;
 
-/// Memory that runs share. Graphs hold a share too, so a captured graph outlives its pipeline.
+/// Memory that runs share. Graphs also hold a reference, so a captured graph outlives its pipeline.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) descriptors: Descriptors,
     pub(super) report: Arc<Report>,
     pub(super) work: Work,
     pub(super) notes: Option<Arc<Notes>>,
-    /// The memory of each tensor that a stage writes; `None` for inputs and weights.
+    /// Memory of each tensor that a stage writes; `None` for inputs and weights.
     pub(super) outputs: Vec<Option<Tensor>>,
 }
 
-/// What the kernels of a launch follow and count on, in device memory.
+/// Work and counters of a launch's kernels, in device memory.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// A kernel a stage draws the tiles of its order.
+    /// One kernel per stage draws its tiles in order.
     Stages {
         semaphores: Arc<DeviceBuffer<u32>>,
         tickets: Arc<DeviceBuffer<u64>>,
-        /// Runs that the gate of each edge has seen, where there are gates.
+        /// Runs that the gate of each edge has seen, if there are gates.
         gates: DeviceBuffer<u64>,
-        /// The chain kernel of each stage that has one to itself.
+        /// Chain kernel of each stage that has one to itself.
         chains: Vec<Option<OneKernel>>,
     },
-    /// One kernel follows lists, or knows its shares.
+    /// One kernel follows lists, or computes its shares itself.
     One(Box<OneKernel>),
 }
 
 impl Work {
-    /// Where one kernel for all stages notes its times; `None` where it does not.
+    /// Trace buffer of a kernel for all stages, if it records times.
     pub(super) fn trace(&self) -> Option<&Arc<DeviceBuffer<ffi::cusync_trace>>> {
         match self {
             Work::Stages { .. } => None,
@@ -68,24 +68,24 @@ impl Work {
 #[derive(Debug)]
 pub(super) struct StageKernels {
     pub(super) stage: usize,
-    /// Static schedule, no semaphores: what a serial chain launches.
+    /// Static schedule, no semaphores; launched by serial chains.
     pub(super) serial: Kernel,
-    /// Ticket schedule, waits and posts; only where semaphores carry the dependences.
+    /// Ticket schedule, waits and posts; only if semaphores carry the dependences.
     pub(super) tiled: Option<Kernel>,
-    /// cuBLASLt in its place; only where the plan is for it and it is faster.
+    /// Replacement by cuBLASLt; only if the plan allows it and it is faster.
     pub(super) library: Option<CublasLt>,
 }
 
 /// The kernels of one set of inputs.
 #[derive(Debug)]
 pub(super) enum Kernels {
-    /// One a stage, in the order of the launches.
+    /// One per stage, in launch order.
     Stages(Vec<StageKernels>),
     /// One for all stages.
     One(Box<Kernel>),
 }
 
-/// Inputs and weights bound together: pipelines may hold several, and rotate among them at no cost.
+/// Inputs and weights bound together: a pipeline may hold several sets and rotate among them at no cost.
 #[derive(Debug, Default)]
 pub(super) struct Set {
     pub(super) bound: Vec<Option<Tensor>>,
@@ -93,21 +93,22 @@ pub(super) struct Set {
     pub(super) integers: Vec<Option<Integers>>,
     /// Interleaved gate and up weights, by stage.
     pub(super) packed: Vec<Option<Tensor>>,
-    /// Weights as a decode plan streams them, by stage.
+    /// Repacked weights of a decode plan, by stage.
     pub(super) repacked: Vec<Option<Arc<RepackedWeights>>>,
     pub(super) kernels: Option<Arc<Kernels>>,
-    /// One run, where kernels lie on several streams: of events between streams only a graph makes edges that a trigger meets.
+    /// One run, if kernels are on several streams: only in a graph do events between streams become edges
+    /// that a trigger satisfies.
     pub(super) graph: Option<Captured>,
 }
 
 impl Set {
-    /// Something else was bound.
+    /// Drops the kernels and the graph after another tensor was bound.
     pub(super) fn changed(&mut self) {
         (self.kernels, self.graph) = (None, None);
     }
 }
 
-/// The chain kernels that run one stage each.
+/// Chain kernels that run one stage each.
 fn chains(plan: &Plan, device: &Device, report: &Arc<Report>) -> Result<Vec<Option<OneKernel>>> {
     let one = |stage| {
         let schedule = plan.launch().kernel(stage).and_then(|kernel| kernel.lists.as_ref());
@@ -119,7 +120,7 @@ fn chains(plan: &Plan, device: &Device, report: &Arc<Report>) -> Result<Vec<Opti
     (0..plan.graph().stages.len()).map(|stage| one(StageId(stage))).collect()
 }
 
-/// Whether a tensor is loaded before a run waits for those before it: the weights of a product.
+/// Whether a run loads a tensor before it waits for earlier runs: the weights of a product.
 fn constant(graph: &Graph, tensor: usize) -> bool {
     let weight = |o: &Operand| o.tensor.0 == tensor && matches!(o.kind, OperandKind::B | OperandKind::Up);
     graph.stages.iter().any(|s| s.operands.iter().any(weight))
@@ -127,8 +128,8 @@ fn constant(graph: &Graph, tensor: usize) -> bool {
 
 /// A proved plan ready to run on one GPU.
 ///
-/// Semaphores and ticket counters are zeroed here, once: they count on from run to run, on the device, so that a
-/// graph replay and an eager launch are the same to them.
+/// Semaphores and ticket counters are zeroed once, here. They keep counting from run to run on the device, so
+/// graph replays and eager launches are equivalent to them.
 #[derive(Debug)]
 pub struct Pipeline {
     pub(super) device: Device,
@@ -136,26 +137,27 @@ pub struct Pipeline {
     pub(super) options: Options,
     pub(super) shared: Arc<Shared>,
     pub(super) sets: Vec<Set>,
-    /// What computes each stage under the `library` executor; `None` as long as it is open.
+    /// Implementation of each stage under the `library` executor; `None` until decided.
     pub(super) faster: Vec<Option<Faster>>,
-    /// Carries every run from its beginning to its end, and stage 0.
+    /// Carries every run from beginning to end, and stage 0.
     pub(super) main: Stream,
     /// The stream of stage i + 1, for the `streams` executor.
     pub(super) side: Vec<Stream>,
     pub(super) fork: Event,
-    /// Events that tell of each stage that all its CTAs have begun: surely, or where gates follow, most likely.
+    /// Events per stage, recorded when all its CTAs have begun: guaranteed, except behind gates, where it is
+    /// a hint.
     pub(super) started: Vec<Event>,
-    /// Events that tell of each stage that it is done.
+    /// Events per stage, recorded when it is done.
     pub(super) done: Vec<Event>,
     pub(super) poisoned: Option<String>,
-    /// The turn of whoever shares it, where two at once could take each other's SMs and wait for ever.
+    /// Shared with forks: two runs at once could take each other's SMs and deadlock.
     pub(super) turn: Arc<Turn>,
 }
 
-/// Orders the runs of a pipeline and of its forks, on whatever streams they are.
+/// Orders the runs of a pipeline and its forks, on any stream.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// The end of the last run.
+    /// End of the last run.
     done: Mutex<Event>,
 }
 
@@ -163,12 +165,12 @@ impl Pipeline {
     /// Allocates everything but inputs and weights.
     ///
     /// # Errors
-    /// When the plan was proved for another GPU, has a stage that no built-in kernel runs, or memory is short.
+    /// The plan was proved for another GPU or has a stage that no built-in kernel runs, or memory is short.
     pub fn new(plan: &Plan, device: &Device) -> Result<Pipeline> {
         Self::with_options(plan, device, Options::default())
     }
 
-    /// [`Pipeline::new`] with deviations.
+    /// [`Pipeline::new`] with options.
     pub fn with_options(plan: &Plan, device: &Device, options: Options) -> Result<Pipeline> {
         let graph = plan.graph();
         suits(plan, device)?;
@@ -227,11 +229,12 @@ impl Pipeline {
         })
     }
 
-    /// Another pipeline of the same plan that shares inputs, weights and their packed forms, and has results, semaphores and
-    /// streams of its own: both may be queued, and their graphs replayed, side by side. Where the plan's proof needs all SMs for
-    /// one run, as one kernel of all stages does, runs and replays of the two take turns on the GPU; runs that somebody else
-    /// captures ([`Pipeline::run_on`]) are then ordered by whoever launches that graph. Caches that runs append to are not shared: bind
-    /// others to the fork. Waits for the GPU.
+    /// Another pipeline of the same plan. It shares inputs, weights and their packed forms, and has its own
+    /// results, semaphores and streams, so both may be queued, and their graphs replayed, side by side. If
+    /// the proof needs all SMs for one run, as it does for one kernel of all stages, runs and replays of the
+    /// two take turns on the GPU; runs captured by the caller ([`Pipeline::run_on`]) must then be ordered by
+    /// the launcher of that graph. Caches that runs append to are not shared: bind others to the fork. Waits
+    /// for the GPU.
     ///
     /// # Errors
     /// Memory is short.
@@ -254,11 +257,11 @@ impl Pipeline {
         Ok(fork)
     }
 
-    /// Queues work of this pipeline on a stream: behind that of its forks, where two at once could stand still.
+    /// Queues work of this pipeline on a stream, behind the work of its forks if two at once could deadlock.
     pub(super) fn in_turn(&self, stream: &Stream, queue: impl FnOnce() -> Result<()>) -> Result<()> {
         let launch = self.plan.launch();
         let forked = Arc::strong_count(&self.turn) > 1;
-        // Gates of several runs at once could be more than the proof has counted.
+        // Gates of several concurrent runs could exceed the number in the proof.
         let anyhow = launch.guarantees_starts() && !launch.has_gates(self.plan.device().arch);
         let couples =
             launch.has_semaphores() || launch.is_in_turn() && self.options.overlap != Overlap::Plain;
@@ -281,12 +284,12 @@ impl Pipeline {
         &self.device
     }
 
-    /// The stream that every run begins and ends on.
+    /// The stream on which every run begins and ends.
     pub fn stream(&self) -> &Stream {
         &self.main
     }
 
-    /// Sets of inputs bound so far.
+    /// Number of sets bound so far.
     pub fn sets(&self) -> usize {
         self.sets.len()
     }
@@ -301,10 +304,11 @@ impl Pipeline {
         self.bind_in(0, name, tensor)
     }
 
-    /// Binds an input, a weight or a result in a set. Sets are numbered from 0; naming the next one makes it. A result that
-    /// shares no memory with other tensors is written in place; unbound ones have memory of the pipeline's. Gate and up
-    /// weights of a gated GEMM are interleaved when the set is first used, all weights of a decode plan are laid out anew, and
-    /// `library` may have turned copies: bind them again after changing them.
+    /// Binds an input, a weight or a result in a set. Sets are numbered from 0; naming the next number
+    /// creates that set. A result that shares no memory with other tensors is written in place; unbound
+    /// results use memory of the pipeline. Derived copies are made when a set is first used: gate and up
+    /// weights of a gated GEMM are interleaved, all weights of a decode plan are repacked, and `library` may
+    /// transpose weights. Bind weights again after changing them.
     pub fn bind_in(&mut self, set: usize, name: &str, tensor: Tensor) -> Result<()> {
         let index = self.bindable(name, DataType::Element, tensor.len())?;
         let graph = self.plan.graph();
@@ -312,7 +316,7 @@ impl Pipeline {
         if graph.tensors[index].producer.is_some() || graph.tensors[index].state {
             tensor.written_by_runs();
         }
-        // The old weights' packed forms go with them.
+        // Packed forms of the old weights are stale.
         let uses = |s: &Stage| s.operands.iter().any(|o| o.tensor.0 == index);
         let stale: Vec<usize> =
             graph.stages.iter().enumerate().filter(|(_, s)| uses(s)).map(|(i, _)| i).collect();
@@ -331,8 +335,8 @@ impl Pipeline {
         self.bind_integers_in(0, name, tensor)
     }
 
-    /// Binds lengths or page numbers in a set. Kernels read them in every run, so what is written to their memory between runs,
-    /// in stream order, counts for the next; one that is out of range is found then.
+    /// Binds lengths or page numbers in a set. Kernels read them in every run, so writes to their memory
+    /// between runs, in stream order, affect the next run; values out of range are detected then.
     pub fn bind_integers_in(&mut self, set: usize, name: &str, tensor: Integers) -> Result<()> {
         let index = self.bindable(name, DataType::Int32, tensor.len())?;
         self.may_bind(set, name, Some(index), false, &*tensor)?;
@@ -342,7 +346,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The input or result of that name, which takes `have` elements of this kind.
+    /// Index of the input or result of that name, which must take `have` elements of this kind.
     fn bindable(&self, name: &str, data: DataType, have: usize) -> Result<usize> {
         let graph = self.plan.graph();
         let tensors = &graph.tensors;
@@ -370,8 +374,8 @@ impl Pipeline {
         Ok(index)
     }
 
-    /// Binds the gate and up weights of stage `name` already interleaved ([`helpers::pack_gated`]), in place of the
-    /// two tensors. Call it after binding those, if at all.
+    /// Binds interleaved gate and up weights of stage `name` ([`helpers::pack_gated`]) in place of the two
+    /// tensors. Call it after binding the tensors, if you bind them at all.
     pub fn bind_packed(&mut self, set: usize, name: &str, packed: Tensor) -> Result<()> {
         let found = self.plan.graph().stages.iter().position(|s| s.name == name && s.op.is_gated());
         let Some(stage) = found else {
@@ -384,7 +388,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Holds memory that is about to be bound against what was proved: see [`bound`].
+    /// Checks memory that is about to be bound against the proof: see [`bound`].
     fn may_bind<T: Plain>(
         &self,
         set: usize,
@@ -430,7 +434,7 @@ impl Pipeline {
         Ok(&mut self.sets[set])
     }
 
-    /// Memory of a tensor: an output's own, or what a set bound.
+    /// Memory of a tensor: the pipeline's output, or the memory bound in a set.
     pub fn tensor(&self, set: usize, name: &str) -> Result<Tensor> {
         let tensors = &self.plan.graph().tensors;
         let index = tensors.iter().position(|t| t.name == name);
@@ -445,13 +449,13 @@ impl Pipeline {
             .ok_or_else(|| Error::Unbound { tensor: self.plan.graph().tensors[tensor.0].name.clone(), set })
     }
 
-    /// Memory of a tensor of lengths or page numbers, as a set bound it.
+    /// Memory of a tensor of lengths or page numbers, as bound in a set.
     pub(super) fn integers(&self, set: usize, tensor: TensorId) -> Result<Integers> {
         let bound = self.sets.get(set).and_then(|s| s.integers[tensor.0].clone());
         bound.ok_or_else(|| Error::Unbound { tensor: self.plan.graph().tensors[tensor.0].name.clone(), set })
     }
 
-    /// Fills every output with NaNs, in stream order. What lives on from run to run is no output.
+    /// Fills every output with NaNs, in stream order. State that persists between runs is not an output.
     pub fn poison_outputs(&self) -> Result<()> {
         for output in self.shared.outputs.iter().flatten() {
             output.fill_bytes(0xFF, &self.main)?;
@@ -459,8 +463,9 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Makes the kernels of every set that lacks them: modules are loaded and tensor maps encoded here, because
-    /// doing so may wait for a kernel that is itself waiting. Runs call it; call it yourself to pay early.
+    /// Creates the kernels of every set that lacks them. Modules are loaded and tensor maps encoded here
+    /// because doing so may wait for a kernel that is itself waiting. Runs call it; call it yourself to pay
+    /// the cost early.
     pub fn prepare(&mut self) -> Result<()> {
         if self.sets.is_empty() {
             self.set_mut(0)?;
@@ -490,12 +495,12 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The kernels of stage `index`.
+    /// Kernels of stage `index`.
     fn stage_kernels(&mut self, set: usize, index: usize) -> Result<StageKernels> {
         let make = |args: Result<KernelArgs>| -> Result<Kernel> { Ok(Kernel::new(&self.device, args?)?) };
         let launch = self.plan.launch();
         let tiled = launch.has_semaphores().then(|| make(self.tiled(set, index))).transpose()?;
-        // Without a start guarantee, progress was proved for so many CTAs of each kernel an SM.
+        // Without a start guarantee, progress was proved for a fixed number of CTAs per SM.
         if let Some(kernel) = tiled.as_ref().filter(|_| launch.on_gpu() && !launch.guarantees_starts()) {
             let (have, proved) = (kernel.grid().1, launch.ctas_per_sm(StageId(index)));
             if have != proved {
@@ -511,13 +516,13 @@ impl Pipeline {
         Ok(StageKernels { stage: index, serial, tiled, library })
     }
 
-    /// What an executor launches.
+    /// Kernels that an executor launches.
     pub(super) fn kernels(&self, set: usize) -> Result<Arc<Kernels>> {
         let kernels = self.sets.get(set).and_then(|s| s.kernels.clone());
         kernels.ok_or_else(|| Error::Unsupported(format!("there is no set {set} of inputs")))
     }
 
-    /// Interleaves the gate and up weights of a set that are not yet.
+    /// Interleaves the gate and up weights of a set that are not interleaved yet.
     pub(super) fn pack(&mut self, set: usize) -> Result<()> {
         for (index, stage) in self.plan.graph().stages.iter().enumerate() {
             if !stage.op.is_gated() || self.sets[set].packed[index].is_some() {
@@ -525,8 +530,8 @@ impl Pipeline {
             }
             let gate = self.operand(set, stage, OperandKind::B)?;
             let up = self.operand(set, stage, OperandKind::Up)?;
-            let what = format!("packed weights of {}", stage.name);
-            let packed = DeviceBuffer::new(&self.device, gate.len() * 2, &what)?;
+            let name = format!("packed weights of {}", stage.name);
+            let packed = DeviceBuffer::new(&self.device, gate.len() * 2, &name)?;
             helpers::pack_gated(&gate, &up, &packed, stage.k, stage.n, &self.main)?;
             self.main.synchronize()?;
             self.sets[set].packed[index] = Some(Arc::new(packed));

@@ -1,4 +1,4 @@
-//! From the text of a spec to a plan, with the few overrides that tests and benchmarks have.
+//! Plans from the text of a spec, with the overrides that tests and benchmarks need.
 
 use cusync_gen::check::{Executor, Plan};
 pub use cusync_gen::choose::ChainOverride;
@@ -10,7 +10,7 @@ use cusync_gen::sync::Policy;
 
 use super::error::{Error, Result};
 
-/// The specs that ship, by name, as they were when this binary was built.
+/// Shipped specs by name, as of the build of this binary.
 pub const SHIPPED: &[(&str, &str)] = &[
     ("gpt3_mlp", include_str!("../../policies/gpt3_mlp.ron")),
     ("llama65_mlp", include_str!("../../policies/llama65_mlp.ron")),
@@ -45,29 +45,29 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("llama3_70b_prompt_layer", include_str!("../../policies/llama3_70b_prompt_layer.ron")),
 ];
 
-/// The text of a shipped spec.
+/// Text of a shipped spec.
 pub fn shipped(name: &str) -> Option<&'static str> {
     SHIPPED.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
 }
 
-/// What to state in place of a spec's own statements, or of the automatic choice.
+/// Overrides of a spec's statements or of the automatic choice.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// Dims by name.
     pub dims: Vec<(String, u64)>,
     /// Element type.
     pub element: Option<Element>,
-    /// Policy of every edge.
+    /// Policy for every edge.
     pub policy: Option<Policy>,
     /// MMA tile of every stage, (M, N) each.
     pub tiles: Option<Vec<(u32, u32)>>,
-    /// What is asked of a chain kernel; without, it is chosen automatically.
+    /// Requirements on a chain kernel; chosen automatically if absent.
     pub chain: Option<ChainOverride>,
-    /// A decode kernel in place of a chain kernel.
+    /// Use a decode kernel instead of a chain kernel.
     pub decode: bool,
 }
 
-/// Parses, resolves, chooses and proves. Refusals come as rendered text.
+/// Parses, resolves, chooses and proves. Refusals are rendered text.
 pub fn plan_text(
     source: &str,
     origin: &str,
@@ -79,10 +79,10 @@ pub fn plan_text(
     plan.map_err(|d| Error::Refused(d.render(source, origin, false)))
 }
 
-/// [`plan_text`] whose refusals are data.
+/// [`plan_text`] with refusals as data.
 ///
 /// # Errors
-/// The first fault, with its place in `source`.
+/// The first fault, with its location in `source`.
 pub fn plan_source(
     source: &str,
     origin: &str,
@@ -99,7 +99,8 @@ pub fn plan_source(
     candidate.and_then(|candidate| choose::prove(&resolved, candidate))
 }
 
-/// Parses and resolves, with the statements that overrides make: all that a choice starts from. Refusals come as rendered text.
+/// Parses and resolves with overrides applied; this is the input of the automatic choice. Refusals are
+/// rendered text.
 pub fn resolve_text(source: &str, origin: &str, overrides: &Overrides) -> Result<Resolved> {
     resolve_source(source, origin, overrides).map_err(|d| Error::Refused(d.render(source, origin, false)))
 }
@@ -131,7 +132,7 @@ fn apply(resolved: &mut Resolved, overrides: &Overrides) {
 mod tests {
     use super::*;
 
-    /// What sets the rows of a spec: tokens, a prompt's length, or images.
+    /// Dims that determine a spec's rows: tokens, prompt length or images.
     fn rows(source: &str, m: u64) -> Vec<(String, u64)> {
         let spec = cusync_gen::spec::parse(source, "shipped").expect("it parses");
         let size = |name: &str| match name {
@@ -142,7 +143,8 @@ mod tests {
         spec.dims().filter_map(|(name, _)| size(name).map(|size| (name.to_owned(), size))).collect()
     }
 
-    /// Plans every shipped spec for an H200 at one size; those with a stage that it has no kernel for, as is usual for them.
+    /// Plans every shipped spec for an H200 at one size. Specs with a stage that the executor has no kernel
+    /// for use their usual executor.
     fn prove(m: u64, executor: Executor, policy: Option<&Policy>) {
         let profile = Profile::named("h200").expect("the profile ships");
         for (name, source) in SHIPPED {
@@ -196,7 +198,7 @@ mod tests {
                 let plan = |executor| {
                     plan_text(shipped(name).expect("ships"), name, &Overrides::default(), profile, executor)
                 };
-                // Chain kernels, of Hopper, run convolutions and attentions.
+                // Hopper chain kernels run convolutions and attentions.
                 let chains = device == "h200";
                 for executor in Executor::GPU {
                     if executor == Executor::Fused {
@@ -233,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Those of sm_80 take the tiles of windows, so images of which no window fits are refused by name.
+    /// Kernels for sm_80 use window tiles, so images that no window fits are refused by name.
     #[test]
     fn convolutions_have_kernels_of_their_own_on_ampere() {
         let profile = Profile::named("a100").expect("the profile ships");

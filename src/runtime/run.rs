@@ -1,4 +1,4 @@
-//! One pipeline run from beginning to end on a GPU: random inputs, verification, timing.
+//! One complete pipeline run on a GPU: random inputs, verification, timing.
 
 use std::time::Instant;
 
@@ -12,20 +12,20 @@ use super::sets::InputSets;
 use super::verify::{self, Accuracy, Reference};
 use crate::device::{Device, Event};
 
-/// What [`run_gpu`] does.
+/// Options of [`run_gpu`].
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Which GPU.
+    /// Index of the GPU.
     pub gpu: u32,
-    /// Executor; `None`: the one that the plan was proved for.
+    /// Executor; `None` for the one that the plan was proved for.
     pub executor: Option<Executor>,
     /// Weight sets in rotation.
     pub sets: usize,
-    /// Timed samples; each is one graph of one run a set.
+    /// Timed samples; each is one graph with one run per set.
     pub samples: usize,
     /// Seed of the random inputs.
     pub seed: u32,
-    /// Deviations.
+    /// Pipeline options.
     pub pipeline: Options,
 }
 
@@ -35,7 +35,7 @@ impl Default for RunOptions {
     }
 }
 
-/// What [`run_gpu`] found.
+/// Result of [`run_gpu`].
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct RunReport {
     /// Pipeline.
@@ -44,7 +44,7 @@ pub struct RunReport {
     pub executor: String,
     /// GPU.
     pub device: String,
-    /// Whether every output of an eager run and of a graph replay is right.
+    /// Whether every output of an eager run and of a graph replay is correct.
     pub verified: bool,
     /// Largest difference relative to the largest value, over all outputs.
     pub max_rel_err: f64,
@@ -62,8 +62,8 @@ pub struct RunReport {
     pub grids: Vec<(u32, u32)>,
 }
 
-/// Runs a plan on a GPU with random inputs, verifies an eager run and a graph replay, and times replays. Under `copilot` runs are jobs
-/// of a session, timed as the host sees them.
+/// Runs a plan on a GPU with random inputs, verifies an eager run and a graph replay, and times replays.
+/// Under `copilot`, runs are jobs of a session, timed by the host.
 pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
     let device = Device::open(options.gpu)?;
     let executor = options.executor.unwrap_or(plan.executor());
@@ -128,8 +128,8 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
     })
 }
 
-/// Jobs of a session, of all rows: one that is verified when the next one overwrites it, and those that are timed from `submit` until
-/// the host sees the end.
+/// Jobs of a session with all rows: one is verified after the next overwrites it, and the rest are timed from
+/// `submit` until the host sees the end.
 fn run_jobs(pipeline: &mut Pipeline, reference: &Reference, options: RunOptions) -> Result<RunReport> {
     const JOBS: usize = 20;
     let rows = pipeline.plan().graph().stages.iter().map(|s| s.m).min().unwrap_or(0);
@@ -144,7 +144,7 @@ fn run_jobs(pipeline: &mut Pipeline, reference: &Reference, options: RunOptions)
             let begin = Instant::now();
             let submitted = session.submit(job % sets, rows)?;
             session.wait(submitted)?;
-            // The first one launches the kernel.
+            // The first job launches the kernel.
             if job > 0 {
                 times.push(begin.elapsed().as_secs_f64() * 1e6);
             }

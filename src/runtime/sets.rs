@@ -11,8 +11,8 @@ use super::pipeline::{Integers, Pipeline, Tensor};
 use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, helpers};
 use crate::inputs::{Values, cached, weight_scale};
 
-/// Sets of inputs: each set has weights of its own, so that rotating among them keeps weights out of the L2
-/// cache, and caches of attention too; the other inputs (activations, biases, residuals, lengths) are common to all.
+/// Sets of inputs. Each set has its own weights and attention caches, so that rotating among sets keeps them
+/// out of the L2 cache; all sets share the other inputs (activations, biases, residuals, lengths).
 #[derive(Clone, Debug)]
 pub struct InputSets {
     sets: Vec<Set>,
@@ -30,7 +30,7 @@ struct Set {
 }
 
 impl InputSets {
-    /// Makes `sets` sets of random inputs for a graph.
+    /// Creates `sets` sets of random inputs for a graph.
     pub fn random(graph: &Graph, device: &Device, sets: usize, seed: u32) -> Result<InputSets> {
         if let Some(why) = cached::too_few_pages(graph) {
             return Err(Error::Unsupported(why));
@@ -41,7 +41,7 @@ impl InputSets {
         for set in 0..sets {
             let (mut tensors, mut integers) = (Vec::new(), Vec::new());
             for (index, tensor) in graph.tensors.iter().enumerate().filter(|(_, t)| t.producer.is_none()) {
-                // A cache is read as weights are: once a run, and too large to stay in the L2 cache.
+                // Caches are read like weights: once per run, and too large to stay in the L2 cache.
                 let weight = weight_scale(graph, TensorId(index));
                 if let (None, false, Some(first)) = (weight, tensor.state, made.first()) {
                     tensors.extend(first.tensors.iter().find(|(n, _)| *n == tensor.name).cloned());
@@ -74,10 +74,11 @@ impl InputSets {
         Ok(InputSets { sets: made })
     }
 
-    /// Lets every sequence have as many tokens in its cache as times are predicted with, less the new one.
+    /// Fills the cache of every sequence with the number of tokens assumed by time predictions, less the new
+    /// one.
     ///
     /// # Errors
-    /// The pages of a cache are too few for so many tokens of every sequence; memory is short.
+    /// A cache has too few pages for this many tokens of every sequence, or memory is short.
     pub fn fill_caches(&mut self, graph: &Graph, device: &Device) -> Result<()> {
         for (tensor, lengths) in expected_lengths(graph)? {
             let name = &graph.tensors[tensor.0].name;
@@ -92,8 +93,8 @@ impl InputSets {
         named.for_each(|(_, old)| *old = values.clone());
     }
 
-    /// Binds every set to a pipeline of the same graph. What a decode plan lays out anew is kept and shared from then on:
-    /// pass pipelines of one number of workers.
+    /// Binds every set to a pipeline of the same graph. Keeps and shares the weights that a decode plan
+    /// repacks: pass pipelines with the same number of workers.
     pub fn bind_decode(&mut self, pipeline: &mut Pipeline) -> Result<()> {
         self.bind(pipeline)?;
         let names: Vec<String> = pipeline.plan().graph().stages.iter().map(|s| s.name.clone()).collect();
@@ -127,8 +128,8 @@ impl InputSets {
     }
 }
 
-/// The tensors of lengths, and for every sequence the tokens that times are predicted with, less the new one: the fewest of all
-/// stages that read them.
+/// Tensors of lengths, with the number of tokens that time predictions assume for each sequence, less the new
+/// one: the minimum over all stages that read them.
 fn expected_lengths(graph: &Graph) -> Result<BTreeMap<TensorId, Vec<i32>>> {
     let mut all = BTreeMap::<TensorId, Vec<i32>>::new();
     for stage in &graph.stages {
@@ -170,8 +171,8 @@ fn pack(
                 stage.name
             )));
         };
-        let what = format!("packed weights of {}", stage.name);
-        let both = DeviceBuffer::new(device, gate.len() + up.len(), &what)?;
+        let name = format!("packed weights of {}", stage.name);
+        let both = DeviceBuffer::new(device, gate.len() + up.len(), &name)?;
         helpers::pack_gated(gate, up, &both, stage.k, stage.n, stream)?;
         packed.push((stage.name.clone(), Arc::new(both)));
     }

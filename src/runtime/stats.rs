@@ -1,6 +1,6 @@
 //! Order statistics of repeated times.
 
-/// Median, tenth and ninetieth percentile, of at least one sample.
+/// Median, tenth and ninetieth percentile of at least one sample.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     /// Median, microseconds.
@@ -9,13 +9,13 @@ pub struct Summary {
     pub p10_us: f64,
     /// Ninetieth percentile, microseconds.
     pub p90_us: f64,
-    /// How many times were taken.
+    /// Number of samples.
     pub samples: usize,
 }
 
 impl Summary {
-    /// Summarises times in any order.
-    pub fn of(times: &[f64]) -> Summary {
+    /// Summarizes times in any order.
+    pub fn from_times(times: &[f64]) -> Summary {
         let mut times = times.to_vec();
         Summary {
             median_us: percentile(&mut times, 0.5),
@@ -26,7 +26,8 @@ impl Summary {
     }
 }
 
-/// The value at `fraction` (0 to 1) of the sorted times, interpolated between neighbours; NaN of no times.
+/// The value at `fraction` (0 to 1) of the sorted times, interpolated between neighbors; NaN for an empty
+/// slice.
 pub fn percentile(times: &mut [f64], fraction: f64) -> f64 {
     times.sort_by(f64::total_cmp);
     let Some(last) = times.len().checked_sub(1) else { return f64::NAN };
@@ -46,6 +47,6 @@ mod tests {
         assert_eq!(percentile(&mut times, 0.5), 25.0);
         assert_eq!(percentile(&mut times, 1.0), 40.0);
         assert!(percentile(&mut [], 0.5).is_nan());
-        assert_eq!(Summary::of(&[7.0]).p90_us, 7.0);
+        assert_eq!(Summary::from_times(&[7.0]).p90_us, 7.0);
     }
 }

@@ -1,4 +1,5 @@
-//! What a pipeline demands before it allocates: the right GPU, stages that kernels exist for, sane memory sharing.
+//! Requirements that a pipeline checks before it allocates: the right GPU, stages with kernels, valid memory
+//! sharing.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::error::{Error, Result};
 use super::pipeline::Tensor;
 use crate::device::{Device, DeviceBuffer};
 
-/// Whether the proof's device is this one. Where each worker has an SM of its own, a plan may leave SMs free.
+/// Checks that the proof is for this device. If each worker has its own SM, a plan may leave SMs free.
 pub(super) fn suits(plan: &Plan, device: &Device) -> Result<()> {
     let (profile, (major, minor)) = (plan.device(), device.capability());
     let family = match profile.arch {
@@ -26,11 +27,11 @@ pub(super) fn suits(plan: &Plan, device: &Device) -> Result<()> {
     })
 }
 
-/// Whether the built-in kernels run a stage.
+/// Checks that the built-in kernels run a stage.
 pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
     let unsupported = |why: &str| Err(Error::Unsupported(format!("stage {}: {why}", stage.name)));
     let launch = plan.launch();
-    // One that a chain kernel has to itself is what `fused` has kernels for.
+    // A stage with a chain kernel to itself uses the kernels of `fused`.
     let executor = if launch.is_in_turn() { Executor::Fused } else { launch.executor() };
     if !stage.op.has_kernel(plan.device().arch, executor) {
         let kind = stage.op.name();
@@ -62,7 +63,7 @@ pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Outputs with their own memory, or that of the output which they alias.
+/// Outputs with memory of their own, or of the output that they alias.
 pub(super) fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Option<Tensor>>> {
     let tensors = &plan.graph().tensors;
     let mut outputs: Vec<Option<Tensor>> = vec![None; tensors.len()];

@@ -1,4 +1,4 @@
-//! Runs of fused plans that note when each item began and ended.
+//! Runs of fused plans that record when each item began and ended.
 
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::decode::rounds_in;
@@ -9,12 +9,13 @@ use super::pipeline::{Pipeline, Work};
 use crate::device::{self, DeviceBuffer, LaunchAttributes, ctas_of};
 use crate::ffi;
 
-/// When one CTA worked on one item: nanoseconds of the device's clock, as the CTA's arithmetic saw it.
+/// Times at which one CTA worked on one item: nanoseconds of the device clock, as seen by the CTA's math
+/// warps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ItemTrace {
     /// Worker.
     pub worker: u32,
-    /// Place of the CTA in its worker's cluster.
+    /// Rank of the CTA in its worker's cluster.
     pub cta: u32,
     /// Streaming multiprocessor.
     pub sm: u32,
@@ -22,7 +23,7 @@ pub struct ItemTrace {
     pub item: Item,
     /// The CTA turned to the item.
     pub begin: u64,
-    /// Its waits were satisfied: those of its first k-block at least, those of all at most.
+    /// Its waits were satisfied: at least those of its first k-block, at most all of them.
     pub ready: u64,
     /// Its first k-block had arrived.
     pub loaded: u64,
@@ -32,11 +33,11 @@ pub struct ItemTrace {
     pub end: u64,
 }
 
-/// Runs pipelines one after the other on the first one's stream, all sets of inputs in turn and set 0 last, as one graph
-/// replayed a few times; what the last run of each noted.
+/// Runs pipelines one after the other on the first one's stream, as one graph replayed several times that
+/// goes through all sets of inputs and ends with set 0. Returns the records of each pipeline's last run.
 ///
 /// # Errors
-/// A pipeline is not of a fused plan, or was made without [`super::Options::trace`].
+/// A pipeline has no fused plan, or was made without [`super::Options::trace`].
 pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
     let untraced =
         || Error::Unsupported("only pipelines of fused plans made with `trace` note their times".into());
@@ -60,7 +61,7 @@ pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
         .collect::<Result<_>>()?;
     let graph = stream.capture(|| {
         (1..sets).try_for_each(launch)?;
-        // A CTA that draws fewer items than before must leave nothing old behind.
+        // A CTA that draws fewer items than before must not leave stale records.
         traces.iter().try_for_each(|trace| Ok::<_, Error>(trace.fill_bytes(0, stream)?))?;
         launch(0)
     })?;
@@ -72,7 +73,7 @@ pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
 }
 
 impl Pipeline {
-    /// What was noted of each item when it ran last, since this was called before. Nothing may run.
+    /// Records of the last run of each item since the previous call. No run may be in progress.
     ///
     /// # Errors
     /// The pipeline was made without [`super::Options::trace`].
@@ -86,7 +87,7 @@ impl Pipeline {
     }
 }
 
-/// The records of a pipeline's last run.
+/// Records of a pipeline's last run.
 fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<Vec<ItemTrace>> {
     let mut records = vec![ffi::cusync_trace::default(); trace.len()];
     trace.download(&mut records)?;
@@ -103,16 +104,16 @@ fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<
     Ok(plan.launch().work().map_or_else(Vec::new, |work| items(work, ctas, length, &records)))
 }
 
-/// A record with its item; `None` where it was not written.
+/// A record with its item; `None` if it was not written.
 fn joined(worker: u32, cta: u32, item: Item, r: &ffi::cusync_trace) -> Option<ItemTrace> {
     let ffi::cusync_trace { begin, ready, loaded, math_end, end, sm, .. } = *r;
     let trace = ItemTrace { worker, cta, sm, item, begin, ready, loaded, math_end, end };
     (r.end != 0).then_some(trace)
 }
 
-/// What each worker of a decode kernel noted of each round of each stage. Who attends to which tokens is found out at run time, so a
-/// worker may have worked at a stage of which it has no item; one that did nothing has noted no end of its arithmetic.
-/// `rounds`: of each stage.
+/// Records of each worker of a decode kernel for each round of each stage. Attention work is assigned at run
+/// time, so a worker may have worked on a stage without having an item of it; an idle worker records no end
+/// of its arithmetic. `rounds`: rounds per stage.
 fn shares(work: &Schedule, rounds: &[u32], records: &[ffi::cusync_trace]) -> Vec<ItemTrace> {
     let of_stage = |(stage, rounds): (usize, &u32)| (0..*rounds).map(move |round| (stage, round));
     let rounds: Vec<(usize, u32)> = rounds.iter().enumerate().flat_map(of_stage).collect();
@@ -129,7 +130,7 @@ fn shares(work: &Schedule, rounds: &[u32], records: &[ffi::cusync_trace]) -> Vec
     records.chunks(rounds.len().max(1)).enumerate().flat_map(of_worker).collect()
 }
 
-/// Joins records with the items that they are of. A record that was not written is zero.
+/// Joins records with their items. Unwritten records are zero.
 fn items(schedule: &Schedule, ctas: usize, length: usize, records: &[ffi::cusync_trace]) -> Vec<ItemTrace> {
     let lists = records.chunks(length.max(1)).enumerate();
     let one = |worker: usize, cta: usize, r: &ffi::cusync_trace| {
@@ -146,7 +147,7 @@ fn items(schedule: &Schedule, ctas: usize, length: usize, records: &[ffi::cusync
     lists.flat_map(of_cta).collect()
 }
 
-/// Replays of the graph: the first ones bring clocks and caches to where a running pipeline has them.
+/// Replays of the graph: the first ones bring clocks and caches to a steady state.
 const REPLAYS: usize = 5;
 
 #[cfg(test)]
@@ -164,7 +165,7 @@ mod tests {
             slabs: 0,
             predicted_us: 0.0,
         };
-        // Two workers of two CTAs, lists of three: the end is never written.
+        // Two workers of two CTAs, lists of three: the last entries are never written.
         let mut records = vec![ffi::cusync_trace::default(); 2 * 2 * 3];
         let written = |item| ffi::cusync_trace { item, end: 9, ..Default::default() };
         (records[3], records[4], records[6]) = (written(0), written(1), written(0));
@@ -172,13 +173,14 @@ mod tests {
             items(schedule, 2, 3, &records).iter().map(|t| (t.worker, t.cta, t.item.m)).collect()
         };
         assert_eq!(seen(&schedule), [(0, 1, 0), (0, 1, 2), (1, 0, 1)]);
-        // A decode kernel: a record a stage, whatever the lists hold; the second worker did something of a stage that is not in its list.
+        // Decode kernels write one record per stage regardless of the lists; the second worker worked on a
+        // stage that is not in its list.
         let ran = |end| ffi::cusync_trace { math_end: end, end: 9, ..Default::default() };
         let notes = [ran(5), ran(0), ran(0), ran(6)];
         let seen_of: Vec<_> =
             shares(&schedule, &[1, 1], &notes).iter().map(|t| (t.worker, t.item.stage.0)).collect();
         assert_eq!(seen_of, [(0, 0), (1, 1)]);
-        // A stage in two rounds: the first worker's two items of it.
+        // A stage in two rounds, with two items of the first worker.
         let seen_of: Vec<_> = shares(&schedule, &[2], &notes[..2]).iter().map(|t| t.item.m).collect();
         assert_eq!(seen_of, [0]);
         let seen_of: Vec<_> = shares(&schedule, &[2], &[ran(5), ran(6)]).iter().map(|t| t.item.m).collect();

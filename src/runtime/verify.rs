@@ -1,8 +1,9 @@
-//! Judging what a pipeline on a GPU has left in its tensors.
+//! Verification of the tensors that a pipeline on a GPU wrote.
 //!
-//! Each stage is judged from the operands that it read, which are read back ([`crate::reference`]). Products of matrices run on the same
-//! GPU, by plain CUDA cores, one thread an output, in float32; all else follows its definition on the host. Nothing is shared with
-//! the kernels that are judged, and weights are read as they were bound, not as they are laid out for kernels.
+//! Each stage is verified from the operands that it read, which are read back ([`crate::reference`]). Matrix
+//! products run on the same GPU, on plain CUDA cores, one thread per output, in float32; everything else
+//! follows its definition on the host. Verification shares no code with the kernels under test, and reads
+//! weights as they were bound, not as repacked for kernels.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::reference::gemm::Sums;
 pub use crate::reference::{Accuracy, first_wrong, worst};
 use crate::reference::{Matrix, Memory, ReferenceError, Stages};
 
-/// What a pipeline should make of one set of inputs.
+/// Expected results of a pipeline for one set of inputs.
 pub struct Reference {
     set: usize,
     stages: Stages<'static>,
@@ -32,7 +33,8 @@ impl std::fmt::Debug for Reference {
 }
 
 impl Reference {
-    /// Runs the pipeline by its definition, on the inputs of a set. Takes about a second at the largest sizes.
+    /// Runs the pipeline by its definition, on the inputs of a set. Takes about a second at the largest
+    /// sizes.
     pub fn new(pipeline: &mut Pipeline, set: usize) -> Result<Reference> {
         pipeline.prepare()?;
         pipeline.synchronize()?;
@@ -41,14 +43,15 @@ impl Reference {
         Ok(Reference { set, stages })
     }
 
-    /// Compares every tensor that the pipeline's last run has written, and the rows that it has appended to caches, with what the stage
-    /// should have made of what it read. Waits for the run. Outputs whose memory a later stage overwrites are left out.
+    /// Compares every tensor that the pipeline's last run wrote, including rows appended to caches, with the
+    /// result expected from the operands that each stage read. Waits for the run. Skips outputs whose memory
+    /// a later stage overwrites.
     pub fn compare(&self, pipeline: &mut Pipeline) -> Result<Vec<Accuracy>> {
         pipeline.synchronize()?;
         self.compare_outputs(pipeline, &[])
     }
 
-    /// The same, of stages that have left their results elsewhere and are done.
+    /// [`Reference::compare`] for finished stages that left their results in other memory.
     pub fn compare_outputs(
         &self,
         pipeline: &Pipeline,
@@ -62,11 +65,11 @@ fn refused(error: ReferenceError) -> Error {
     Error::Unsupported(error.to_string())
 }
 
-/// The tensors of a pipeline in device memory, which no run is writing.
+/// Tensors of a pipeline in device memory; no run may be writing them.
 struct OnGpu<'a> {
     pipeline: &'a Pipeline,
     set: usize,
-    /// Where another library has left its results.
+    /// Results that another library left in its own memory.
     outputs: &'a [(TensorId, Tensor)],
 }
 
@@ -82,7 +85,7 @@ impl OnGpu<'_> {
         }
     }
 
-    /// A tensor where it lies, or a matrix brought to the GPU.
+    /// A tensor in place, or a matrix uploaded to the GPU.
     fn factor(&self, (id, instead): (TensorId, Option<&Matrix>)) -> Result<Tensor> {
         let Some(matrix) = instead else { return self.buffer(id) };
         let mut bits = vec![0; matrix.data.len()];
@@ -147,7 +150,7 @@ impl Memory for OnGpu<'_> {
     }
 
     fn rounds_product(&self, stage: &Stage) -> bool {
-        // Libraries finish some products with a kernel behind them.
+        // Libraries finish some products with a second kernel.
         !self.outputs.is_empty()
             || self.pipeline.plan().launch().how() == Some(How::Library) && stage.in_library()
     }

@@ -1,5 +1,5 @@
-//! Which producers' tiles a span waited for, and whose post came last: worked out from the plan, because kernels note only
-//! that they waited.
+//! Determines which producer tiles a span waited for, and which posted last. Computed from the plan, because
+//! kernels record only that they waited.
 
 use std::collections::HashMap;
 
@@ -9,19 +9,19 @@ use cusync_gen::sync::{SlotMap, Tile, WaitAt};
 
 use super::timeline::{Edge, Span};
 
-/// The edges of a pipeline with their policies.
+/// Edges of a pipeline with their policies.
 pub(super) struct Edges<'a> {
     graph: &'a Graph,
     list: Vec<(Dependence, SlotMap, WaitAt)>,
 }
 
-/// A post: when it was made, and by which span.
+/// A post: its time, and its span.
 pub(super) type Post = (f64, usize);
 
 /// The last post to each slot, by edge.
 pub(super) type Posts = Vec<Vec<Option<Post>>>;
 
-/// A wait of a span: before k-block `k` (one past the last: in the epilogue), on slots of an edge.
+/// A wait of a span before k-block `k` (one past the last: in the epilogue), on slots of an edge.
 #[derive(Clone, Debug)]
 struct Need {
     k: u32,
@@ -42,7 +42,7 @@ impl<'a> Edges<'a> {
         Edges { graph: &candidate.graph, list }
     }
 
-    /// The edges as a timeline names them.
+    /// Edges as a timeline names them.
     pub(super) fn names(graph: &Graph) -> Vec<Edge> {
         let one = |d: &Dependence| {
             let consumer = &graph.stages[d.consumer.0];
@@ -57,14 +57,14 @@ impl<'a> Edges<'a> {
         graph.dependences.iter().map(one).collect()
     }
 
-    /// Who posted last to each slot. `finishes` says which spans complete a tile, or their part of one.
+    /// Last post to each slot. `finishes` tells which spans complete a tile, or their part of one.
     pub(super) fn posts(&self, spans: &[Span], finishes: impl Fn(usize) -> bool) -> Posts {
         let mut posts: Posts =
             self.list.iter().map(|(_, map, _)| vec![None; map.slot_count as usize]).collect();
         for (index, span) in spans.iter().enumerate().filter(|(index, _)| finishes(*index)) {
             for ((dependence, map, _), posts) in self.list.iter().zip(&mut posts) {
                 let grid = self.graph.stages[dependence.producer.0].grid;
-                // A cluster's edge may stick out of the grid.
+                // A cluster at the edge may extend beyond the grid.
                 if dependence.producer.0 != span.stage || span.tile.0 >= grid.0 || span.tile.1 >= grid.1 {
                     continue;
                 }
@@ -92,20 +92,20 @@ impl<'a> Edges<'a> {
     }
 }
 
-/// What held a span up.
+/// Wait that delayed a span.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Latest {
     pub(super) edge: usize,
-    /// The k-block that could not be loaded.
+    /// k-block that could not be loaded.
     pub(super) k: u32,
-    /// The span that posted last.
+    /// Span that posted last.
     pub(super) from: usize,
 }
 
-/// Spans that wait alike: of one stage, row and column as far as they matter, and k-range.
+/// Spans with identical waits: same stage, same row and column as far as they matter, and same k-range.
 type Class = (usize, u32, u32, (u32, u32));
 
-/// Answers for the spans of one run.
+/// Cached waits for the spans of one run.
 pub(super) struct Causes<'a> {
     edges: &'a Edges<'a>,
     posts: Posts,
@@ -120,12 +120,13 @@ impl<'a> Causes<'a> {
         Causes { edges, posts, known: HashMap::new(), differ }
     }
 
-    /// The post of a slot, as a wait on it saw it.
+    /// Post to a slot, as seen by a wait on it.
     pub(super) fn post(&self, edge: usize, slot: u32) -> Option<Post> {
         *self.posts.get(edge)?.get(slot as usize)?
     }
 
-    /// The need of a span that `late` says is the latest: it is told the k-block and when the need's last post was made.
+    /// The span's need with the largest value of `late`, which receives the k-block and the time of the
+    /// need's last post.
     pub(super) fn latest(&mut self, span: &Span, late: impl Fn(u32, f64) -> Option<f64>) -> Option<Latest> {
         let (m, n) = span.tile;
         let by = *self.differ.get(span.stage)?;

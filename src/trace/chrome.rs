@@ -1,13 +1,13 @@
-//! Timelines in the form that Perfetto and chrome://tracing read.
+//! Timelines in the trace event format of Perfetto and chrome://tracing.
 
 use serde_json::{Value, json};
 
 use super::timeline::{HostRow, Kind, Run, Span, Timeline};
 
-/// An object with a process for each run and a thread for each SM. A slice is a tile, the slices in it are its phases, and an
-/// arrow (a flow) leads from the slice whose post ended a wait to the end of that wait. A session's host has a thread for its jobs, one for its
-/// launches and one for its words, and an arrow leads from a word to the tile that it was sent for. Times in microseconds, whole
-/// nanoseconds, from the start of each run.
+/// An object with one process per run and one thread per SM. A slice is a tile, the slices inside it are its
+/// phases, and an arrow (a flow) leads from the slice whose post ended a wait to the end of that wait. A
+/// session's host has one thread each for its jobs, launches and words, and an arrow leads from a word to the
+/// tile that it was sent for. Times are in microseconds, rounded to nanoseconds, from the start of each run.
 pub fn events(timeline: &Timeline) -> Value {
     let mut events = Vec::new();
     let mut flows = 0;
@@ -43,17 +43,18 @@ pub fn events(timeline: &Timeline) -> Value {
     })
 }
 
-/// Readers take the thread with its process's number for the main thread and show it first, so no SM may have it.
+/// Viewers treat the thread with its process's number as the main thread and show it first, so no SM may use
+/// that number.
 fn process(run: usize) -> usize {
     (run + 1) * 100_000
 }
 
-/// The first thread of a host: behind all SMs.
+/// First host thread: after all SMs.
 const HOST: usize = 90_000;
-/// How wide a word is drawn.
+/// Drawn width of a word.
 const WORD_NS: i64 = 50;
 
-/// Thread 0 is special to some readers.
+/// Thread 0 is special in some viewers.
 fn thread(sm: u32) -> u32 {
     sm + 1
 }
@@ -66,7 +67,7 @@ fn us(ns: i64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// A span and its phases. What is shorter than a nanosecond is not shown.
+/// A span and its phases. Phases shorter than a nanosecond are not shown.
 fn slices(events: &mut Vec<Value>, timeline: &Timeline, span: &Span, pid: usize) {
     let stage = timeline.stages.get(span.stage).map_or("?", String::as_str);
     let mut slice = |name: String, category: &str, begin: f64, end: f64, args: Value| {
@@ -92,13 +93,13 @@ fn slices(events: &mut Vec<Value>, timeline: &Timeline, span: &Span, pid: usize)
     }
 }
 
-/// The threads of a host behind those of SMs. What overlaps in a row has more threads of its own.
+/// Host threads, after those of the SMs. Overlapping events of a row get additional threads.
 fn host(events: &mut Vec<Value>, run: &Run, pid: usize, flows: &mut u64) {
     for (place, row) in HostRow::ALL.into_iter().enumerate() {
         let mut busy: Vec<i64> = Vec::new();
         for event in run.host.iter().filter(|event| event.row == row) {
             let begin = ns(event.begin_us);
-            // A word is written at once; what counts is when it is taken, and that is the arrow's end.
+            // A word is written at once; the time at which it is taken is the end of the arrow.
             let end = if row == HostRow::Word { begin + WORD_NS } else { ns(event.end_us).max(begin + 1) };
             let free = busy.iter().position(|until| *until <= begin);
             let lane = free.unwrap_or(busy.len());
@@ -135,8 +136,8 @@ fn host(events: &mut Vec<Value>, run: &Run, pid: usize, flows: &mut u64) {
     }
 }
 
-/// Arrows from the posts that ended a span's waits. The ends of an arrow lie inside the slices that they belong to, because that is
-/// how readers find those; an arrow that would lead back in time, for which clocks differ by enough, is left out.
+/// Arrows from the posts that ended a span's waits. Viewers require the ends of an arrow to be inside their
+/// slices. An arrow that would lead back in time, which clock differences can cause, is omitted.
 fn arrows(events: &mut Vec<Value>, run: &Run, span: &Span, pid: usize, flows: &mut u64) {
     for (begin, phase) in span.steps() {
         let Some(from) = phase.from.and_then(|f| run.spans.get(f)) else { continue };

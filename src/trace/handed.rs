@@ -1,4 +1,4 @@
-//! Timelines of sessions: what a host handed over and when it saw the end of it, beside what workers did meanwhile.
+//! Timelines of sessions: when the host submitted work and saw its end, next to the activity of the workers.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use super::timeline::{HostEvent, HostRow, Run};
 use crate::runtime::ItemTrace;
 use crate::runtime::copilot::{Sent, SessionNotes};
 
-/// Words with what the worker noted of the item that each was sent for. Of several runs of an item only the last has been noted.
+/// Joins words with the worker's record of the item that each was sent for. Only the last run of each item is
+/// recorded.
 pub fn joined<'a>(
     plan: &Plan,
     notes: &'a SessionNotes,
@@ -21,27 +22,29 @@ pub fn joined<'a>(
     }
     let place: HashMap<_, _> =
         sequence.iter().enumerate().map(|(at, item)| ((item.stage.0, item.m, item.n), at as u32)).collect();
-    let of = |trace: &'a ItemTrace| {
+    let with_word = |trace: &'a ItemTrace| {
         let item = place.get(&(trace.item.stage.0, trace.item.m, trace.item.n))?;
         Some((*last.get(&(trace.worker, *item))?, trace))
     };
-    items.iter().filter_map(of).collect()
+    items.iter().filter_map(with_word).collect()
 }
 
-/// What is added to a worker's time to have the host's, nanoseconds, and how much more or less it may be: nothing begins before the host has asked
-/// for it, and nothing ends after the host has seen that. Each pair is of an asking and what was begun for it, or of an end and the sight of it.
+/// Offset from a worker's clock to the host's in nanoseconds, and its uncertainty: work begins after the host
+/// requested it, and ends before the host saw it end. Each pair holds a request and its start, or an end and
+/// its observation.
 pub fn shift(
     asked: impl Iterator<Item = (i64, i64)>,
     seen: impl Iterator<Item = (i64, i64)>,
 ) -> Option<(i64, i64)> {
     let least = asked.map(|(host, begin)| host - begin).max()?;
     let most = seen.map(|(end, host)| host - end).min()?;
-    // Clocks that run apart by more than the words take leave nothing between the two.
+    // Clocks that drift by more than the latency of words can leave an empty interval.
     Some(((least + most).div_euclid(2), (most - least).abs() / 2 + 1))
 }
 
-/// A run of a session: `run` has the spans of what its workers noted, and gets what the host handed over. Its zero is then the first thing that the
-/// host did. A session of jobs has no words for single items; its last job is the one of which spans are known.
+/// A run of a session: `run` has the recorded spans of its workers, and receives the host events. Time zero
+/// becomes the first host event. A session of jobs has no words for single items; spans are known only for
+/// its last job.
 pub(super) fn beside_host(mut run: Run, plan: &Plan, notes: &SessionNotes, items: &[ItemTrace]) -> Run {
     let ns = |time: &std::time::Duration| time.as_nanos() as i64;
     let pairs = joined(plan, notes, items);
@@ -57,7 +60,7 @@ pub(super) fn beside_host(mut run: Run, plan: &Plan, notes: &SessionNotes, items
         ),
     };
     let Some((shift, error)) = found else { return run };
-    // Of jobs before the last, nothing is known that could be shown beside them.
+    // Jobs before the last have no recorded spans to show next to them.
     let jobs: Vec<_> = match pairs.is_empty() {
         true => notes.jobs.iter().rev().take(1).collect(),
         false => notes.jobs.iter().collect(),
@@ -120,7 +123,7 @@ mod tests {
 
     #[test]
     fn clocks_meet_where_nothing_is_before_its_cause() {
-        // Workers' clocks are 1000 behind.
+        // The workers' clocks are 1000 behind.
         let asked = [(1100, 130), (1200, 205)];
         let seen = [(180, 1190), (300, 1340)];
         let (shift, error) = shift(asked.into_iter(), seen.into_iter()).expect("pairs");

@@ -1,4 +1,4 @@
-//! Timelines of what kernels noted.
+//! Timelines from the records of kernels.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use super::simulated::part_name;
 use super::timeline::{Kind, Phase, Run, Span};
 use crate::runtime::ItemTrace;
 
-/// Spans of a run from the notes of its kernels, `stage_of` being the pipeline's stage of a kernel's own. Times count from the
-/// earliest begin.
+/// Spans of a run from the records of its kernels; `stage_of` maps a kernel's stage to the pipeline's stage.
+/// Times count from the earliest start.
 pub(super) fn spans(
     notes: &[Vec<ItemTrace>],
     cluster: (u32, u32),
@@ -27,8 +27,8 @@ pub(super) fn spans(
     let (mut spans, mut parts) = (Vec::new(), Vec::new());
     for list in by_sm.values_mut() {
         list.sort_by_key(|(_, t)| (t.begin, t.end));
-        // A time that precedes the one before it cost nothing: the load warp runs ahead of the arithmetic. It also notes
-        // that an item is ready when the last of its waits is satisfied, which may be long after the first loads.
+        // A time before its predecessor cost nothing: the load warp runs ahead of the math warps. It also
+        // records an item as ready when its last wait is satisfied, which may be long after the first loads.
         let mut now = start;
         for (kernel, t) in list {
             now = now.max(t.begin);
@@ -62,29 +62,30 @@ pub(super) fn spans(
     (spans, parts)
 }
 
-fn run(name: &str, what: &str, sms: u32, spans: Vec<Span>) -> Run {
+fn run(name: &str, kernel: &str, sms: u32, spans: Vec<Span>) -> Run {
     let length_us = spans.iter().map(Span::end_us).fold(0.0, f64::max);
-    Run { name: name.into(), what: what.into(), sms, length_us, spans, host: Vec::new() }
+    Run { name: name.into(), what: kernel.into(), sms, length_us, spans, host: Vec::new() }
 }
 
 /// A run of the stages' own kernels, one after the other.
-pub(super) fn serial(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
+pub(super) fn serial(plan: &Plan, kernel: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
     let cluster = plan.launch().cluster();
     let (mut spans, _) = spans(notes, cluster, |kernel, _| kernel);
-    // Nothing waits for a stage: what passed is the way of the first loads.
+    // These stages never wait: the elapsed time is the latency of the first loads.
     let first = spans.iter_mut().filter_map(|s| s.phases.first_mut());
     first.filter(|p| p.kind == Kind::Wait).for_each(|p| p.kind = Kind::Load);
-    run("serial", what, sms, spans)
+    run("serial", kernel, sms, spans)
 }
 
-/// A fused run, every wait with its cause: of those that the first k-block waits for, the edge whose post came last.
-pub(super) fn fused(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
+/// A fused run with the cause of every wait: among the edges that the first k-block waits for, the one with
+/// the last post.
+pub(super) fn fused(plan: &Plan, kernel: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
     let cluster = plan.launch().cluster();
     let (mut spans, parts) = spans(notes, cluster, |_, stage| stage);
     let waiting: Vec<usize> = (0..spans.len()).filter(|i| spans[*i].phases[0].kind == Kind::Wait).collect();
     let mut found = Vec::new();
     if plan.launch().shares().is_some() {
-        // Tiles of a decode plan are shares of columns; every worker needs some of all shares.
+        // Tiles of a decode plan are shares of columns; every worker needs part of all shares.
         let last: Vec<Option<(f64, usize)>> = (0..plan.graph().stages.len())
             .map(|stage| {
                 let own = spans.iter().enumerate().filter(|(_, s)| s.stage == stage);
@@ -116,11 +117,11 @@ pub(super) fn fused(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32)
         let phase = &mut spans[index].phases[0];
         (phase.edge, phase.from) = (edge, from);
         if edge.is_none() {
-            // It waits for no stage: what passed is the way of its first loads.
+            // It waits for no stage: the elapsed time is the latency of its first loads.
             phase.kind = Kind::Load;
         }
     }
-    run("fused", what, sms, spans)
+    run("fused", kernel, sms, spans)
 }
 
 #[cfg(test)]
@@ -141,7 +142,7 @@ mod tests {
     }
 
     fn shares(notes: &[ItemTrace], sms: u32) -> Shares {
-        Shares::of(spans(&[notes.to_vec()], (1, 1), |_, s| s).0.iter(), sms, None)
+        Shares::from_spans(spans(&[notes.to_vec()], (1, 1), |_, s| s).0.iter(), sms, None)
     }
 
     #[test]
@@ -152,10 +153,10 @@ mod tests {
 
     #[test]
     fn the_kinds_add_up_to_the_span() {
-        // SM 0 is busy throughout; SM 1 begins late, ends early and waits; two more do nothing.
+        // SM 0 is busy throughout; SM 1 begins late, ends early and waits; two more are idle.
         let notes = [
             note(0, [100, 101, 103, 110, 112]),
-            // Ready and loaded while the item before was in its epilogue.
+            // Ready and loaded while the previous item was in its epilogue.
             note(0, [112, 105, 106, 118, 120]),
             note(1, [104, 108, 109, 113, 114]),
         ];
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!((tile((2, 1)), tile((1, 2))), ((5, 5), (2, 11)));
     }
 
-    /// Notes as a run that goes exactly as predicted would leave them.
+    /// Records of a run that goes exactly as predicted.
     fn as_predicted(schedule: &Schedule, breakdown: &Breakdown) -> Vec<ItemTrace> {
         let ctas = schedule.cluster.0 * schedule.cluster.1;
         let mut notes = Vec::new();

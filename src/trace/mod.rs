@@ -1,10 +1,11 @@
-//! Where the time of a run goes: timelines of real fused runs, from what their kernels noted, and of predicted ones, in one form
-//! ([`Timeline`]), with what each wait was for.
+//! Shows where the time of a run goes: timelines of real fused runs, from records of their kernels, and of
+//! predicted runs, in one form ([`Timeline`]), with the cause of each wait.
 //!
-//! Every SM runs one CTA. What its arithmetic did, from the first item's beginning on any SM to the last item's end, falls into
-//! five kinds that add up to that span ([`Shares`]). In a real trace, *serial* is the same kernel (of the same tile and cluster,
-//! whole tiles only; or the decode kernel), one launch a stage, one stage after the other on one stream: the same arithmetic,
-//! kernel boundaries in place of semaphores.
+//! Every SM runs one CTA. The time of its math warps, from the start of the first item on any SM to the end
+//! of the last, is divided into five kinds that add up to that span ([`Shares`]). In a real trace, *serial*
+//! is the same kernel (same tile and cluster, whole tiles only; or the decode kernel), launched once per
+//! stage, one stage after the other on one stream: the same arithmetic, with kernel boundaries in place of
+//! semaphores.
 //!
 //! ```
 //! use cusync::codegen::check::Executor;
@@ -53,42 +54,42 @@ use crate::runtime::cpu::CpuOptions;
 use crate::runtime::{ChainOverride, Error, InputSets, ItemTrace, Options, Pipeline, Result, trace_runs};
 use cause::Edges;
 
-/// One way of running a pipeline, in numbers.
+/// Numbers of one run of a pipeline.
 #[derive(Clone, Debug, Serialize)]
 pub struct Traced {
     /// Name of the executor.
     pub name: String,
-    /// Over all SMs.
+    /// Shares over all SMs.
     pub shares: Shares,
-    /// For each stage its name, and the time of an average SM in its items.
+    /// Name of each stage, and the time of an average SM in its items.
     pub stages: Vec<(String, Shares)>,
-    /// For each edge that was waited on its name, and microseconds that an average SM waited.
+    /// Name of each edge that was waited on, and microseconds that an average SM waited.
     pub waits: Vec<(String, f64)>,
 }
 
-/// Runs of a pipeline beside each other.
+/// Runs of a pipeline side by side.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceReport {
     /// Name of the pipeline.
     pub pipeline: String,
-    /// The dims, by name.
+    /// Dims by name.
     pub dims: Vec<(String, u32)>,
     /// GPU, or the profile of one.
     pub device: String,
-    /// Where the times come from.
+    /// Source of the times.
     pub origin: Origin,
-    /// What ran synchronised.
+    /// Kernel of the synchronized run.
     pub kernel: String,
-    /// The runs, the synchronised one last.
+    /// Runs; the synchronized one last.
     pub runs: Vec<Traced>,
-    /// What the numbers are of.
+    /// Timeline of the numbers.
     #[serde(skip)]
     pub timeline: Timeline,
 }
 
 impl TraceReport {
-    /// The numbers of a timeline.
-    pub fn of(timeline: Timeline) -> TraceReport {
+    /// Numbers of a timeline.
+    pub fn new(timeline: Timeline) -> TraceReport {
         let one = |run: &Run| {
             let stages = timeline.stages.iter().enumerate();
             let waits = run.waits_us(timeline.edges.len());
@@ -112,7 +113,7 @@ impl TraceReport {
     }
 }
 
-/// Each stage of a pipeline as a plan of its own, for one chain kernel or, without, for decode kernels.
+/// Each stage of a pipeline as a plan of its own, for one chain kernel or, without one, for decode kernels.
 fn stage_by_stage(
     resolved: &Resolved,
     profile: &Profile,
@@ -130,10 +131,10 @@ fn stage_by_stage(
     (0..resolved.stages.len()).map(plan).collect()
 }
 
-/// Traces a fused plan of a resolved spec, and the stages one by one, with random inputs in `sets` sets.
+/// Traces a fused plan of a resolved spec, and its stages one by one, with random inputs in `sets` sets.
 ///
 /// # Errors
-/// The plan is not for the `fused` executor, or the GPU lacks what it needs.
+/// The plan is not for the `fused` executor, or the GPU does not support it.
 pub fn trace(resolved: &Resolved, plan: &Plan, gpu: u32, sets: usize, seed: u32) -> Result<TraceReport> {
     let graph = plan.graph();
     let (m, n, _) = graph.kernel_tile();
@@ -164,7 +165,7 @@ pub fn trace(resolved: &Resolved, plan: &Plan, gpu: u32, sets: usize, seed: u32)
         ),
         measured::fused(plan, &format!("one launch; {kernel}"), &trace_runs(&mut fused)?, device.sms()),
     ];
-    Ok(TraceReport::of(Timeline {
+    Ok(TraceReport::new(Timeline {
         pipeline: graph.name.clone(),
         dims: graph.dims.clone(),
         device: device.name().into(),
@@ -175,8 +176,8 @@ pub fn trace(resolved: &Resolved, plan: &Plan, gpu: u32, sets: usize, seed: u32)
     }))
 }
 
-/// Traces a session of a plan: a job of a decode kernel, or one of each kind whose items a host hands out. On a GPU beside the same kernel in one
-/// launch; without one threads take the jobs.
+/// Traces a session of a plan: a job of a decode kernel, or one job of each kind with items handed out by the
+/// host. On a GPU, next to the same kernel in one launch; otherwise threads take the jobs.
 ///
 /// # Errors
 /// As [`Session::open`] or [`Items::open`].
@@ -239,16 +240,16 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
             (workers, "threads of this host".to_owned(), noted)
         }
     };
-    let what = format!("a session; {kernel}");
-    // A worker's note of an item stays where another had it in a later job.
+    let kernel = format!("a session; {kernel}");
+    // A worker's record of an item persists if another worker had the item in a later job.
     let items = match decodes {
         true => items,
         false => handed::joined(plan, &notes, &items).into_iter().map(|(_, item)| *item).collect(),
     };
     let run =
-        Run { name: "copilot".into(), ..measured::fused(plan, &what, std::slice::from_ref(&items), sms) };
+        Run { name: "copilot".into(), ..measured::fused(plan, &kernel, std::slice::from_ref(&items), sms) };
     runs.push(handed::beside_host(run, plan, &notes, &items));
-    Ok(TraceReport::of(Timeline {
+    Ok(TraceReport::new(Timeline {
         pipeline: graph.name.clone(),
         dims: graph.dims.clone(),
         device,
@@ -259,7 +260,7 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
     }))
 }
 
-/// Jobs before the one that is shown: clocks and caches are then where a running session has them.
+/// Jobs before the traced one: they bring clocks and caches to a steady state.
 const WARM: usize = 20;
 
 fn ready(plan: &Plan, device: &Device, sets: usize, seed: u32) -> Result<Pipeline> {

@@ -1,4 +1,4 @@
-//! Timelines as one HTML page that needs nothing else.
+//! Timelines as one self-contained HTML page.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use super::timeline::{HostRow, Kind, Run, Timeline};
 
 const TEMPLATE: &str = include_str!("page.html");
 
-/// Where the data go.
+/// Placeholder of the data.
 const PLACE: &str = "/*DATA*/null";
 
-/// A page that shows the runs of a timeline one below the other on a common scale. It loads nothing.
+/// A page with the runs of a timeline one below the other on a common scale. It loads no other files.
 pub fn page(timeline: &Timeline) -> String {
-    // Inside a script element only `</` could end the data.
+    // Inside a script element, only `</` could end the data.
     let data = data(timeline).to_string().replace("</", "<\\/");
     TEMPLATE.replacen(PLACE, &data, 1)
 }
@@ -34,7 +34,8 @@ fn ns(us: f64) -> i64 {
 fn of_run(timeline: &Timeline, run: &Run) -> Value {
     let index = |i: Option<usize>| i.map_or(-1, |i| i as i64);
     let kind = |k: Kind| Kind::ALL.iter().position(|other| *other == k).unwrap_or(0);
-    let column = |of: &dyn Fn(&super::timeline::Span) -> Value| run.spans.iter().map(of).collect::<Vec<_>>();
+    let column =
+        |value: &dyn Fn(&super::timeline::Span) -> Value| run.spans.iter().map(value).collect::<Vec<_>>();
     let phases = || run.spans.iter().flat_map(|s| &s.phases);
     json!({
         "name": run.name, "what": run.what, "sms": run.sms,

@@ -1,31 +1,37 @@
-//! The kinds of time of an SM.
+//! Time of an SM by kind.
 
 use serde::Serialize;
 
 use super::timeline::{Kind, Span};
 
-/// Microseconds of an average SM, by what its CTA's arithmetic did. The five kinds add up to `span_us`.
+/// Microseconds of an average SM, by activity of its CTA's math warps. The five kinds add up to `span_us`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
-    /// The time from an item's first k-block in shared memory to its last k-block multiplied. Stalls inside the loop, for late copies
-    /// or for waits of later k-blocks, are in it.
+    /// From an item's first k-block in shared memory to its last k-block multiplied. Includes stalls inside
+    /// the loop, for late copies or waits of later k-blocks.
     pub math_us: f64,
-    /// The time from the last multiplication until the results have left the registers: activation, partial sums and waits for those of
-    /// others, stores.
+    /// From the last multiplication until the results have left the registers: activation, partial sums and
+    /// waits for those of others, stores.
     pub epilogue_us: f64,
-    /// The time from then to its first k-block in shared memory, where the waits came first.
+    /// From the end of the waits, if they came first, to the first k-block in shared memory.
     pub load_us: f64,
-    /// The time from turning to an item until its waits are satisfied, or its first k-block has arrived, whichever is first.
+    /// From turning to an item until its waits are satisfied or its first k-block has arrived, whichever
+    /// comes first.
     pub wait_us: f64,
     /// The rest: before an SM's first item and after its last, between kernels, and SMs without items.
     pub idle_us: f64,
-    /// The length of the run; of a stage, the time from its first item's beginning to its last one's end, over all SMs.
+    /// Length of the run; for a stage, from the start of its first item to the end of its last, over all SMs.
     pub span_us: f64,
 }
 
 impl Shares {
-    /// Adds up the spans on a GPU of `sms` SMs; those of an SM do not overlap. `length_us` is that of a whole run.
-    pub(super) fn of<'a>(spans: impl Iterator<Item = &'a Span>, sms: u32, length_us: Option<f64>) -> Shares {
+    /// Adds up the spans on a GPU of `sms` SMs; spans of one SM do not overlap. `length_us`: length of a
+    /// whole run.
+    pub(super) fn from_spans<'a>(
+        spans: impl Iterator<Item = &'a Span>,
+        sms: u32,
+        length_us: Option<f64>,
+    ) -> Shares {
         let (mut begin, mut end) = (f64::INFINITY, 0.0f64);
         let mut shares = Shares::default();
         let share = 1.0 / f64::from(sms.max(1));

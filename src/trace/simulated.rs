@@ -1,4 +1,4 @@
-//! Timelines of the model.
+//! Timelines predicted by the model.
 
 use cusync_gen::check::{Candidate, Executor, Launch};
 use cusync_gen::graph::StageId;
@@ -10,7 +10,7 @@ use super::cause::{Causes, Edges};
 use super::timeline::{Kind, Origin, Phase, Run, Span, Timeline};
 use crate::runtime::executor_name;
 
-/// A timeline without runs yet.
+/// A timeline without runs.
 pub fn simulated(candidate: &Candidate) -> Timeline {
     let graph = &candidate.graph;
     Timeline {
@@ -24,7 +24,7 @@ pub fn simulated(candidate: &Candidate) -> Timeline {
     }
 }
 
-/// What the model expects of a candidate that was chosen for `executor`.
+/// The predicted run of a candidate chosen for `executor`.
 pub fn simulated_run(candidate: &Candidate, executor: Executor) -> Run {
     match &candidate.launch {
         launch if launch.is_in_turn() => in_turn(candidate),
@@ -34,7 +34,7 @@ pub fn simulated_run(candidate: &Candidate, executor: Executor) -> Run {
     }
 }
 
-/// Kernels that are launched stage by stage.
+/// Kernels launched stage by stage.
 fn kernels(candidate: &Candidate, executor: Executor) -> Run {
     let graph = &candidate.graph;
     let edges = Edges::of_candidate(candidate);
@@ -48,7 +48,7 @@ fn kernels(candidate: &Candidate, executor: Executor) -> Run {
         TileCost::new(graph, &graph.stages[stage], order, &candidate.device, (per_sm, false)).fixed_us
     };
     let fixed: Vec<f64> = (0..graph.stages.len()).map(fixed_us).collect();
-    // Waits refer to spans, which are known when all have been made.
+    // Waits refer to spans, so they are set after all spans exist.
     let mut waits = Vec::new();
     let mut spans = Vec::with_capacity(timeline.tiles.len());
     for (index, run) in timeline.tiles.iter().enumerate() {
@@ -58,7 +58,7 @@ fn kernels(candidate: &Candidate, executor: Executor) -> Run {
             if b.begin > now {
                 phases.push(Phase::plain(Kind::Math, b.begin));
             }
-            // Two edges may block in a row; a later one then begins where the one before ended.
+            // Two edges may block in succession; the later one then begins where the earlier one ended.
             if b.end > now {
                 waits.push((index, phases.len(), b.slot));
                 phases.push(Phase { kind: Kind::Wait, end_us: b.end, edge: Some(b.edge), from: None });
@@ -88,11 +88,11 @@ fn kernels(candidate: &Candidate, executor: Executor) -> Run {
     }
     let tiles: Vec<String> =
         graph.stages.iter().map(|s| format!("{} {} x {}", s.name, s.mma_tile.0, s.mma_tile.1)).collect();
-    let what = format!("a kernel a stage; tiles: {}", tiles.join(", "));
+    let kernel = format!("a kernel a stage; tiles: {}", tiles.join(", "));
     let length_us = timeline.total_us;
     Run {
         name: executor_name(executor).into(),
-        what,
+        what: kernel,
         sms: timeline.slots,
         length_us,
         spans,
@@ -100,7 +100,7 @@ fn kernels(candidate: &Candidate, executor: Executor) -> Run {
     }
 }
 
-/// Chain kernels that run a stage each, one after the other.
+/// Chain kernels that run one stage each, one after the other.
 fn in_turn(candidate: &Candidate) -> Run {
     let (sms, boundary_us) = (candidate.device.sms, candidate.device.boundary_us);
     let (mut spans, mut tiles, mut now) = (Vec::new(), Vec::new(), 0.0);
@@ -204,12 +204,13 @@ fn chain(candidate: &Candidate, schedule: &Schedule) -> Run {
         if lengths.wait_us <= 0.0 {
             continue;
         }
-        // A k-block holds its span up the more, the later it is there and the more k-blocks come after it.
+        // A k-block delays its span more the later it arrives and the more k-blocks follow it.
         let (begin, first) = (span.begin_us, span.k.0);
         let k_us = lengths.math_us / f64::from((span.k.1 - span.k.0).max(1));
         let done_us = |k: u32| f64::from(k - first) * k_us;
         let latest = causes.latest(span, |k, posted| (posted > begin).then_some(posted - done_us(k)));
-        // What no edge explains is for partial sums, which are wanted when the span's own are there.
+        // Time that no edge explains is spent on partial sums, which are needed when the span's own sums are
+        // ready.
         let before = match latest {
             Some(latest) if latest.k == first => None,
             Some(latest) => Some(done_us(latest.k)),
@@ -224,13 +225,13 @@ fn chain(candidate: &Candidate, schedule: &Schedule) -> Run {
         spans[index].phases = phases;
     }
     let tile = graph.kernel_tile();
-    let what = format!("one chain kernel; {} x {} tiles, clusters of {rows} x {cols}", tile.0, tile.1);
+    let kernel = format!("one chain kernel; {} x {} tiles, clusters of {rows} x {cols}", tile.0, tile.1);
     let sms = candidate.device.sms.max(schedule.lists.len() as u32 * rows * cols);
     let (name, length_us) = (executor_name(Executor::Fused).into(), schedule.predicted_us);
-    Run { name, what, sms, length_us, spans, host: Vec::new() }
+    Run { name, what: kernel, sms, length_us, spans, host: Vec::new() }
 }
 
-/// How long an item takes over what, microseconds.
+/// Durations of an item's phases, microseconds.
 #[derive(Clone, Copy)]
 struct Lengths {
     wait_us: f64,
@@ -240,8 +241,9 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// The phases of a span that begins at `begin_us`, and which of them is the wait: the first, or the one after `before` of
-    /// the arithmetic. A phase that takes no time is left out, but for an only one.
+    /// Phases of a span that begins at `begin_us`, and the index of the wait among them: the first, or the
+    /// one after `before` microseconds of arithmetic. Phases of zero length are omitted, unless it is the
+    /// only one.
     fn from(&self, begin_us: f64, before: Option<f64>) -> (Vec<Phase>, usize) {
         let Lengths { wait_us, load_us, math_us, epilogue_us } = *self;
         let (wait, end) = ((Kind::Wait, wait_us), (Kind::Epilogue, epilogue_us));
@@ -278,7 +280,7 @@ fn last_sums(spans: &[Span], index: usize, end_us: f64) -> Option<usize> {
     last.map(|(other, _)| other)
 }
 
-/// What becomes of a part's sums, in words; `None` for a whole tile.
+/// Description of a part's sums; `None` for a whole tile.
 pub(super) fn part_name(part: Part) -> Option<String> {
     match part {
         Part::Whole => None,

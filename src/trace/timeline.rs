@@ -1,35 +1,35 @@
-//! Real and predicted runs in one form: what each SM did when, and what it waited for.
+//! Real and predicted runs in one form: the activity of each SM over time, and its waits.
 
 use serde::Serialize;
 
 use super::shares::Shares;
 
-/// Runs of one pipeline, to be looked at side by side.
+/// Runs of one pipeline, for side-by-side comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
     /// Name of the pipeline.
     pub pipeline: String,
-    /// The dims, by name.
+    /// Dims by name.
     pub dims: Vec<(String, u32)>,
-    /// The GPU, or the profile of one.
+    /// GPU, or the profile of one.
     pub device: String,
-    /// Where the times come from.
+    /// Source of the times.
     pub origin: Origin,
     /// Names of the stages.
     pub stages: Vec<String>,
-    /// The dependences between them.
+    /// Dependences between the stages.
     pub edges: Vec<Edge>,
-    /// The runs. Each begins at 0.
+    /// Runs. Each begins at 0.
     pub runs: Vec<Run>,
 }
 
-/// Where times come from.
+/// Source of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// Notes of the kernels.
+    /// Records of the kernels.
     Measured,
-    /// The model predicted it.
+    /// Prediction of the model.
     Simulated,
 }
 
@@ -49,26 +49,27 @@ pub struct Edge {
 pub struct Run {
     /// Name of the executor.
     pub name: String,
-    /// What ran: the kernel, its tiles.
+    /// Description: the kernel and its tiles.
     pub what: String,
-    /// SMs of the device; where several CTAs share an SM, each has a row of its own and counts as one.
+    /// SMs of the device; if several CTAs share an SM, each has a row of its own and counts as one.
     pub sms: u32,
-    /// From the launch to the end, microseconds; of a measured run to the end of its last span.
+    /// From the launch to the end, microseconds; for a measured run, to the end of its last span.
     pub length_us: f64,
-    /// Everything that was computed. Spans of one SM do not overlap.
+    /// All computation. Spans of one SM do not overlap.
     pub spans: Vec<Span>,
-    /// What the host of a session did, in the order in which it began; empty for other runs.
+    /// Host events of a session, in order of their start; empty for other runs.
     pub host: Vec<HostEvent>,
 }
 
-/// Something that a host did for a session, and when it saw the end of it; microseconds from the start of the run.
+/// A host action for a session, and the time at which the host saw its end; microseconds from the start of
+/// the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostEvent {
-    /// Kind of it.
+    /// Kind of event.
     pub row: HostRow,
-    /// What it was, in words.
+    /// Description.
     pub what: String,
-    /// When the host handed it over.
+    /// When the host submitted it.
     pub begin_us: f64,
     /// When it saw the end; of a launch, when the call came back.
     pub end_us: f64,
@@ -76,7 +77,7 @@ pub struct HostEvent {
     pub span: Option<usize>,
 }
 
-/// Kinds of what a host does.
+/// Kinds of host events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostRow {
     /// A job, from when it was submitted.
@@ -88,10 +89,10 @@ pub enum HostRow {
 }
 
 impl HostRow {
-    /// All, in the order in which they are shown.
+    /// All rows, in display order.
     pub const ALL: [HostRow; 3] = [HostRow::Job, HostRow::Launch, HostRow::Word];
 
-    /// Its name in the plural.
+    /// Plural name.
     pub fn name(self) -> &'static str {
         match self {
             HostRow::Job => "jobs",
@@ -110,47 +111,48 @@ pub struct Span {
     pub tile: (u32, u32),
     /// First k-block, and one past the last.
     pub k: (u32, u32),
-    /// Whether the span is not a whole tile, and then what becomes of its sums.
+    /// For a part of a tile, the fate of its sums; `None` for a whole tile.
     pub part: Option<String>,
-    /// Number of the SM.
+    /// SM number.
     pub sm: u32,
     /// When the SM turned to it.
     pub begin_us: f64,
-    /// What it did since, without gaps. Not empty.
+    /// Its phases, without gaps. Not empty.
     pub phases: Vec<Phase>,
 }
 
-/// A phase of a span; it begins where the one before ends.
+/// A phase of a span; it begins where the previous one ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Phase {
     /// Kind of time.
     pub kind: Kind,
-    /// When the span ends, microseconds.
+    /// End of the phase, microseconds.
     pub end_us: f64,
-    /// Where the phase is a wait, the edge that caused it, as an index into [`Timeline::edges`]; `None`: partial sums of the same tile.
+    /// For a wait, the edge that caused it, as an index into [`Timeline::edges`]; `None`: partial sums of the
+    /// same tile.
     pub edge: Option<usize>,
-    /// Where the phase is a wait, the span of the same run whose post ended it, as an index into [`Run::spans`].
+    /// For a wait, the span of the same run whose post ended it, as an index into [`Run::spans`].
     pub from: Option<usize>,
 }
 
-/// Kinds of time of an SM.
+/// Kinds of SM time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The CTA waits for other tiles.
     Wait,
-    /// The first k-block is loaded, once no tile is waited for.
+    /// The first k-block is loading and no tile is waited for.
     Load,
-    /// The main loop, with the stalls in it.
+    /// The main loop, including its stalls.
     Math,
     /// Partial sums, activation, store.
     Epilogue,
 }
 
 impl Kind {
-    /// All, in the order in which a tile usually goes through them.
+    /// All kinds, in the usual order within a tile.
     pub const ALL: [Kind; 4] = [Kind::Wait, Kind::Load, Kind::Math, Kind::Epilogue];
 
-    /// The name of the phase, one word.
+    /// One-word name of the phase.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Wait => "wait",
@@ -169,12 +171,12 @@ impl Phase {
 }
 
 impl Span {
-    /// When its results were stored and posted; or had left the registers, where that is all that was noted.
+    /// When its results were stored and posted, or when they left the registers if only that was recorded.
     pub fn end_us(&self) -> f64 {
         self.phases.last().map_or(self.begin_us, |p| p.end_us)
     }
 
-    /// Its phases, each with its begin.
+    /// Its phases, each with its start.
     pub fn steps(&self) -> impl Iterator<Item = (f64, &Phase)> {
         let begins = std::iter::once(self.begin_us).chain(self.phases.iter().map(|p| p.end_us));
         begins.zip(&self.phases)
@@ -182,13 +184,14 @@ impl Span {
 }
 
 impl Run {
-    /// Where the time of an average SM went; of one stage, or of all.
+    /// Time of an average SM by kind, for one stage or for all.
     pub fn shares(&self, stage: Option<usize>) -> Shares {
         let spans = self.spans.iter().filter(|s| stage.is_none_or(|stage| s.stage == stage));
-        Shares::of(spans, self.sms, stage.is_none().then_some(self.length_us))
+        Shares::from_spans(spans, self.sms, stage.is_none().then_some(self.length_us))
     }
 
-    /// Time that an average SM waited because of each of `edges` edges, and at the end for partial sums, microseconds.
+    /// Microseconds that an average SM waited because of each of `edges` edges, and in the last entry for
+    /// partial sums.
     pub fn waits_us(&self, edges: usize) -> Vec<f64> {
         let mut sums = vec![0.0; edges + 1];
         for (begin, phase) in self.spans.iter().flat_map(Span::steps).filter(|(_, p)| p.kind == Kind::Wait) {
@@ -198,8 +201,8 @@ impl Run {
     }
 }
 
-/// Why a timeline cannot be right; `None` when it can: phases go forwards, spans of an SM do not overlap, what is referred to
-/// exists, nothing waits for a later stage.
+/// Inconsistency of a timeline, if any. In a valid timeline, phases go forward, spans of an SM do not
+/// overlap, references exist, and nothing waits for a later stage.
 pub fn defect(timeline: &Timeline) -> Option<String> {
     timeline.runs.iter().find_map(|run| {
         let mut by_sm: std::collections::BTreeMap<u32, Vec<&Span>> = std::collections::BTreeMap::new();
@@ -226,9 +229,9 @@ pub fn defect(timeline: &Timeline) -> Option<String> {
             by_sm.entry(span.sm).or_default().push(span);
         }
         let early = run.host.iter().find_map(|event| {
-            let of = event.span.map(|span| run.spans.get(span));
+            let span = event.span.map(|span| run.spans.get(span));
             let backwards = event.end_us < event.begin_us || event.begin_us < 0.0;
-            let stray = event.row == HostRow::Word && of.flatten().is_none();
+            let stray = event.row == HostRow::Word && span.flatten().is_none();
             (backwards || stray).then(|| format!("{}: {} has no end or no span", run.name, event.what))
         });
         if early.is_some() {

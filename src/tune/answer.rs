@@ -1,4 +1,4 @@
-//! A plan from the cache where it has one, else from the prediction; and which of the two it was.
+//! Plans from the cache if it has an entry, otherwise from the prediction, with the origin of the plan.
 
 use cusync_gen::check::{Candidate, Executor, Plan, judge};
 use cusync_gen::choose;
@@ -13,30 +13,30 @@ use super::proposals::predicted;
 use crate::device::Device;
 use crate::runtime::{Options, Overrides, Pipeline, resolve_text};
 
-/// Where a choice comes from. Its text is what follows `plan: `.
+/// Origin of a choice. Its text follows `plan: `.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
-    /// The model chose it.
+    /// Chosen by the model.
     Predicted {
-        /// Why an entry of the cache was not used, where there was one.
+        /// Reason why an existing cache entry was not used.
         refused: Option<String>,
     },
-    /// It was the fastest that was measured.
+    /// Fastest of the measured configurations.
     Tuned {
-        /// When: UTC, RFC 3339.
+        /// Time of the measurement: UTC, RFC 3339.
         measured: String,
-        /// Name of the GPU that it was measured on.
+        /// Name of the measured GPU.
         gpu: String,
-        /// How many were measured.
+        /// Number of measured configurations.
         candidates: usize,
-        /// Median of the winner then, microseconds.
+        /// Median of the winner at that time, microseconds.
         median_us: f64,
     },
 }
 
 impl Origin {
-    /// The origin that an entry of the cache states.
-    pub fn of(entry: &Entry) -> Origin {
+    /// Origin stated by a cache entry.
+    pub fn from_entry(entry: &Entry) -> Origin {
         Origin::Tuned {
             measured: entry.measured.clone(),
             gpu: entry.key.machine.gpu.clone(),
@@ -62,19 +62,19 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// A choice and where it comes from.
+/// A choice and its origin.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Still to be proved by whoever makes a plan of it; one from the cache has been judged once already.
+    /// The caller still has to prove it; one from the cache has been checked once already.
     pub candidate: Candidate,
-    /// Where it comes from.
+    /// Origin of the choice.
     pub origin: Origin,
 }
 
-/// The entry's choice if it is one of this spec and proved, else the predicted one.
+/// The entry's choice if it fits this spec and is proved, otherwise the predicted one.
 ///
 /// # Errors
-/// Nothing can be predicted either: a statement of the spec that no kernel allows.
+/// No prediction is possible either: no kernel allows a statement of the spec.
 pub fn answer(
     resolved: &Resolved,
     profile: &Profile,
@@ -82,7 +82,7 @@ pub fn answer(
     entry: Option<&Entry>,
 ) -> std::result::Result<Answer, Diagnostic> {
     let refused = match entry.map(|entry| (entry, proved(resolved, profile, executor, entry))) {
-        Some((entry, Ok(candidate))) => return Ok(Answer { candidate, origin: Origin::of(entry) }),
+        Some((entry, Ok(candidate))) => return Ok(Answer { candidate, origin: Origin::from_entry(entry) }),
         Some((_, Err(why))) => Some(why),
         None => None,
     };
@@ -106,20 +106,20 @@ fn proved(
     }
 }
 
-/// A plan and where it comes from.
+/// A plan and its origin.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The plan, proved.
+    /// The proved plan.
     pub plan: Plan,
-    /// Where it comes from.
+    /// Origin of the plan.
     pub origin: Origin,
 }
 
-/// Plans a spec for a GPU, by the cache where it has been tuned for. `executor`: `None` for the best of all. The entry looked
-/// for is of the regime that `options` says.
+/// Plans a spec for a GPU, from the cache if it has been tuned. `executor`: `None` for the best of all. Uses
+/// the entry for the overlap in `options`.
 ///
 /// # Errors
-/// The spec is refused, or the GPU is not one that there are kernels for.
+/// The spec is refused, or there are no kernels for this GPU.
 pub fn plan(
     source: &str,
     origin: &str,
@@ -131,17 +131,17 @@ pub fn plan(
 ) -> Result<Planned> {
     let profile = profile(device)?;
     let resolved = resolve_text(source, origin, overrides)?;
-    let key = Key::of(&resolved, &Machine::of(device)?, executor, options.overlap);
+    let key = Key::new(&resolved, &Machine::for_device(device)?, executor, options.overlap);
     let refused = |d: Diagnostic| Error::Refused(d.render(source, origin, false));
     let Answer { candidate, origin: from } =
         answer(&resolved, &profile, executor, cache.get(&key)).map_err(refused)?;
     Ok(Planned { plan: choose::prove(&resolved, candidate).map_err(refused)?, origin: from })
 }
 
-/// [`plan`], and a pipeline of it.
+/// [`plan`], and a pipeline for it.
 ///
 /// # Errors
-/// The errors of [`plan`] and [`Pipeline::with_options`].
+/// Errors of [`plan`] and [`Pipeline::with_options`].
 pub fn pipeline(
     source: &str,
     origin: &str,
@@ -155,7 +155,7 @@ pub fn pipeline(
     Ok((Pipeline::with_options(&planned.plan, device, options)?, planned.origin))
 }
 
-/// The profile that plans for a GPU are proved with.
+/// Profile for proving plans for a GPU.
 pub(super) fn profile(device: &Device) -> Result<Profile> {
     let old = || Error::Unsupported(format!("{} is older than compute capability 8.0", device.name()));
     device.profile().ok_or_else(old)
@@ -180,7 +180,7 @@ mod tests {
         let best = Tried { config, predicted_us: 101.0, time };
         Entry {
             pipeline: resolved.name.clone(),
-            key: Key::of(resolved, &machine(), executor, Overlap::Plain),
+            key: Key::new(resolved, &machine(), executor, Overlap::Plain),
             measured: "2026-11-21T12:00:00Z".into(),
             others: vec![best.clone(), best.clone()],
             best,
@@ -207,7 +207,7 @@ mod tests {
         let prediction =
             Config::from_candidate(&predicted(&resolved, h200(), None).expect("there is a choice"));
         let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("a choice");
-        // Spins on slots that are posted after it, and the tiles' order is another grid's.
+        // Waits for slots that are posted later, and the tile order belongs to another grid.
         let mut stale = Config::from_candidate(&chosen);
         if let Kernels::Stages { stages, .. } = &mut stale.kernels {
             stages.reverse();
@@ -226,7 +226,7 @@ mod tests {
             );
             assert_eq!(Config::from_candidate(&found.candidate), prediction);
         }
-        // The plan is for another executor than was asked for.
+        // The plan is for another executor than requested.
         let config = Config::chain(((128, 128), (1, 1)), Hand::Fixed, true);
         let serial = Some(Executor::Serial);
         let found =

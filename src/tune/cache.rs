@@ -1,4 +1,4 @@
-//! Tuned plans by their keys, and their file's text.
+//! Tuned plans by key, and the text of their file.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -9,52 +9,52 @@ use super::key::Key;
 use crate::runtime::Summary;
 use cusync_gen::choose::Config;
 
-/// The version of the file's format. Version 1 had names of its own for policies, orders and waits.
+/// Version of the file format. Version 1 used other names for policies, orders and waits.
 pub const VERSION: u64 = 2;
 
-/// What the file says it is.
+/// Format name in the file.
 const FORMAT: &str = "cusync tuned plans";
 
-/// A configuration that was measured.
+/// A measured configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tried {
-    /// What was measured.
+    /// The configuration.
     pub config: Config,
-    /// What the model expects, microseconds.
+    /// Predicted time, microseconds.
     pub predicted_us: f64,
-    /// What was measured: one run, in the rested regime of the benchmarks.
+    /// Measured time of one run, in the rested regime of the benchmarks.
     pub time: Summary,
 }
 
-/// The answer to one key: what was the fastest of those that were measured.
+/// Entry of one key: the fastest of the measured configurations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// The pipeline's name, for people.
+    /// Name of the pipeline, for human readers.
     pub pipeline: String,
-    /// What the answer is for.
+    /// Key of the entry.
     pub key: Key,
-    /// When it was measured: UTC, RFC 3339.
+    /// Time of the measurement: UTC, RFC 3339.
     pub measured: String,
     /// The fastest configuration.
     pub best: Tried,
-    /// The others, fastest first.
+    /// The other configurations, fastest first.
     pub others: Vec<Tried>,
 }
 
 impl Entry {
-    /// Configurations that were measured.
+    /// Number of measured configurations.
     pub fn candidates(&self) -> usize {
         1 + self.others.len()
     }
 
-    /// The day of the measurement, such as `2026-11-21`.
+    /// Day of the measurement, such as `2026-11-21`.
     pub fn day(&self) -> &str {
         self.measured.get(..10).unwrap_or(&self.measured)
     }
 
-    /// Why it cannot be true, if it cannot.
+    /// Inconsistency of the entry, if any.
     fn fault(&self) -> Option<String> {
         let sane = |t: &Tried| {
             let times = [t.predicted_us, t.time.median_us, t.time.p10_us, t.time.p90_us];
@@ -68,26 +68,26 @@ impl Entry {
         insane.map(|t| format!("the entry of {pipeline} has a time that is none: {}", t.config))
     }
 
-    /// Which of two answers to one question counts: the later one; of one second, the faster.
+    /// Precedence among entries of one key: the later one, or within one second the faster one.
     fn rank(&self) -> (&str, std::cmp::Reverse<u64>, String) {
-        // Positive floats are ordered as their bits are.
+        // Positive floats are ordered like their bits.
         let us = std::cmp::Reverse(self.best.time.median_us.to_bits());
         (&self.measured, us, self.best.config.to_string())
     }
 }
 
-/// Now, as [`Entry::measured`] has it.
+/// Current time in the format of [`Entry::measured`].
 pub(super) fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// Tuned plans, one for each key.
+/// Tuned plans, one per key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cache {
     entries: BTreeMap<String, Entry>,
 }
 
-/// The form of the file.
+/// Structure of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -96,10 +96,10 @@ struct Document {
     entries: Vec<Entry>,
 }
 
-/// Why a text is not a cache.
+/// Reason why a text is not a cache.
 #[derive(Debug, PartialEq)]
 pub(super) enum Fault {
-    /// What is wrong, and its line and column where it has one.
+    /// Description of the error, with line and column if known.
     Corrupt(String, Option<(usize, usize)>),
     Version(u64),
 }
@@ -110,12 +110,12 @@ impl Cache {
         self.entries.values()
     }
 
-    /// The answer to a key.
+    /// Entry of a key.
     pub fn get(&self, key: &Key) -> Option<&Entry> {
         self.entries.get(&key.sort_text()).filter(|entry| entry.key == *key)
     }
 
-    /// Takes an entry in, unless there is a later one of its key; whether it was.
+    /// Inserts an entry unless there is a later one with its key; returns whether it was inserted.
     pub fn insert(&mut self, entry: Entry) -> bool {
         let place = entry.key.sort_text();
         let newer = self.entries.get(&place).is_none_or(|old| old.rank() < entry.rank());
@@ -125,24 +125,24 @@ impl Cache {
         newer
     }
 
-    /// Takes in the entries of another cache, the later one where both have one; how many were. The order of merges
-    /// makes no difference.
+    /// Merges another cache, keeping the later entry of each key; returns the number of inserted entries. The
+    /// order of merges does not matter.
     pub fn merge(&mut self, other: Cache) -> usize {
         other.entries.into_values().map(|entry| self.insert(entry)).filter(|taken| *taken).count()
     }
 
-    /// The file's text.
+    /// Text of the file.
     pub(super) fn text(&self) -> serde_json::Result<String> {
         let entries = self.entries.values().cloned().collect();
         let document = Document { format: FORMAT.into(), version: VERSION, entries };
         serde_json::to_string_pretty(&document).map(|text| text + "\n")
     }
 
-    /// Reads a file's text.
+    /// Parses the text of a file.
     pub(super) fn parse(text: &str) -> Result<Cache, Fault> {
         let corrupt = |e: serde_json::Error| Fault::Corrupt(e.to_string(), Some((e.line(), e.column())));
         let wrong = |why: String| Err(Fault::Corrupt(why, None));
-        // The version first: the rest of another version's file means nothing here.
+        // The version first: a file of another version may differ in everything else.
         let value: serde_json::Value = serde_json::from_str(text).map_err(corrupt)?;
         if value.get("format").and_then(|f| f.as_str()) != Some(FORMAT) {
             return wrong(format!("there is no `\"format\": \"{FORMAT}\"` in it"));
@@ -152,7 +152,7 @@ impl Cache {
             Some(other) => return Err(Fault::Version(other)),
             None => return wrong("there is no `\"version\"` in it".into()),
         }
-        // From the text again: faults then have lines.
+        // Parsed from the text again so that errors have line numbers.
         let document: Document = serde_json::from_str(text).map_err(corrupt)?;
         let mut cache = Cache::default();
         for entry in document.entries {
@@ -182,7 +182,7 @@ pub(super) mod tests {
         let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 9 };
         Entry {
             pipeline: "gpt3_mlp".into(),
-            key: Key::of(&resolved("gpt3_mlp", m), &machine(), None, Overlap::Plain),
+            key: Key::new(&resolved("gpt3_mlp", m), &machine(), None, Overlap::Plain),
             measured: measured.into(),
             best: Tried { config, predicted_us: 40.0, time },
             others: Vec::new(),
@@ -192,7 +192,7 @@ pub(super) mod tests {
     const EARLY: &str = "2026-11-20T08:00:00Z";
     const LATE: &str = "2026-11-21T08:00:00Z";
 
-    fn of(entries: &[Entry]) -> Cache {
+    fn cache_of(entries: &[Entry]) -> Cache {
         let mut cache = Cache::default();
         entries.iter().for_each(|e| assert!(cache.insert(e.clone())));
         cache
@@ -200,7 +200,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_cache_is_read_as_it_was_written() {
-        let cache = of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]);
+        let cache = cache_of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]);
         let text = cache.text().expect("plain values");
         assert_eq!(Cache::parse(&text), Ok(cache.clone()));
         assert!(
@@ -215,8 +215,9 @@ pub(super) mod tests {
 
     #[test]
     fn merging_keeps_the_later_answer_in_whatever_order() {
-        let (a, b) = (of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]), of(&[entry(8, LATE, 50.0)]));
-        let c = of(&[entry(16, LATE, 40.0), entry(32, EARLY, 60.0)]);
+        let (a, b) =
+            (cache_of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]), cache_of(&[entry(8, LATE, 50.0)]));
+        let c = cache_of(&[entry(16, LATE, 40.0), entry(32, EARLY, 60.0)]);
         let merged = |order: [&Cache; 3]| {
             let mut all = Cache::default();
             order.iter().for_each(|cache| {
@@ -240,7 +241,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_not_a_cache_is_refused_with_the_place() {
-        let good = of(&[entry(8, EARLY, 41.0)]).text().expect("plain values");
+        let good = cache_of(&[entry(8, EARLY, 41.0)]).text().expect("plain values");
         let corrupt = |text: &str| match Cache::parse(text) {
             Err(Fault::Corrupt(why, _)) => why,
             other => panic!("{other:?} of {text}"),
@@ -260,7 +261,7 @@ pub(super) mod tests {
         let doubled = format!("{head}\"entries\": [{twice}, {twice}] }}");
         assert!(corrupt(&doubled).contains("two entries"));
         assert_eq!(Cache::parse(&good.replace("\"version\": 2", "\"version\": 7")), Err(Fault::Version(7)));
-        // Fields of another version are no reason to call it corrupt.
+        // Other fields in a newer version must not be reported as corruption.
         let newer = r#"{ "format": "cusync tuned plans", "version": 3, "plans": {} }"#;
         assert_eq!(Cache::parse(newer), Err(Fault::Version(3)));
     }

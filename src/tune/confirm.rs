@@ -1,4 +1,4 @@
-//! Measuring a shortlist: each configuration proved, verified, then timed in turn with all others.
+//! Measures a shortlist: each configuration is proved, verified, and timed in turn with all others.
 
 use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::graph::Resolved;
@@ -13,18 +13,18 @@ use crate::measure::{self, PipelineVariant, Regime, Variant, interleaved};
 use crate::runtime::verify::{Reference, first_wrong};
 use crate::runtime::{InputSets, Options, Overlap, Pipeline, Summary};
 
-/// How a shortlist is measured.
+/// Settings for measuring a shortlist.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure {
-    /// Configurations that are measured, at most.
+    /// Maximum number of configurations.
     pub candidates: usize,
-    /// Samples of each, rested and interleaved; each is a graph of some runs of every weight set.
+    /// Samples of each, rested and interleaved; each sample is a graph of some runs of every weight set.
     pub samples: usize,
     /// Weight sets in rotation.
     pub sets: usize,
     /// Seed of the random inputs.
     pub seed: u32,
-    /// How consecutive runs of a graph are joined.
+    /// Overlap of consecutive runs in a graph.
     pub overlap: Overlap,
 }
 
@@ -34,25 +34,26 @@ impl Default for Measure {
     }
 }
 
-/// What a shortlist's measurement found.
+/// Result of measuring a shortlist.
 #[derive(Clone, Debug, Default)]
 pub struct Confirmed {
-    /// What was measured, fastest first.
+    /// Measured configurations, fastest first.
     pub tried: Vec<Tried>,
-    /// Configurations that were not measured, with the reason.
+    /// Configurations that were not measured, with reasons.
     pub skipped: Vec<String>,
-    /// Configurations whose results were wrong: they are not among the tried.
+    /// Configurations with wrong results; not among `tried`.
     pub wrong: Vec<String>,
 }
 
-/// Length of a sample that is worth a graph's launch, microseconds, and the most often that it runs a weight set.
+/// Length of a sample that justifies a graph launch, microseconds, and maximum number of runs per weight set
+/// in a sample.
 const SAMPLE_US: f64 = 1500.0;
 const MAX_ROUNDS: usize = 5;
 
-/// Measures the best of the proposals on a GPU. Calls `progress` with each that begins.
+/// Measures the best proposals on a GPU. Calls `progress` as each begins.
 ///
 /// # Errors
-/// None of them can be run, or the GPU failed.
+/// No proposal can be run, or the GPU failed.
 pub fn confirm(
     proposals: &[Proposal],
     device: &Device,
@@ -86,7 +87,7 @@ pub fn confirm(
             }
             Ok(Ready { error: Some(why), .. }) => found.wrong.push(format!("{name}: {why}")),
             Err(e) if e.is_fatal() => return Err(e.into()),
-            // A kernel that was not built leaves the others.
+            // A kernel that was not built does not prevent measuring the others.
             Err(e) => found.skipped.push(format!("{name}: {e}")),
         }
     }
@@ -102,7 +103,7 @@ pub fn confirm(
     let times = interleaved(device, &mut variants, Regime::Rested, how.samples.max(1), window)?;
     let runs = (how.sets.max(1) * rounds) as f64;
     for (proposal, at) in taken {
-        let time = Summary::of(&times[at].iter().map(|us| us / runs).collect::<Vec<_>>());
+        let time = Summary::from_times(&times[at].iter().map(|us| us / runs).collect::<Vec<_>>());
         let Proposal { config, predicted_us, .. } = proposal.clone();
         found.tried.push(Tried { config, predicted_us, time });
     }
@@ -110,7 +111,7 @@ pub fn confirm(
     Ok(found)
 }
 
-/// A pipeline that has run once, and what is wrong with its results.
+/// A pipeline that has run once, and the error in its results, if any.
 struct Ready {
     pipeline: Pipeline,
     error: Option<String>,
@@ -136,7 +137,7 @@ fn ready(
     }
     pipeline.prepare()?;
     pipeline.poison_outputs()?;
-    // The set that the reference is of comes last.
+    // The reference's set comes last.
     let sets: Vec<usize> = (0..pipeline.sets()).rev().collect();
     let graph = pipeline.capture(executor, &sets)?;
     pipeline.replay(&graph)?;
@@ -149,8 +150,8 @@ fn ready(
 }
 
 impl Confirmed {
-    /// The answers that a measurement gives: to the question it was made for and, where that was for any executor, to each
-    /// executor of which something was measured.
+    /// Cache entries of a measurement: for the question asked and, if it was for any executor, for each
+    /// executor that was measured.
     pub fn entries(
         &self,
         resolved: &Resolved,
@@ -168,7 +169,7 @@ impl Confirmed {
             let mut tried = self.tried.iter().filter(fits).cloned();
             Some(Entry {
                 pipeline: resolved.name.clone(),
-                key: Key::of(resolved, machine, asked, overlap),
+                key: Key::new(resolved, machine, asked, overlap),
                 measured: measured.clone(),
                 best: tried.next()?,
                 others: tried.collect(),

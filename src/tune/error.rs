@@ -1,4 +1,4 @@
-//! What can go wrong with tuned plans.
+//! Errors of tuned plans.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use super::cache::VERSION;
 /// Result of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A fault of the cache, or of a measurement for it.
+/// Error of the cache, or of a measurement for it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The cache cannot be read or written.
@@ -16,9 +16,9 @@ pub enum Error {
         path.display()
     )]
     File {
-        /// The file that was read or written.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         why: std::io::Error,
     },
     /// The file is not a cache, or was damaged.
@@ -27,33 +27,33 @@ pub enum Error {
         path.display()
     )]
     Corrupt {
-        /// The file that was read or written.
+        /// Path of the file.
         path: PathBuf,
-        /// The first fault, with its line.
+        /// First error, with its line.
         why: String,
-        /// That line and the column, from 1, where it has one.
+        /// Line and column of the error, from 1, if known.
         place: Option<(usize, usize)>,
     },
-    /// The file is of another version of this program.
+    /// The file was written by another version of this program.
     #[error(
         "{}: the cache is of version {found}, this program reads and writes version {VERSION}\n  help: it was left as it is; move it away, or name another with --cache FILE, and tune again",
         path.display()
     )]
     Version {
-        /// The file that was read or written.
+        /// Path of the file.
         path: PathBuf,
-        /// The version that it states.
+        /// Version in the file.
         found: u64,
     },
-    /// There is no place for a cache.
+    /// There is no folder for a cache.
     #[error(
         "no folder for the cache of tuned plans: {0}\n  help: set HOME or XDG_CACHE_HOME, or name a file with --cache FILE"
     )]
     NoFolder(String),
-    /// A spec or a plan that was refused, rendered with place and way out.
+    /// A refused spec or plan, rendered with its location and a suggested fix.
     #[error("{0}")]
     Refused(String),
-    /// The GPU cannot be tuned for.
+    /// Tuning does not support the GPU.
     #[error("{0}")]
     Unsupported(String),
     /// A measurement failed.

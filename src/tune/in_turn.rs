@@ -1,4 +1,5 @@
-//! A chain kernel a stage, each measured by itself: what follows its neighbours on a stream takes as long as it does alone.
+//! One chain kernel per stage, each measured alone: a kernel that follows its neighbors on a stream takes as
+//! long as it does alone.
 
 use cusync_gen::check::Executor;
 use cusync_gen::choose::{self, Config, Kernels};
@@ -11,11 +12,12 @@ use super::proposals::{Proposal, proposals};
 use crate::device::Device;
 use crate::runtime::Overlap;
 
-/// Proposes what `serial` and `library` would launch with the kernel of each stage that is the fastest for it alone, for those of
-/// them that are among the proposals; nothing where they launch no chain kernels. Calls `progress` with each that begins.
+/// Proposes the launches of `serial` and `library` with the fastest measured kernel of each stage, for those
+/// of the two executors that are among the proposals; nothing if they launch no chain kernels. Calls
+/// `progress` as each begins.
 ///
 /// # Errors
-/// Those of [`confirm`].
+/// Errors of [`confirm`].
 pub fn in_turn(
     all: &mut Vec<Proposal>,
     resolved: &Resolved,
@@ -35,9 +37,9 @@ pub fn in_turn(
     for (index, stage) in stages.iter_mut().enumerate() {
         let alone = resolved.only(StageId(index));
         let Ok(mut ways) = proposals(&alone, &profile, Some(Executor::Fused)) else { continue };
-        ways.retain(|way| matches!(way.config.kernels, Kernels::Chain { .. }));
-        let told = &mut |name: &str| progress(&format!("{}: {name}", stage.stage));
-        let found = confirm(&ways, device, &how, told)?;
+        ways.retain(|proposal| matches!(proposal.config.kernels, Kernels::Chain { .. }));
+        let report = &mut |name: &str| progress(&format!("{}: {name}", stage.stage));
+        let found = confirm(&ways, device, &how, report)?;
         if let Some(Kernels::Chain { tile, cluster, mode, splits }) =
             found.tried.first().map(|best| &best.config.kernels)
         {
@@ -53,7 +55,7 @@ pub fn in_turn(
             Some(known) => known.measured = true,
             None => {
                 let candidate = config.candidate(resolved, &profile).ok();
-                let new = candidate.and_then(|candidate| Proposal::of(config, false, candidate));
+                let new = candidate.and_then(|candidate| Proposal::new(config, false, candidate));
                 all.extend(new.map(|new| Proposal { measured: true, ..new }));
             }
         }

@@ -1,4 +1,4 @@
-//! What a tuned plan is an answer to.
+//! Keys of tuned plans.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::device;
 use crate::element::Bits;
 use crate::runtime::Overlap;
 
-/// How serde writes the executor that was asked for: its name, or `any`.
+/// serde form of the requested executor: its name, or `any`.
 mod asked_text {
     use super::{ANY, Executor, asked_name, executor_of};
     use serde::{Deserialize, Deserializer, Serializer};
@@ -29,7 +29,7 @@ mod asked_text {
 
 const ANY: &str = "any";
 
-/// The name of the executor that was asked for, or `any`.
+/// Name of the requested executor, or `any`.
 pub fn asked_name(asked: Option<Executor>) -> &'static str {
     asked.map_or(ANY, crate::runtime::executor_name)
 }
@@ -38,7 +38,7 @@ fn executor_of(name: &str) -> Option<Executor> {
     Executor::GPU.into_iter().find(|e| crate::runtime::executor_name(*e) == name)
 }
 
-/// The part of a key that the machine decides.
+/// The machine's part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -52,36 +52,36 @@ impl Machine {
     /// Describes the machine of an opened GPU.
     ///
     /// # Errors
-    /// The driver does not tell its version.
-    pub fn of(device: &device::Device) -> device::Result<Machine> {
+    /// The driver does not report its version.
+    pub fn for_device(device: &device::Device) -> device::Result<Machine> {
         let (major, minor) = device::driver_version()?;
         Ok(Machine { gpu: device.name().into(), driver: format!("{major}.{minor}") })
     }
 }
 
-/// What a tuned plan is an answer to. Two specs whose files differ have one key where their resolved graphs are the same.
+/// Key of a tuned plan. Specs with different files have the same key if their resolved graphs are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
     /// GPU and driver.
     pub machine: Machine,
-    /// SHA-256 of [`Resolved::canonical`], its first 128 bits in hexadecimal.
+    /// First 128 bits of the SHA-256 of [`Resolved::canonical`], in hexadecimal.
     pub graph: String,
     /// Dims by name.
     pub dims: BTreeMap<String, u32>,
     /// Element type, `fp16` or `bf16`.
     pub element: String,
-    /// The executor that was asked for; `any` is the best of all.
+    /// Requested executor; `any` is the best of all.
     #[serde(with = "asked_text")]
     pub executor: Option<Executor>,
-    /// How consecutive runs of a graph are joined.
+    /// Overlap of consecutive runs in a graph.
     #[serde(rename = "edges")]
     pub overlap: Overlap,
 }
 
 impl Key {
-    /// The key of a resolved spec on a machine.
-    pub fn of(resolved: &Resolved, machine: &Machine, executor: Option<Executor>, overlap: Overlap) -> Key {
+    /// Key of a resolved spec on a machine.
+    pub fn new(resolved: &Resolved, machine: &Machine, executor: Option<Executor>, overlap: Overlap) -> Key {
         let digest = Sha256::digest(resolved.canonical().as_bytes());
         Key {
             machine: machine.clone(),
@@ -123,7 +123,7 @@ pub(super) mod tests {
     #[test]
     fn every_part_of_the_question_is_in_the_key() {
         let base = resolved("gpt3_mlp", 512);
-        let key = |r: &Resolved, executor, overlap| Key::of(r, &machine(), executor, overlap);
+        let key = |r: &Resolved, executor, overlap| Key::new(r, &machine(), executor, overlap);
         let mut bf16 = base.clone();
         bf16.element = cusync_gen::graph::Element::Bf16;
         let fused = Some(Executor::Fused);
@@ -135,7 +135,7 @@ pub(super) mod tests {
             key(&resolved("gpt3_mlp", 513), None, Overlap::Plain),
             key(&resolved("llama65_mlp", 512), None, Overlap::Plain),
             key(&bf16, None, Overlap::Plain),
-            Key::of(&base, &other, None, Overlap::Plain),
+            Key::new(&base, &other, None, Overlap::Plain),
         ];
         let mut texts: Vec<String> = keys.iter().map(Key::sort_text).collect();
         texts.sort();
@@ -147,7 +147,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_key_is_read_as_it_was_written_and_knows_its_words() {
-        let key = Key::of(&resolved("chain3", 64), &machine(), None, Overlap::Captured);
+        let key = Key::new(&resolved("chain3", 64), &machine(), None, Overlap::Captured);
         let text = serde_json::to_string(&key).expect("plain values");
         assert!(text.contains("\"executor\":\"any\"") && text.contains("\"edges\":\"captured\""), "{text}");
         assert_eq!(serde_json::from_str::<Key>(&text).expect("its own text"), key);

@@ -1,10 +1,10 @@
-//! Choosing how a pipeline is run: by prediction, and better by measuring the best few of the predicted.
+//! Chooses how to run a pipeline: by prediction, or better by measuring the best predictions.
 //!
-//! A prediction needs no GPU and no time, and is what everything falls back to. `cusync tune` measures the configurations
-//! that are predicted to be the fastest, interleaved on the GPU at hand, and keeps the winner in a [`Cache`]: a JSON file,
-//! keyed by all that the answer depends on ([`Key`]), to be shipped and merged. An entry is a stated configuration
-//! ([`Config`]), not a plan: what is made of it is proved like any spec, so a wrong or stale cache cannot launch anything
-//! unproved.
+//! A prediction needs no GPU and no time, and is the fallback of everything. `cusync tune` measures the
+//! configurations with the best predicted times, interleaved on the available GPU, and keeps the winner in a
+//! [`Cache`]: a JSON file that can be shipped and merged, keyed by everything that the result depends on
+//! ([`Key`]). An entry is a stated configuration ([`Config`]), not a plan: its plan is proved like any spec,
+//! so a wrong or stale cache cannot launch anything unproved.
 //!
 //! ```
 //! use cusync::codegen::device::Profile;

@@ -10,40 +10,41 @@ use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::graph::{Resolved, StageId, StatedTile};
 use cusync_gen::sync::Policy;
 
-/// Sets of tiles, of those that are predicted to be the fastest kernel after kernel, that overlapping is tried with.
+/// Number of tile sets with which overlap is tried: those with the best predicted times under `serial`.
 const TILE_SETS: usize = 4;
 
-/// A configuration with what the model expects of it.
+/// A configuration with its prediction.
 #[derive(Clone, Debug)]
 pub struct Proposal {
-    /// What would be run.
+    /// The configuration.
     pub config: Config,
     /// Predicted time of a run, microseconds.
     pub predicted_us: f64,
-    /// Whether it is what is chosen automatically for its executor.
+    /// Whether it is the automatic choice for its executor.
     pub automatic: bool,
-    /// Whether measurements have chosen its kernels already, stage by stage: then no prediction says whether it is worth a look.
+    /// Whether measurements have already chosen its kernels, stage by stage: its prediction then says nothing
+    /// about its value.
     pub measured: bool,
-    /// Not proved yet.
+    /// The candidate, not proved yet.
     pub candidate: Candidate,
 }
 
 impl Proposal {
-    pub(super) fn of(config: Config, automatic: bool, candidate: Candidate) -> Option<Proposal> {
+    pub(super) fn new(config: Config, automatic: bool, candidate: Candidate) -> Option<Proposal> {
         let predicted_us = predicted_us(&candidate)?;
         Some(Proposal { config, predicted_us, automatic, measured: false, candidate })
     }
 }
 
-/// What the model expects of a candidate, microseconds.
+/// Predicted time of a candidate, microseconds.
 pub fn predicted_us(c: &Candidate) -> Option<f64> {
     c.predicted_us()
 }
 
-/// What is chosen without running anything: for an executor, or the best of all.
+/// Choice without measurements: for an executor, or the best of all.
 ///
 /// # Errors
-/// What keeps them from running the pipeline.
+/// Reason why no executor can run the pipeline.
 pub fn predicted(
     resolved: &Resolved,
     device: &Profile,
@@ -55,11 +56,11 @@ pub fn predicted(
     }
 }
 
-/// Configurations of an executor, or of all that the device has, fastest first by prediction; among them what is chosen
-/// automatically for each.
+/// Configurations of an executor, or of all that the device supports, fastest predicted first, including the
+/// automatic choice of each executor.
 ///
 /// # Errors
-/// The errors of [`predicted`].
+/// Errors of [`predicted`].
 pub fn proposals(
     resolved: &Resolved,
     device: &Profile,
@@ -86,7 +87,8 @@ pub fn proposals(
                     .iter()
                     .for_each(|tiles| all.stages(resolved, device, executor, tiles, None));
             }
-            // The library's tiles are its own, and ours those of the automatic choice, or those that are measured stage by stage.
+            // cuBLASLt chooses its own tiles; ours are those of the automatic choice, or measured stage by
+            // stage.
             Executor::Cpu | Executor::Library | Executor::Copilot => {}
             Executor::Streams | Executor::Programmatic => {
                 let mut serial = Proposals::default();
@@ -110,13 +112,14 @@ pub fn proposals(
     }
 }
 
-/// What is chosen where nothing has been measured: the best of the automatic choices.
+/// Choice without measurements: the best of the automatic choices.
 pub fn first_choice(proposals: &[Proposal]) -> Option<&Proposal> {
     proposals.iter().find(|p| p.automatic)
 }
 
-/// The `count` best of proposals in order. Among them are the first choice, so that its worth is known, what measurements have
-/// chosen stage by stage, and the best of each executor: the model knows less of the differences between executors than of those within one.
+/// The `count` best proposals in order. Always includes the first choice, for comparison, the configurations
+/// that measurements have chosen stage by stage, and the best of each executor: the model predicts
+/// differences between executors less well than differences within one.
 pub fn shortlist(proposals: &[Proposal], count: usize) -> Vec<Proposal> {
     let mut taken: Vec<usize> = Vec::new();
     let first = proposals.iter().position(|p| p.automatic);
@@ -163,7 +166,7 @@ fn tile_sets(choices: &Choices, device: &Profile) -> Vec<Vec<TileShape>> {
     sets
 }
 
-/// Proposals under construction, each configuration once.
+/// Proposals under construction; each configuration appears once.
 #[derive(Default)]
 struct Proposals {
     list: Vec<Proposal>,
@@ -172,23 +175,24 @@ struct Proposals {
 impl Proposals {
     fn push(&mut self, config: Config, candidate: Candidate) {
         if !self.list.iter().any(|p| p.config == config) {
-            self.list.extend(Proposal::of(config, false, candidate));
+            self.list.extend(Proposal::new(config, false, candidate));
         }
     }
 
-    /// Comes before all others of its executor.
+    /// Inserts the automatic choice of an executor before its other proposals.
     fn automatic(&mut self, executor: Executor, candidate: Candidate) {
-        // One that overlaps kernels may fall back to a serial chain: it is the answer for the executor all the same.
+        // An executor that overlaps kernels may fall back to a serial chain, which is then its automatic
+        // choice.
         let config = Config { executor, ..Config::from_candidate(&candidate) };
-        self.list.extend(Proposal::of(config, true, candidate));
+        self.list.extend(Proposal::new(config, true, candidate));
     }
 
     fn sort(&mut self) {
-        // Stable: what was chosen automatically stays before what is predicted to be its equal.
+        // Stable: automatic choices stay before others with the same prediction.
         self.list.sort_by(|a, b| a.predicted_us.total_cmp(&b.predicted_us));
     }
 
-    /// A kernel a stage: tiles are stated, and a policy for the edges that state none.
+    /// One kernel per stage, with stated tiles, and a policy for the edges without a stated one.
     fn stages(
         &mut self,
         resolved: &Resolved,
@@ -207,13 +211,13 @@ impl Proposals {
         if let Some(policy) = policy {
             space::state_policy(&mut stated, policy);
         }
-        // A shape that a stated table does not fit leaves the others.
+        // A shape that does not fit a stated table does not prevent the others.
         if let Ok(candidate) = choose::candidate(&stated, device, executor) {
             self.push(Config::from_candidate(&candidate), candidate);
         }
     }
 
-    /// A chain kernel a stage, all of them in one way.
+    /// One chain kernel per stage, all with the same parameters.
     fn in_turn(&mut self, resolved: &Resolved, device: &Profile) {
         for (mode, splits) in STRATEGIES.into_iter().take(3) {
             let asked = ChainOverride { kernel: None, mode, splits };

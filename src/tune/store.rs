@@ -1,8 +1,8 @@
 //! The file of tuned plans.
 //!
-//! A writer holds a lock (a file beside the cache, which stays), reads what is there, changes that, writes it to a new file
-//! and renames it over the old one. So a reader sees one version or the next, never a half, and no writer loses another's
-//! entries. What cannot be read is never replaced.
+//! A writer holds a lock (a file next to the cache, which is kept), reads and modifies the contents, writes
+//! them to a new file and renames it over the old one. So readers see one version or the next, never a
+//! partial one, and writers never lose each other's entries. An unreadable file is never replaced.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -13,10 +13,10 @@ use etcetera::BaseStrategy;
 use super::cache::{Cache, Fault};
 use super::error::{Error, Result};
 
-/// Most bytes of a cache.
+/// Maximum size of a cache, bytes.
 const MOST: u64 = 64 << 20;
 
-/// Links from one to the next, as far as Linux follows them.
+/// Maximum length of a chain of symbolic links, as on Linux.
 const MOST_LINKS: usize = 40;
 
 /// A cache in a file.
@@ -40,17 +40,17 @@ impl Store {
         Store { path: path.into() }
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the file holds; nothing where there is none.
+    /// Contents of the file; empty if there is none.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Version`], or the file cannot be read.
     pub fn load(&self) -> Result<Cache> {
-        // A pipe or a device has no contents that stay.
+        // A pipe or a device has no persistent contents.
         if fs::metadata(&self.path).is_ok_and(|meta| !meta.is_file()) {
             return Err(self.fault(std::io::Error::other("it is no regular file")));
         }
@@ -69,10 +69,10 @@ impl Store {
         })
     }
 
-    /// Changes what the file holds, while no other writer does; waits for its turn.
+    /// Modifies the contents of the file under the writers' lock; waits for the lock.
     ///
     /// # Errors
-    /// The errors of [`Store::load`], after which the file is as it was; or the file cannot be written.
+    /// Errors of [`Store::load`], which leave the file unchanged; or the file cannot be written.
     pub fn update<T>(&self, change: impl FnOnce(&mut Cache) -> T) -> Result<T> {
         let target = self.target().map_err(|e| self.fault(e))?;
         let folder = match target.parent() {
@@ -99,7 +99,8 @@ impl Store {
         Ok(result)
     }
 
-    /// The file that the path leads to, whether it is there yet or not: links stay, and all who use one file share its lock.
+    /// Target of the path, whether it exists or not: links are preserved, and all users of one file share its
+    /// lock.
     fn target(&self) -> std::io::Result<PathBuf> {
         let mut path = self.path.clone();
         for _ in 0..MOST_LINKS {
@@ -120,7 +121,7 @@ impl Store {
     }
 }
 
-/// Replaces a file, whole or not at all.
+/// Replaces a file atomically.
 fn replace(target: &Path, folder: &Path, text: &str) -> std::io::Result<()> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".tuned-");
@@ -184,7 +185,7 @@ mod tests {
         let (folder, store) = store();
         let at = |name: &str| folder.path().join(name);
         fs::create_dir_all(store.path().parent().expect("a folder")).expect("writable");
-        // A link to a link to the file, the first relative and the file not there yet.
+        // A link to a link to the file; the first is relative, and the file does not exist yet.
         symlink("second", at("first")).expect("a link");
         symlink(store.path(), at("second")).expect("a link");
         let linked = Store::at(at("first"));

@@ -1,4 +1,4 @@
-//! What each decision is worth: the predicted time of the whole chain with that one decision changed.
+//! Value of each decision: the predicted time of the whole chain with only that decision changed.
 
 use cusync_gen::check::{Candidate, Choice, Executor, Launch};
 use cusync_gen::choose::space::{ORDERS, POLICIES, STRATEGIES, executors, special_policy};
@@ -14,16 +14,16 @@ use crate::runtime::{ChainOverride, executor_name};
 /// Alternatives of a decision with the predicted microseconds of the whole chain, fastest first.
 type Alternatives = Vec<(String, f64)>;
 
-/// The decisions that a candidate for the executor `asked` stands for, each with its alternatives. Every time is of the whole chain with everything
-/// else as it is in the candidate, so all are compared with its own time; an alternative that a statement of the spec rules
-/// out is listed too, and tells what the statement costs. A decision without alternatives is one that the model puts no
-/// price on.
+/// Decisions of a candidate for the executor `asked`, each with its alternatives. Every time is for the whole
+/// chain with everything else as in the candidate, so all times are comparable with the candidate's.
+/// Alternatives ruled out by a statement of the spec are included and show the cost of that statement. A
+/// decision without alternatives has no price in the model.
 pub fn decisions(made: &Choices, candidate: &Candidate, asked: Executor) -> Vec<Choice> {
     let resolved = made.resolved();
     let mut choices = vec![executor(made, candidate, asked)];
     let host = !candidate.launch.on_gpu() && !resolved.own_kernels(&candidate.device);
     if host || choose::fallback(resolved, &candidate.device).is_some() {
-        // The device runs nothing of it by itself, so nothing has a price there.
+        // The device runs none of it, so nothing has a price there.
         choices.extend(candidate.choices.iter().cloned());
         return choices;
     }
@@ -49,7 +49,7 @@ pub fn decisions(made: &Choices, candidate: &Candidate, asked: Executor) -> Vec<
     choices
 }
 
-/// The executor: the others, each with its own best choice.
+/// The executor decision: the others, each with its own best choice.
 fn executor(made: &Choices, candidate: &Candidate, asked: Executor) -> Choice {
     let others = executors(&candidate.device).into_iter().filter(|e| *e != asked);
     let mut alternatives: Alternatives = others
@@ -78,7 +78,7 @@ fn executor(made: &Choices, candidate: &Candidate, asked: Executor) -> Choice {
     }
 }
 
-/// The alternatives of the decision on a subject; `None`: as the candidate has them.
+/// Alternatives of the decision on a subject; `None`: as in the candidate.
 fn alternatives(resolved: &Resolved, c: &Candidate, subject: &str) -> Option<Alternatives> {
     match &c.launch {
         Launch::Shares(_) => return (subject == "decode kernel").then(|| decode(resolved, c)),
@@ -110,7 +110,7 @@ fn time(c: &Candidate) -> f64 {
 
 fn tiles(resolved: &Resolved, c: &Candidate, stage: usize) -> Alternatives {
     let chosen: Vec<_> = c.graph.stages.iter().map(|s| s.mma_tile).collect();
-    // Of a stated tile too: what the statement costs.
+    // Also for a stated tile: shows the cost of the statement.
     let mut free = resolved.clone();
     free.stages[stage].stated_tile = None;
     let built = free.kernel_candidates(StageId(stage), &c.device).unwrap_or_default();
@@ -121,7 +121,7 @@ fn tiles(resolved: &Resolved, c: &Candidate, stage: usize) -> Alternatives {
             let mut tiles = chosen.clone();
             tiles[stage] = tile;
             let mut other = c.clone();
-            // A stated table may fit no other grid.
+            // A stated table may not fit another grid.
             other.graph = resolved.graph(&tiles).ok()?;
             for kernel in other.launch.kernels_mut() {
                 kernel.ctas_per_sm = ctas_per_sm(&c.device, &other.graph.stages[kernel.stage.0]);
@@ -136,7 +136,7 @@ fn tiles(resolved: &Resolved, c: &Candidate, stage: usize) -> Alternatives {
 }
 
 fn orders(c: &Candidate, stage: usize) -> Alternatives {
-    // A group of all rows is an order by columns, and one of more is no other.
+    // A group of all rows equals an order by columns, and larger groups are no different.
     let (rows, columns) = c.graph.stages[stage].grid;
     let distinct = |o: &Order| match o {
         Order::GroupedRows(g) => *g < rows,
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use cusync_gen::device::{KERNELS, Profile};
 
-    fn of(name: &str, m: u64, executor: Executor) -> (Candidate, Vec<Choice>) {
+    fn decided(name: &str, m: u64, executor: Executor) -> (Candidate, Vec<Choice>) {
         let resolved = resolved(name, m);
         let device = Profile::named("h200").expect("the profile ships");
         let choices = Choices::new(&resolved, device);
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn every_decision_of_launched_kernels_has_priced_alternatives() {
-        let (c, decisions) = of("gpt3_mlp", 512, Executor::Programmatic);
+        let (c, decisions) = decided("gpt3_mlp", 512, Executor::Programmatic);
         assert_eq!(find(&decisions, "executor").decision, "programmatic");
         assert_eq!(find(&decisions, "executor").alternatives.len(), 4);
         let kinds = ["tile of ", "order of ", "policy of ", "wait of "];
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_alternative_costs_what_it_costs_when_it_is_chosen() {
-        let (c, decisions) = of("gpt3_mlp", 512, Executor::Serial);
+        let (c, decisions) = decided("gpt3_mlp", 512, Executor::Serial);
         let first = &c.graph.stages[0].name;
         let choice = find(&decisions, &format!("tile of {first}"));
         let tile =
@@ -266,14 +266,14 @@ mod tests {
 
     #[test]
     fn strategies_and_decode_kernels_are_priced_too() {
-        // A kernel without clusters is chosen here, and only such a one can draw its items.
-        let (c, decisions) = of("gpt3_mlp", 128, Executor::Fused);
+        // A kernel without clusters is chosen here, and only such a kernel can draw its items.
+        let (c, decisions) = decided("gpt3_mlp", 128, Executor::Fused);
         assert!(c.launch.lists().is_some());
         let schedule = find(&decisions, "schedule");
         assert!(!schedule.alternatives.is_empty(), "{schedule:?}");
         assert!(!find(&decisions, "chain kernel").alternatives.is_empty());
         assert!(find(&decisions, "executor").alternatives.iter().any(|(name, _)| name == "serial"));
-        let (_, decisions) = of("llama65_mlp", 8, Executor::Fused);
+        let (_, decisions) = decided("llama65_mlp", 8, Executor::Fused);
         let decode = find(&decisions, "decode kernel");
         assert!(decode.alternatives.iter().any(|(name, _)| name == "a chain kernel"), "{decode:?}");
     }

@@ -57,7 +57,7 @@ fn gpu_suite(root: &Path) -> Result<PathBuf, String> {
         .ok_or_else(|| "cargo did not name the executable of the GPU tests".into())
 }
 
-/// Copies without symbols when `strip` is there; debug information only makes the copy slower.
+/// Copies without symbols if `strip` is available; debug information only slows down the copy.
 fn strip_into(from: &Path, to: &Path) -> Outcome {
     let stripped = Command::new("strip").arg("-o").arg(to).arg(from).status();
     if !stripped.is_ok_and(|s| s.success()) {

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 
 use crate::{Outcome, cargo, prebuilt, spawn};
 
-/// Builds the kernels and leaves them in `target/dist`, with what they are linked with, and checksums.
+/// Builds the kernels and puts them in `target/dist`, with their link dependencies and checksums.
 pub(crate) fn dist(root: &Path) -> Outcome {
-    // Who takes the library believes that it has all of them.
+    // Users of the library expect all architectures.
     if std::env::var_os("CUSYNC_ARCHS").is_some() {
         return Err("a prebuilt library has the kernels of all architectures: unset CUSYNC_ARCHS".into());
     }
@@ -27,7 +27,7 @@ pub(crate) fn dist(root: &Path) -> Outcome {
     let runtime = runtime.iter().find(|f| f.exists()).ok_or("no CUDA toolchain: run `cargo xtask setup`")?;
     let dist = root.join("target/dist");
     assemble(&out, runtime, &dist)?;
-    // What was made is what a build takes.
+    // A build must accept the result.
     let abi = prebuilt::abi(root, env!("CARGO_PKG_VERSION"))?;
     prebuilt::read(&dist.join(LIBRARY), &abi)?;
     println!("target/dist: CUSYNC_KERNELS={LIBRARY} takes it, SHA256SUMS and {SUITE} beside it; ABI {abi}");
@@ -41,7 +41,7 @@ fn failed(path: &Path, e: std::io::Error) -> String {
     format!("{}: {e}", path.display())
 }
 
-/// Puts what a build left in `out`, and the CUDA runtime, into the folder `dist`.
+/// Copies the output of a build in `out`, and the CUDA runtime, to the folder `dist`.
 fn assemble(out: &Path, runtime: &Path, dist: &Path) -> Outcome {
     let image = out.join(SUITE);
     if fs::metadata(&image).map_or(0, |m| m.len()) == 0 {
@@ -63,7 +63,7 @@ fn assemble(out: &Path, runtime: &Path, dist: &Path) -> Outcome {
     fs::write(&list, sums).map_err(|e| failed(&list, e))
 }
 
-/// One archive of several.
+/// Merges several archives into one.
 fn merge(into: &Path, from: &[&Path]) -> Outcome {
     let mut script = format!("CREATE {}\n", into.display());
     from.iter().for_each(|library| script.push_str(&format!("ADDLIB {}\n", library.display())));
@@ -86,7 +86,7 @@ mod tests {
 
     const ABI: &str = "9.9.9-0123456789abcdef";
 
-    /// A build's folder and a CUDA runtime, of small objects that C compiles to; the version is compiled as the build does.
+    /// A build folder and a CUDA runtime made of small C objects; the version is compiled as in a real build.
     fn build(name: &str) -> (PathBuf, PathBuf) {
         let folder = std::env::temp_dir().join(format!("cusync-dist-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
@@ -118,7 +118,7 @@ mod tests {
         assemble(&out, &folder.join("libcudart_static.a"), &dist).expect("assembled");
         let library = dist.join(LIBRARY);
         assert!(prebuilt::read(&library, ABI).is_ok());
-        // All three are in it, and `sha256sum` agrees with the list.
+        // The archive contains all three, and `sha256sum` agrees with the list.
         let symbols = Command::new("nm").arg(&library).output().expect("nm starts").stdout;
         let symbols = String::from_utf8_lossy(&symbols).into_owned();
         assert!(["T kernels", "T runtime"].iter().all(|name| symbols.contains(name)), "{symbols}");
@@ -127,7 +127,7 @@ mod tests {
         // Another ABI is refused with both names.
         let other = prebuilt::read(&library, "0.0.1-feedfeedfeedfeed").expect_err("another ABI");
         assert!(other.contains(ABI) && other.contains("0.0.1-feedfeedfeedfeed"), "{other}");
-        // A byte of a download, in the library or the image, is enough.
+        // One changed byte of a download, in the library or the image, is detected.
         for name in [LIBRARY, SUITE] {
             let file = dist.join(name);
             let whole = fs::read(&file).expect("there");
@@ -138,7 +138,7 @@ mod tests {
             assert!(refused.contains("damaged") && refused.contains("download it again"), "{refused}");
             fs::write(&file, &whole).expect("writable");
         }
-        // Made again, over the old one.
+        // Running it again replaces the old one.
         assemble(&out, &folder.join("libcudart_static.a"), &dist).expect("assembled");
         fs::remove_dir_all(folder).expect("ours");
     }

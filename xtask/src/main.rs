@@ -25,29 +25,29 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Bring nvcc, CUTLASS and libclang into .toolchain/, pinned and hashed
+    /// Install nvcc, CUTLASS and libclang into .toolchain/, pinned and hashed
     Setup,
-    /// The main job: run a shipped pipeline (or a RON file) and verify it, on the GPU if there is one
+    /// Run a shipped pipeline (or a RON file) and verify it, on the GPU if there is one
     Run {
-        /// Pipeline name or RON file, then anything `cusync run` takes
+        /// Pipeline name or RON file, followed by any arguments of `cusync run`
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Set up, build everything, run every test this machine can run, list the skipped ones
+    /// Set up, build everything, run every test that this machine can run, list the skipped ones
     Test {
         /// Extra arguments for `cargo test`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Make target/bundle: the command, the GPU tests and the specs, for a machine without Rust or CUDA
+    /// Create target/bundle: the command, the GPU tests and the specs, for a machine without Rust or CUDA
     Bundle,
-    /// Render policies/rendered and the FFI bindings again
+    /// Regenerate policies/rendered and the FFI bindings
     Render,
-    /// Make target/dist: a prebuilt library of kernels for CUSYNC_KERNELS, with checksums
+    /// Create target/dist: a prebuilt kernel library for CUSYNC_KERNELS, with checksums
     Dist,
 }
 
-/// What a task returns: nothing, or the reason and the way out, ready to print.
+/// Result of a task: nothing, or the reason and a suggested fix, ready to print.
 type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
@@ -77,7 +77,7 @@ fn run(root: &Path, args: &[String]) -> Outcome {
         build.arg("--release");
         "release"
     } else {
-        // Nothing is measured: what is quickest to build shows the same.
+        // Nothing is measured, so the fastest build is good enough.
         build.envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")]);
         "debug"
     };
@@ -85,7 +85,7 @@ fn run(root: &Path, args: &[String]) -> Outcome {
     spawn(Command::new(root.join("target").join(folder).join("cusync")).arg("run").args(args))
 }
 
-/// Generated files have one writer: the test that keeps them fresh, told to write instead of compare.
+/// Generated files have one writer: the test that compares them, run in its write mode.
 fn render(root: &Path) -> Outcome {
     spawn(Command::new("cargo").current_dir(root).env("CUSYNC_RENDER", "1").args([
         "test",

@@ -1,4 +1,4 @@
-//! Every test that this machine can run, and a list of what was skipped.
+//! Runs every test that this machine can run, and lists the skipped ones.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use crate::Outcome;
 
-/// Runs `cargo test` over the workspace. A test that cannot run here prints a line that starts with `skipped:`; those
-/// lines are gathered and shown last, so that a green run never hides what it left out.
+/// Runs `cargo test` over the workspace. A test that cannot run here prints a line that starts with
+/// `skipped:`; those lines are collected and printed last, so that a green run never hides skipped tests.
 pub(crate) fn test(root: &Path, extra: &[String]) -> Outcome {
     let mut child = Command::new("cargo")
         .current_dir(root)
@@ -42,7 +42,7 @@ pub(crate) fn test(root: &Path, extra: &[String]) -> Outcome {
     }
 }
 
-/// Passing tests are many; their own lines and captured output say nothing.
+/// The lines and captured output of passing tests are not interesting.
 fn interesting(line: &str) -> bool {
     !(line.is_empty() || line.ends_with("... ok"))
 }

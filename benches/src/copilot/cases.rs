@@ -1,4 +1,5 @@
-//! Plans of chain kernels whose items are handed out: even tiles, rows that are known only when they come, and two kinds of jobs.
+//! Plans of chain kernels with handed-out items: even tiles, rows that are known only at run time, and two
+//! kinds of jobs.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use rand::seq::SliceRandom;
 use super::super::{Error, Result};
 use cusync::runtime::{ChainOverride, Overrides, plan_text, resolve_text};
 
-/// Tiles and how they are handed out; products are never cut along k, so results agree to the bit.
+/// Tiles and mode of handing out; products are never split along k, so results agree bit by bit.
 pub(super) fn chain(mode: Hand, tile: (u32, u32)) -> ChainOverride {
     ChainOverride { kernel: Some((tile, (1, 1))), mode, splits: false }
 }
@@ -45,9 +46,9 @@ pub(super) fn even(text: &str, m: u64, tile: (u32, u32), profile: &Profile) -> R
     })
 }
 
-/// Products of one input with weights of their own.
+/// Products of the same input with separate weights.
 pub(super) const EXPERTS: usize = 8;
-/// Rows of all of them.
+/// Total number of rows.
 const EXPERT_ROWS: u64 = 4096;
 
 fn experts(rows: &[u64; EXPERTS]) -> String {
@@ -63,7 +64,8 @@ fn experts(rows: &[u64; EXPERTS]) -> String {
     format!("Pipeline(name: \"experts\", dims: {{ {dims}\"K\": 2048, \"N\": 4096 }}, stages: [\n{stages}])")
 }
 
-/// Rows by Zipf's law: the r-th most wanted has 1 / r of the first's. Who is wanted is drawn.
+/// Row counts by Zipf's law: the r-th most popular expert has 1 / r of the first one's rows. The ranks are
+/// random.
 pub(super) fn zipf(rng: &mut SmallRng) -> [u64; EXPERTS] {
     let all: f64 = (1..=EXPERTS).map(|r| 1.0 / r as f64).sum();
     let mut rows: [u64; EXPERTS] =
@@ -72,8 +74,8 @@ pub(super) fn zipf(rng: &mut SmallRng) -> [u64; EXPERTS] {
     rows
 }
 
-/// Plans of rows that are known only now; the lists are those that were made for as many rows of each, and a tile below them is with
-/// the worker that has the same place in the rows above.
+/// Plans for row counts known only at run time; the lists were made for equal row counts, and a tile beyond
+/// them goes to the worker with the same place in the rows above.
 pub(super) fn uneven(rows: &[u64; EXPERTS], tile: (u32, u32), profile: &Profile) -> Result<Plans> {
     let text = experts(rows);
     let drawn = planned(&text, &[], Hand::Drawn, tile, profile)?;

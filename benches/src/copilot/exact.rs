@@ -1,4 +1,4 @@
-//! Jobs of sessions held against `fused`, bit for bit.
+//! Compares jobs of sessions with `fused`, bit by bit.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use cusync::device::{Delays, Device, Stream};
 use cusync::runtime::copilot::{Handing, Items, Session, Settings};
 use cusync::runtime::{self, InputSets, Options, Pipeline, Tensor};
 
-/// Jobs held against `fused`.
+/// Result of comparing jobs with `fused`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExactJobs {
     /// Pipeline.
     pub pipeline: String,
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: usize,
-    /// How many of them had a bit that differs.
+    /// Number of jobs with any wrong bit.
     pub wrong: usize,
-    /// Launches of the kernel.
+    /// Number of kernel launches.
     pub launches: u32,
 }
 
@@ -37,8 +37,9 @@ fn result_of(pipeline: &Pipeline) -> Result<Tensor> {
     Ok(pipeline.tensor(0, &name)?)
 }
 
-/// Runs jobs of random sets and rows, and looks at every bit of the rows of each, and at one behind them. With `taken` another kernel has
-/// SMs whenever the session's has left, so that the next launch waits for them.
+/// Runs jobs with random sets and row counts, and checks every bit of the rows of each, and one row beyond
+/// them. With `taken`, another kernel occupies SMs whenever the session's kernel has left, so that the next
+/// launch waits for them.
 pub(super) fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32, taken: bool) -> Result<ExactJobs> {
     let delays = cusync::device::Delays { seed: 1, limit_ns: delays_ns };
     let mut pipeline = bench.pipeline(Options { delays, ..Options::default() })?;
@@ -59,11 +60,11 @@ pub(super) fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32, taken: b
     let taker = if taken { Some(SmTaker::new(bench.device, 300.0)?) } else { None };
     let mut session = Session::open(&mut pipeline, Settings::default())?;
     for _ in 0..jobs {
-        // Another set than before: what is not written differs from what should be there.
+        // Another set than before, so that unwritten data differs from the expected result.
         let set = (0..SETS).map(|_| rng.random_range(0..SETS)).find(|set| *set != last).unwrap_or(0);
         last = set;
         let m = rng.random_range(1..=ROWS);
-        // Some announcements turn out right, others wrong.
+        // Some announcements are right, others wrong.
         let job = match rng.random_range(0..SETS) {
             0 => session.submit(set, m)?,
             next => session.submit_announcing(set, m, (set + next) % SETS)?,
@@ -74,7 +75,7 @@ pub(super) fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32, taken: b
         out.download_first(&mut have[..look])?;
         wrong += usize::from(have[..rows] != want[set][..rows] || have[rows..look] != behind[rows..look]);
         behind[..rows].copy_from_slice(&want[set][..rows]);
-        // Now and then the kernel leaves in between.
+        // Sometimes lets the kernel leave in between.
         if rng.random_ratio(1, 500) {
             std::thread::sleep(Duration::from_micros(rng.random_range(900..1200)));
             taker.as_ref().map_or(Ok(()), SmTaker::take)?;
@@ -86,8 +87,9 @@ pub(super) fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32, taken: b
     Ok(ExactJobs { pipeline: format!("{}{beside}", bench.name), jobs, wrong, launches })
 }
 
-/// Jobs of both kinds with inputs that change from job to job, every bit of them held against `fused`. Now and then the kernel leaves in
-/// between; with `taken` another then takes SMs, and the kernel begins with those that are left.
+/// Jobs of both kinds with inputs that change from job to job; every bit is compared with `fused`. Sometimes
+/// the kernel leaves in between; with `taken`, another kernel then occupies SMs, and the kernel begins with
+/// the remaining ones.
 pub(super) fn exact_items(device: &Device, jobs: usize, delays_ns: u32, taken: bool) -> Result<ExactJobs> {
     const INPUTS: usize = 3;
     let plan = planned(TWO, &[], Hand::Drawn, (128, 128), &chains_of(device)?)?;
@@ -136,7 +138,7 @@ pub(super) fn exact_items(device: &Device, jobs: usize, delays_ns: u32, taken: b
         for (values, (to, _)) in given[with].iter().zip(&tensors) {
             to.upload_on(values, &stream)?;
         }
-        // Either first.
+        // Submitted in either order.
         let long = session.submit(0)?;
         let short = if number % 2 == 0 { session.submit_first(1)? } else { session.submit(1)? };
         session.wait(short)?;

@@ -1,5 +1,6 @@
-//! One chain kernel whose items come to workers in four ways: lists that were made before, a device counter, a worker that schedules, and a
-//! host. The same tiles, kernel and inputs in each; who is whole, and how long a worker has nothing between two items.
+//! One chain kernel with four ways of distributing items: prebuilt lists, a device counter, a scheduler
+//! worker, and a host. All use the same tiles, kernel and inputs; measures complete jobs, and the gaps of a
+//! worker between items.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,58 +21,61 @@ use cusync::runtime::copilot::{Handing, Items, Scheduled, SessionNotes};
 use cusync::runtime::{self, InputSets, ItemTrace, Options, Overlap, Pipeline};
 use cusync::trace::{joined, shift};
 
-/// Items that a worker has at most where a host or a scheduler hands them out.
+/// Maximum number of items per worker if a host or a scheduler hands them out.
 const AHEAD: u32 = 2;
-/// The ways.
+/// Ways of distributing items.
 const WAYS: [&str; 4] = ["static lists", "counter", "device scheduler", "co-pilot"];
-/// That of a host.
+/// Index of the host.
 const PILOT: usize = 3;
 
 /// One way in one case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HandedOut {
-    /// What is run, and beside what.
+    /// Description of the run and of concurrent work.
     pub case: String,
-    /// How items come to workers.
+    /// Way of distributing items.
     pub way: String,
-    /// From the host's decision to its knowledge of the end.
+    /// From the host's decision until it sees the end.
     pub times: JobTimes,
-    /// From the first item's begin to the last one's end on the device, microseconds, median; of a host's kernel that runs already, if nothing is
-    /// beside it.
+    /// From the first item's start to the last one's end on the device, microseconds, median; for a host,
+    /// with a kernel that is already running, unless there is concurrent work.
     pub span_us: f64,
-    /// From the end of an item to the begin of its worker's next, nanoseconds: median, ninetieth percentile, mean.
+    /// From the end of an item to the start of its worker's next, nanoseconds: median, ninetieth percentile,
+    /// mean.
     pub gap_ns: [f64; 3],
-    /// What a worker waits inside its items for the first operands of each, from what is known of it to what it needs, microseconds a run.
+    /// Time that workers wait inside their items for the first operands, microseconds per run.
     pub waits_us: f64,
-    /// Items.
+    /// Number of items.
     pub items: usize,
-    /// Where a host hands out and has to launch: from its decision until the launch was queued, its first word was written and the first item
-    /// began, microseconds, medians.
+    /// If a host hands out and has to launch: from its decision until the launch was queued, its first word
+    /// was written, and the first item began, microseconds, medians.
     pub begins_us: Option<[f64; 3]>,
 }
 
-/// What it costs a host to number an item and to write its word, nanoseconds each.
+/// Host cost of numbering an item and writing its word, nanoseconds each.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct HostCost {
-    /// The ledger's check, its number, and the note that it is done.
+    /// Checking and numbering an item in the ledger, and recording that it is done.
     pub ledger_ns: f64,
-    /// One look at what all workers have done.
+    /// One poll of the progress of all workers.
     pub look_ns: f64,
 }
 
-/// Keeps the last run of each item: a worker's note of an item that another has run since is still there.
+/// Keeps the last run of each item: if another worker has run an item since, the first worker's record still
+/// exists.
 fn latest(items: Vec<ItemTrace>) -> Vec<ItemTrace> {
     let mut last: HashMap<_, ItemTrace> = HashMap::new();
     for item in items {
-        let of = last.entry((item.item.stage.0, item.item.m, item.item.n)).or_insert(item);
-        if of.begin < item.begin {
-            *of = item;
+        let latest = last.entry((item.item.stage.0, item.item.m, item.item.n)).or_insert(item);
+        if latest.begin < item.begin {
+            *latest = item;
         }
     }
     last.into_values().collect()
 }
 
-/// First begin to last end, the gaps between a worker's items, what a worker waits inside them, and how many there are.
+/// Time from first start to last end, the gaps between a worker's items, their waiting time, and the number
+/// of items.
 fn spans(items: Vec<ItemTrace>) -> (f64, Vec<f64>, f64, usize) {
     let mut items = latest(items);
     items.sort_by_key(|item| (item.worker, item.begin));
@@ -84,8 +88,8 @@ fn spans(items: Vec<ItemTrace>) -> (f64, Vec<f64>, f64, usize) {
     (last.saturating_sub(first) as f64 / 1e3, gaps, waits as f64 / 1e3 / workers as f64, items.len())
 }
 
-/// How long the first job of a launch took, in microseconds since it was submitted, until the call came back, the first word was written, and the
-/// first item began.
+/// Latency of the first job of a launch, in microseconds from its submission until the call returned, the
+/// first word was written, and the first item began.
 fn begins(plan: &Plan, notes: &SessionNotes, records: &[ItemTrace]) -> Option<[f64; 3]> {
     let pairs = joined(plan, notes, records);
     let ns = |time: Duration| time.as_nanos() as i64;
@@ -100,7 +104,7 @@ fn begins(plan: &Plan, notes: &SessionNotes, records: &[ItemTrace]) -> Option<[f
     Some([launched, word, item].map(|at| (at - from) as f64 * 1e-3))
 }
 
-/// The four ways of one case, ready.
+/// The four ways of one case, prepared.
 struct FourWays<'a> {
     fixed: Pipeline,
     drawn: Pipeline,
@@ -110,7 +114,7 @@ struct FourWays<'a> {
     taker: Option<&'a SmTaker>,
 }
 
-/// Jobs of all kinds.
+/// Runs jobs of all kinds.
 fn hand_out(session: &mut Items<'_>) -> Result<()> {
     let kinds = session.kinds();
     let submitted = (0..kinds).map(|kind| session.submit(kind)).collect::<runtime::Result<Vec<_>>>()?;
@@ -120,16 +124,16 @@ fn hand_out(session: &mut Items<'_>) -> Result<()> {
 impl Ways for FourWays<'_> {
     fn before(&mut self) -> Result<()> {
         let Some(taker) = self.taker else { return Ok(()) };
-        // A host's kernel that is there would not give way; the others find the GPU as it does.
+        // A running host kernel would not give way; the others need a free GPU, like the host.
         std::thread::sleep(IDLE * 3);
         taker.synchronize()?;
         taker.take()
     }
 
-    fn job(&mut self, way: usize) -> Result<()> {
+    fn job(&mut self, index: usize) -> Result<()> {
         let FourWays { fixed, drawn, scheduled, session, flagged, taker } = self;
         let beside = taker.is_some();
-        match way {
+        match index {
             0 => flagged[0].job(&mut |s| Ok(fixed.run_on(Executor::Fused, s)?)),
             1 => flagged[1].job(&mut |s| Ok(drawn.run_on(Executor::Fused, s)?)),
             2 => flagged[2].job(&mut |s| Ok(scheduled.run_on(s, beside)?)),
@@ -137,17 +141,17 @@ impl Ways for FourWays<'_> {
         }
     }
 
-    fn after(&mut self, way: usize) {
-        if way == PILOT {
+    fn after(&mut self, index: usize) {
+        if index == PILOT {
             std::thread::sleep(IDLE * 3);
         }
     }
 }
 
 impl FourWays<'_> {
-    /// What was noted since the last time.
-    fn take_trace(&mut self, way: usize) -> Result<Vec<ItemTrace>> {
-        Ok(match way {
+    /// Records since the last call.
+    fn take_trace(&mut self, index: usize) -> Result<Vec<ItemTrace>> {
+        Ok(match index {
             0 => self.fixed.take_trace()?,
             1 => self.drawn.take_trace()?,
             2 => self.scheduled.pipeline().take_trace()?,
@@ -156,7 +160,7 @@ impl FourWays<'_> {
     }
 }
 
-/// Has the four ways of a case made and `measure`d.
+/// Creates the four ways of a case and calls `measure`.
 fn with_ways<T>(
     device: &Device,
     plans: &Plans,
@@ -166,7 +170,7 @@ fn with_ways<T>(
     let beside = taker.is_some();
     let inputs = InputSets::random(plans.drawn.graph(), device, 1, 11)?;
     let made = |plan: &Plan| -> Result<Pipeline> {
-        // Beside another kernel all begin with the SMs that they get.
+        // Next to another kernel, all begin with the SMs that they get.
         let overlap = if beside { Overlap::All } else { Overlap::Plain };
         let options = Options { trace, overlap, ..Options::default() };
         let mut pipeline = Pipeline::with_options(plan, device, options)?;
@@ -194,7 +198,7 @@ fn with_ways<T>(
     Ok(found)
 }
 
-/// What traced runs of a way say.
+/// Measurements from traced runs of a way.
 #[derive(Default)]
 struct Traced {
     span_us: Vec<f64>,
@@ -204,23 +208,24 @@ struct Traced {
     begins: [Vec<f64>; 3],
 }
 
-/// Runs with notes, taken of each job: the next may have its items elsewhere. A host's kernel that was launched for a job says how that began; where
-/// nothing is beside it, two jobs more say what the second is like in a kernel that runs already.
+/// Traced runs, with the records taken after each job, because the next job may place items elsewhere. For a
+/// host kernel launched for a job, also measures how it began; without concurrent work, two more jobs measure
+/// the second one in a running kernel.
 fn traced(ways: &mut FourWays<'_>, plan: &Plan) -> Result<[Traced; 4]> {
     let mut found: [Traced; 4] = Default::default();
-    Turns { rounds: 5, jobs: 1, untimed: 1 }.each(WAYS.len(), ways, &mut |ways, way, counts| {
+    Turns { rounds: 5, jobs: 1, untimed: 1 }.each(WAYS.len(), ways, &mut |ways, index, counts| {
         ways.session.take_notes();
-        ways.job(way)?;
-        let mut records = ways.take_trace(way)?;
-        let traced = &mut found[way];
-        if counts && way == PILOT {
+        ways.job(index)?;
+        let mut records = ways.take_trace(index)?;
+        let traced = &mut found[index];
+        if counts && index == PILOT {
             let us = begins(plan, &ways.session.take_notes(), &records);
             traced.begins.iter_mut().zip(us.into_iter().flatten()).for_each(|(all, us)| all.push(us));
         }
-        if way == PILOT && ways.taker.is_none() {
-            ways.job(way)?;
-            ways.job(way)?;
-            records = ways.take_trace(way)?;
+        if index == PILOT && ways.taker.is_none() {
+            ways.job(index)?;
+            ways.job(index)?;
+            records = ways.take_trace(index)?;
         }
         if counts {
             let (span, between, waited, count) = spans(records);
@@ -247,14 +252,14 @@ fn four_ways(
     let turns = Turns { rounds: jobs.div_ceil(TURN), jobs: TURN, untimed: 2 };
     let times = with_ways(device, plans, (taker.as_ref(), false), |ways| turns.timed(WAYS.len(), ways))?;
     let traced = with_ways(device, plans, (taker.as_ref(), true), |ways| traced(ways, &plans.drawn))?;
-    let one = |((way, times), mut traced): ((&str, Vec<f64>), Traced)| {
+    let one = |((name, times), mut traced): ((&str, Vec<f64>), Traced)| {
         let mean = traced.gaps.iter().sum::<f64>() / traced.gaps.len().max(1) as f64;
         let begins_us = (!traced.begins[0].is_empty())
             .then(|| std::array::from_fn(|at| percentile(&mut traced.begins[at], 0.5)));
         HandedOut {
             case: case.into(),
-            way: way.into(),
-            times: JobTimes::of(times),
+            way: name.into(),
+            times: JobTimes::from_times(times),
             span_us: percentile(&mut traced.span_us, 0.5),
             gap_ns: [percentile(&mut traced.gaps, 0.5), percentile(&mut traced.gaps, 0.9), mean],
             waits_us: percentile(&mut traced.waits_us, 0.5),
@@ -265,11 +270,12 @@ fn four_ways(
     Ok(WAYS.into_iter().zip(times).zip(traced).map(one).collect())
 }
 
-/// The three cases: even tiles, rows by Zipf's law, and both beside a kernel that takes SMs for half of the time.
+/// The three cases: even tiles, rows by Zipf's law, and both next to a kernel that occupies SMs half of the
+/// time.
 pub(super) fn handed_out(
     device: &Device,
     jobs: usize,
-    told: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<(Vec<HandedOut>, HostCost)> {
     let profile = chains_of(device)?;
     let mut found = Vec::new();
@@ -277,11 +283,11 @@ pub(super) fn handed_out(
     for tile in [(128, 256), (128, 128)] {
         let name = format!("llama65_mlp M=1024, tiles of {}x{}", tile.0, tile.1);
         let plans = even(llama()?, 1024, tile, &profile)?;
-        told(&name);
+        progress(&name);
         let alone = four_ways(device, &name, &plans, jobs, None)?;
         let half = alone[1].times.p50_us / 2.0;
         found.extend(alone);
-        told(&format!("{name}, {TAKEN} SMs taken"));
+        progress(&format!("{name}, {TAKEN} SMs taken"));
         found.extend(four_ways(device, &format!("{name}, {TAKEN} SMs taken"), &plans, jobs / 2, Some(half))?);
         costs = host_cost(&plans.drawn)?;
     }
@@ -289,7 +295,7 @@ pub(super) fn handed_out(
     for draw in 0..3 {
         let rows = zipf(&mut rng);
         let name = format!("eight products, rows {rows:?}");
-        told(&name);
+        progress(&name);
         let plans = uneven(&rows, (128, 128), &profile)?;
         let alone = four_ways(device, &name, &plans, jobs, None)?;
         let half = alone[1].times.p50_us / 2.0;
@@ -307,7 +313,7 @@ pub(super) fn handed_out(
     Ok((found, costs))
 }
 
-/// Without a GPU: the ledger alone, and a look at mailboxes that nobody writes.
+/// Measured without a GPU: the ledger alone, and a poll of mailboxes that nothing writes.
 fn host_cost(plan: &Plan) -> Result<HostCost> {
     let refused = |e: cusync_gen::check::Refutation| Error::Argument(e.message);
     let mut ledger = Ledger::from_plan(plan).map_err(refused)?;
@@ -364,7 +370,7 @@ mod tests {
             math_end: end,
             end,
         };
-        // The second item was run before by another worker, whose note is still there.
+        // The second item was run earlier by another worker, whose record still exists.
         let all =
             [record(1, 0, 500, 900), record(0, 1, 700, 1000), record(1, 1, 10, 90), record(0, 2, 100, 600)];
         assert_eq!(spans(all.to_vec()), (0.9, vec![100.0], 0.1, 3));

@@ -1,5 +1,5 @@
-//! Long jobs back to back and short ones that come at random, with weights in common: in one stream, in two with priorities, with long jobs in
-//! parts, and as items that a host hands out.
+//! Long jobs back to back and short ones that arrive at random, with shared weights: in one stream, in two
+//! with priorities, with long jobs in parts, and as items handed out by a host.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,35 +20,36 @@ use cusync::device::{Device, Stream};
 use cusync::runtime::copilot::{Handing, Items, Job};
 use cusync::runtime::{InputSets, Overrides, Pipeline, plan_text};
 
-/// Rows of a long job, of one of its parts, and of a short one.
+/// Rows of a long job, of one of its parts, and of a short job.
 const LONG: u64 = 2048;
 const PART: u64 = 256;
 const SHORT: u64 = 8;
 /// Mean time between two short jobs.
 const EVERY_US: f64 = 2000.0;
-/// How late words are sent where a short job is not to wait behind them.
+/// Lead of words if short jobs must not wait behind them.
 const LATE: Option<Duration> = Some(Duration::from_micros(8));
-/// How long a way is measured at a time, and how often.
+/// Duration of a measurement, and number of measurements.
 const LENGTH: Duration = Duration::from_millis(1000);
 const TURNS: usize = 2;
 
-/// One way.
+/// Results of one way.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TwoKinds {
-    /// How.
+    /// Name of the way.
     pub way: String,
-    /// Short jobs, from when they come to the host's knowledge of the end.
+    /// Short jobs, from arrival until the host sees the end.
     pub short: JobTimes,
-    /// Long jobs a second, while short ones come; of each turn.
+    /// Long jobs per second while short ones arrive, by turn.
     pub long_rates: Vec<f64>,
-    /// The same without short ones.
+    /// Long jobs per second without short ones, by turn.
     pub alone_rates: Vec<f64>,
 }
 
-/// Short jobs that may be under way at once.
+/// Maximum number of concurrent short jobs.
 const SLOTS: usize = 3;
 
-/// Both as one pipeline: the shipped layer, and its stages again for few rows, once for each short job that may be under way.
+/// Both kinds as one pipeline: the shipped layer, and its stages again for few rows, once per concurrent
+/// short job.
 fn both() -> String {
     let chain = |i: &str, m: &str| {
         let up = format!(
@@ -63,7 +64,8 @@ fn both() -> String {
     format!("Pipeline(name: \"both\", dims: {{ {dims} }}, stages: [\n{}{short}])", chain("", "M"))
 }
 
-/// Whoever runs jobs: begins one in a place, and says whether the one there is over. Place 0 is that of long jobs, and others are short ones'.
+/// Runs jobs: begins one in a place, and tells whether the job there is over. Place 0 is for long jobs, the
+/// others for short ones.
 trait Runs {
     fn begin(&mut self, place: usize) -> Result<()>;
     fn is_over(&mut self, place: usize) -> Result<bool>;
@@ -101,7 +103,8 @@ impl Runs for Handed<'_> {
     }
 }
 
-/// Long jobs one after the other for so long, and short ones as they come; those that find no place wait for one.
+/// Runs long jobs one after the other for `length`, and short ones as they arrive; a short job without a free
+/// place waits for one.
 fn measure(runs: &mut dyn Runs, with_short: bool, length: Duration, seed: u64) -> Result<(Vec<f64>, f64)> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut next = || Duration::from_secs_f64(-(1.0 - rng.random::<f64>()).ln() * EVERY_US * 1e-6);
@@ -148,7 +151,7 @@ fn of_rows(m: u64, profile: &Profile) -> Result<Plan> {
 }
 
 /// All ways, in turns.
-pub(super) fn two_kinds(device: &Device, told: &mut dyn FnMut(&str)) -> Result<Vec<TwoKinds>> {
+pub(super) fn two_kinds(device: &Device, progress: &mut dyn FnMut(&str)) -> Result<Vec<TwoKinds>> {
     let profile = chains_of(device)?;
     let (low, high) = Stream::priorities(device)?;
     let pipeline = |m: u64| -> Result<Pipeline> {
@@ -179,7 +182,7 @@ pub(super) fn two_kinds(device: &Device, told: &mut dyn FnMut(&str)) -> Result<V
     let names = ["one stream", "two streams, priorities", "two streams, long jobs in parts"];
     let mut handed = Vec::new();
     let usual = Handing::default().lead;
-    // Tiles, whether short jobs go first, and how late words are sent.
+    // Tiles, whether short jobs have precedence, and the lead of words.
     let settings = [
         ("in order", (128, 128), false, usual),
         ("short first", (128, 128), true, usual),
@@ -205,11 +208,11 @@ pub(super) fn two_kinds(device: &Device, told: &mut dyn FnMut(&str)) -> Result<V
     let empty = |name: &String| (name.clone(), Vec::new(), Vec::new(), Vec::new());
     let mut found: Vec<_> = ways.iter().map(|(name, _)| empty(name)).collect();
     for turn in 0..TURNS {
-        // In one order and then in the other.
+        // In one order and then in the reverse.
         for place in 0..ways.len() {
             let place = if turn % 2 == 0 { place } else { ways.len() - 1 - place };
             let (name, runs) = &mut ways[place];
-            told(name);
+            progress(name);
             let seed = 21 + turn as u64;
             measure(runs.as_mut(), true, LENGTH / 10, seed)?;
             let (_, alone) = measure(runs.as_mut(), false, LENGTH / 4, seed)?;
@@ -217,13 +220,13 @@ pub(super) fn two_kinds(device: &Device, told: &mut dyn FnMut(&str)) -> Result<V
             found[place].1.extend(short);
             found[place].2.push(long);
             found[place].3.push(alone);
-            // A host's kernel leaves when it has had nothing for a while.
+            // A host kernel leaves after an idle period.
             std::thread::sleep(Handing::default().idle * 5);
         }
     }
-    let one = |(way, short, long_rates, alone_rates)| TwoKinds {
-        way,
-        short: JobTimes::of(short),
+    let one = |(name, short, long_rates, alone_rates)| TwoKinds {
+        way: name,
+        short: JobTimes::from_times(short),
         long_rates,
         alone_rates,
     };
@@ -242,11 +245,11 @@ mod tests {
         let plan = plan_text(&both(), "both", &overrides, h200, Executor::Fused).expect("proved");
         let ledger = Ledger::from_plan(&plan).expect("drawn");
         assert_eq!(ledger.kinds(), 1 + SLOTS);
-        // The short one's products have one row of tiles, the long one's sixteen.
+        // The short job's products have one row of tiles, the long job's sixteen.
         assert_eq!(ledger.items(0).len(), 16 * ledger.items(1).len());
     }
 
-    /// Jobs that take so many looks.
+    /// Jobs that each take a fixed number of polls.
     struct Counted([Option<u32>; 1 + SLOTS], u32);
 
     impl Runs for Counted {

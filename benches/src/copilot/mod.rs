@@ -1,4 +1,4 @@
-//! Sessions, of jobs and of items, against what hosts do without them.
+//! Sessions of jobs and of items, compared with hosts that do not use them.
 //!
 //! ```no_run
 //! use cusync_bench::copilot::{CopilotArgs, bench_copilot};
@@ -36,21 +36,21 @@ pub use kinds::TwoKinds;
 pub use sessions::{AllRows, JobLatency, JobsAhead, StoppedHost};
 pub use turns::JobTimes;
 
-/// What to measure.
+/// Arguments of the benchmark.
 #[derive(Clone, Debug)]
 pub struct CopilotArgs {
-    /// Which GPU.
+    /// Index of the GPU.
     pub gpu: u32,
-    /// Jobs of each latency.
+    /// Jobs per latency measurement.
     pub jobs: usize,
-    /// Jobs held against `fused` bit for bit, of a small pipeline; the large one has a twentieth.
+    /// Jobs of a small pipeline to compare with `fused` bit by bit; the large one has a twentieth.
     pub exact: usize,
     /// SMs that sessions leave free.
     pub free_sms: u32,
-    /// Delays inside kernels that are built for them, nanoseconds at most.
+    /// Maximum delay inside kernels that are built for delays, nanoseconds.
     pub delays_ns: u32,
-    /// Only parts whose name contains one of these: `exact`, `latency`, `items`, `handed`, `kinds`, `rows`, `ahead`,
-    /// `stopped`; empty: all.
+    /// Only parts whose name contains one of these: `exact`, `latency`, `items`, `handed`, `kinds`, `rows`,
+    /// `ahead`, `stopped`; empty: all.
     pub only: Vec<String>,
 }
 
@@ -60,45 +60,45 @@ impl Default for CopilotArgs {
     }
 }
 
-/// What was measured.
+/// Results of the benchmark.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CopilotReport {
     /// GPU.
     pub device: String,
-    /// Jobs held against `fused`.
+    /// Jobs compared with `fused`.
     pub exact: Vec<ExactJobs>,
     /// Times of single jobs.
     pub latency: Vec<JobLatency>,
-    /// All numbers of rows.
+    /// All row counts.
     pub rows: Vec<AllRows>,
-    /// Jobs ahead.
+    /// Jobs submitted ahead.
     pub ahead: Vec<JobsAhead>,
     /// A host that stops.
     pub stopped: Option<StoppedHost>,
     /// Items of one chain kernel, handed out in four ways.
     pub handed: Vec<HandedOut>,
-    /// Long jobs, and short ones that come at random.
+    /// Long jobs, and short ones that arrive at random.
     pub kinds: Vec<TwoKinds>,
-    /// What handing them out costs a host.
+    /// Host cost of handing out items.
     pub host: Option<HostCost>,
 }
 
-/// Without work for so long a host's kernel leaves, so that another can have its turn.
+/// Idle time after which a host kernel leaves, so that others get their turn.
 const IDLE: Duration = Duration::from_micros(400);
 
-/// The GPU's profile, where chain and decode kernels run on it.
+/// Profile of the GPU, if chain and decode kernels run on it.
 fn chains_of(device: &Device) -> Result<Profile> {
     let none = || Error::Argument(format!("{} has no chain kernels and no decode kernels", device.name()));
     device.profile().filter(|p| p.arch == 90).ok_or_else(none)
 }
 
-/// The page of a layer of LLaMA-65B.
+/// Spec of a LLaMA-65B layer.
 fn llama() -> Result<&'static str> {
     shipped("llama65_mlp").ok_or_else(|| Error::Argument("llama65_mlp ships no more".into()))
 }
 
-/// Measures. `told` hears of each part before it begins.
-pub fn bench_copilot(args: &CopilotArgs, told: &mut dyn FnMut(&str)) -> Result<CopilotReport> {
+/// Runs the benchmark. Calls `progress` before each part.
+pub fn bench_copilot(args: &CopilotArgs, progress: &mut dyn FnMut(&str)) -> Result<CopilotReport> {
     let device = Device::open(args.gpu)?;
     let mut small = Bench::new(&device, args, "small", SMALL)?;
     let mut middle = Bench::new(&device, args, "middle", MIDDLE)?;
@@ -107,45 +107,45 @@ pub fn bench_copilot(args: &CopilotArgs, told: &mut dyn FnMut(&str)) -> Result<C
     let mut report = CopilotReport { device: device.name().into(), ..CopilotReport::default() };
     for (bench, share) in [(&mut small, 1), (&mut middle, 4), (&mut llama, 20)] {
         if wanted("exact") {
-            told(&format!("exact, {}", bench.name));
+            progress(&format!("exact, {}", bench.name));
             for taken in [false, true] {
                 report.exact.push(exact(bench, args.exact / share, args.delays_ns, taken)?);
             }
         }
         for m in [1, 8, 32] {
             if wanted("latency") {
-                told(&format!("latency, {} M={m}", bench.name));
+                progress(&format!("latency, {} M={m}", bench.name));
                 report.latency.push(latency(bench, m, args.jobs, false)?);
             }
         }
         if wanted("busy") {
-            told(&format!("latency with a busy host, {}", bench.name));
+            progress(&format!("latency with a busy host, {}", bench.name));
             report.latency.push(latency(bench, 8, args.jobs, true)?);
         }
         if wanted("ahead") {
-            told(&format!("ahead, {}", bench.name));
+            progress(&format!("ahead, {}", bench.name));
             report.ahead.push(ahead(bench, args.jobs)?);
         }
     }
     for taken in [false, true] {
         if wanted("items") {
-            told("items, held against fused");
+            progress("items, held against fused");
             report.exact.push(exact_items(&device, args.exact, args.delays_ns, taken)?);
         }
     }
     if wanted("handed") {
-        let (handed, host) = handed_out(&device, args.jobs.min(200), told)?;
+        let (handed, host) = handed_out(&device, args.jobs.min(200), progress)?;
         (report.handed, report.host) = (handed, Some(host));
     }
     if wanted("kinds") {
-        report.kinds = two_kinds(&device, told)?;
+        report.kinds = two_kinds(&device, progress)?;
     }
     if wanted("rows") {
-        told("rows, llama65_mlp");
+        progress("rows, llama65_mlp");
         report.rows = all_rows(&mut llama, args.jobs)?;
     }
     if wanted("stopped") {
-        told("stopped, small");
+        progress("stopped, small");
         report.stopped = Some(stopped(&mut small)?);
     }
     Ok(report)

@@ -1,5 +1,5 @@
-//! Sessions of decode kernels against what hosts do without them: graphs, launches, and a flag or a synchronise to learn of the end. The next
-//! decision is taken when the end of the last job is known.
+//! Sessions of decode kernels compared with hosts that do not use them: graphs or launches, with a flag or a
+//! synchronization to detect the end. The host decides on the next job after it has seen the end of the last.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use cusync::device::{Device, DeviceBuffer, Event, Stream};
 use cusync::runtime::copilot::{Session, Settings};
 use cusync::runtime::{self, InputSets, Options, Overrides, Pipeline, plan_text};
 
-/// So many jobs, in turns.
+/// Turns for `jobs` jobs.
 fn turns(jobs: usize) -> Turns {
     const TURN: usize = 50;
     Turns { rounds: jobs.div_ceil(TURN), jobs: TURN, untimed: 5 }
@@ -34,52 +34,54 @@ pub(super) const ROWS: u32 = 64;
 pub struct JobLatency {
     /// Pipeline.
     pub pipeline: String,
-    /// Rows of each job.
+    /// Rows per job.
     pub m: u32,
-    /// The kernel of `fused` for so many rows, in a graph of twenty, microseconds a run.
+    /// Time of the `fused` kernel for `m` rows, in a graph of twenty runs, microseconds per run.
     pub kernel_us: f64,
-    /// Ways, by name, and their times.
+    /// Names of the ways, and their times.
     pub ways: Vec<(String, JobTimes)>,
 }
 
-/// All numbers of rows in one session, and in graphs.
+/// All row counts in one session, and in graphs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AllRows {
     /// Way.
     pub way: String,
-    /// Times of jobs of 1 to 64 rows, drawn anew each time.
+    /// Times of jobs of 1 to 64 rows, drawn at random each time.
     pub times: JobTimes,
     /// Planning, memory, kernels and graphs, milliseconds.
     pub setup_ms: f64,
-    /// Device memory, inputs and weights apart.
+    /// Device memory, without inputs and weights.
     pub bytes: u64,
 }
 
-/// Jobs that are handed over while others run.
+/// Jobs submitted while others run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobsAhead {
     /// Pipeline.
     pub pipeline: String,
-    /// Jobs that the host is ahead.
+    /// Number of jobs that the host is ahead.
     pub ahead: u32,
-    /// Microseconds a job.
+    /// Microseconds per job.
     pub us: f64,
-    /// The same of as many replays of a graph of one run, back to back.
+    /// Microseconds per replay for the same number of back-to-back replays of a single-run graph.
     pub replay_us: f64,
 }
 
-/// What a stopped host costs.
+/// Cost of a stopped host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoppedHost {
-    /// From the end of the last job that it had submitted until the GPU was idle, microseconds; the longest of several times.
+    /// From the end of its last submitted job until the GPU was idle, microseconds; the longest of several
+    /// measurements.
     pub idle_after_us: f64,
-    /// From there until memory was allocated, cleared and freed elsewhere, which waits for an idle GPU; the longest.
+    /// From then until memory was allocated, cleared and freed elsewhere, which waits for an idle GPU; the
+    /// longest.
     pub memory_us: f64,
-    /// What a session says whose kernel stands still.
+    /// Error of a session with a stalled kernel.
     pub unfinished: String,
 }
 
-/// Two products of 512 x 512: the end is there before a launch would be.
+/// Two products of 512 x 512: they end before a launch would.
 pub(super) const SMALL: &str = r#"Pipeline(name: "small", dims: { "M": 64, "H": 512 }, stages: [
     Gemm(name: "up", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)", epilogue: Gelu),
     Gemm(name: "down", a: "Y(M,H)", b: "V(H,H)", out: "Z(M,H)"),
@@ -90,7 +92,7 @@ pub(super) const MIDDLE: &str = r#"Pipeline(name: "middle", dims: { "M": 64, "H"
     Gemm(name: "down", a: "Y(M,H)", b: "V(H,H)", out: "Z(M,H)"),
 ])"#;
 
-/// A pipeline at 64 rows, and the same at others with its weights.
+/// A pipeline with 64 rows, and with other row counts and the same weights.
 pub(super) struct Bench<'a> {
     pub(super) device: &'a Device,
     profile: Profile,
@@ -118,7 +120,7 @@ impl<'a> Bench<'a> {
         Ok(plan_text(text, name, &overrides, profile, Executor::Copilot)?)
     }
 
-    /// The pipeline of 64 rows with all sets.
+    /// Pipeline with 64 rows and all sets.
     pub(super) fn pipeline(&mut self, options: Options) -> Result<Pipeline> {
         let plan = Self::planned(self.text, self.name, &self.profile, ROWS)?;
         let mut pipeline = Pipeline::with_options(&plan, self.device, options)?;
@@ -126,7 +128,7 @@ impl<'a> Bench<'a> {
         Ok(pipeline)
     }
 
-    /// Set 1 of another pipeline's, with the input of set 0.
+    /// Copies set 1 of another pipeline, with the input of set 0.
     fn add_set(&self, to: &mut Pipeline, like: &Pipeline) -> Result<()> {
         let graph = to.plan().graph().clone();
         for tensor in graph.tensors.iter().filter(|t| t.producer.is_none()) {
@@ -141,7 +143,7 @@ impl<'a> Bench<'a> {
         Ok(to.prepare()?)
     }
 
-    /// The pipeline of `m` rows, with the weights of another one's set 0.
+    /// Pipeline with `m` rows, with the weights of set 0 of another.
     fn of_rows(&self, m: u32, like: &Pipeline) -> Result<Pipeline> {
         let plan = Self::planned(self.text, self.name, &self.profile, m)?;
         let mut pipeline = Pipeline::new(&plan, self.device)?;
@@ -168,7 +170,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A pipeline whose runs end in a word.
+/// A pipeline whose runs end with a flag word.
 struct Replayed {
     pipeline: Pipeline,
     flagged: Flagged,
@@ -188,7 +190,7 @@ impl Replayed {
         Ok(self.flagged.stream.synchronize()?)
     }
 
-    /// The time of a run among twenty in one graph.
+    /// Time of a run among twenty in one graph.
     fn kernel_us(&mut self, device: &Device) -> Result<f64> {
         const RUNS: usize = 20;
         let stream = &self.flagged.stream;
@@ -208,7 +210,7 @@ impl Replayed {
     }
 }
 
-/// Ways to run a job: of a session, and others.
+/// Ways of running a job in a session; `OTHERS` do not use one.
 const OWN: [&str; 2] = ["copilot", "copilot, next set announced"];
 const OTHERS: [&str; 3] = ["graph, flag", "graph, synchronise", "launch, flag"];
 
@@ -219,9 +221,9 @@ pub(super) fn latency(bench: &mut Bench<'_>, m: u32, jobs: usize, busy: bool) ->
     launched.prepare()?;
     let queued = Flagged::queued(bench.device, Arc::new(Stream::new(bench.device)?))?;
     let kernel_us = other.kernel_us(bench.device)?;
-    // The host's turns of the others would make it leave; that is not what is measured.
+    // It would leave during the turns of the other ways; that is not to be measured.
     let settings = Settings { idle: Duration::from_millis(20), ..Settings::default() };
-    // It has as many rows as the graphs; the second set is there so that nothing is announced by itself.
+    // It has as many rows as the graphs; with a second set, nothing is announced automatically.
     let mut own = bench.of_rows(m, &pipeline)?;
     bench.add_set(&mut own, &pipeline)?;
     let mut session = Session::open(&mut own, settings)?;
@@ -235,16 +237,17 @@ pub(super) fn latency(bench: &mut Bench<'_>, m: u32, jobs: usize, busy: bool) ->
                 }
             });
         }
-        let mut job = |way: usize| -> Result<()> {
-            let job = if way == 1 { session.submit_announcing(0, m, 0)? } else { session.submit(0, m)? };
+        let mut job = |index: usize| -> Result<()> {
+            let job = if index == 1 { session.submit_announcing(0, m, 0)? } else { session.submit(0, m)? };
             Ok(session.wait(job)?)
         };
-        let mut without = |way: usize| match way {
+        let mut without = |index: usize| match index {
             0 => other.flagged.replay(),
             1 => other.replay_and_synchronise(),
             _ => queued.job(&mut |stream| Ok(launched.run_on(Executor::Fused, stream)?)),
         };
-        // One kernel of all SMs at a time: a session has to have left before another way's turn, so it is timed by itself.
+        // Only one kernel can use all SMs at a time: a session must leave before another way's turn, so it is
+        // timed separately.
         const PARTS: usize = 4;
         let mut times = vec![Vec::new(); OWN.len() + OTHERS.len()];
         let all = (0..PARTS).try_for_each(|_| {
@@ -260,10 +263,15 @@ pub(super) fn latency(bench: &mut Bench<'_>, m: u32, jobs: usize, busy: bool) ->
     session.close()?;
     let pipeline = if busy { format!("{}, host busy", bench.name) } else { bench.name.into() };
     let names = OWN.into_iter().chain(OTHERS).map(String::from);
-    Ok(JobLatency { pipeline, m, kernel_us, ways: names.zip(times.into_iter().map(JobTimes::of)).collect() })
+    Ok(JobLatency {
+        pipeline,
+        m,
+        kernel_us,
+        ways: names.zip(times.into_iter().map(JobTimes::from_times)).collect(),
+    })
 }
 
-/// Jobs of 1 to 64 rows: one session, a graph each, and graphs of 8, 16, 32 and 64.
+/// Jobs of 1 to 64 rows: one session, one graph per row count, and graphs of 8, 16, 32 and 64.
 pub(super) fn all_rows(bench: &mut Bench<'_>, jobs: usize) -> Result<Vec<AllRows>> {
     let mut found = Vec::new();
     let device = bench.device;
@@ -273,7 +281,7 @@ pub(super) fn all_rows(bench: &mut Bench<'_>, jobs: usize) -> Result<Vec<AllRows
         let mut rng = SmallRng::seed_from_u64(seed);
         move || rng.random_range(1..=ROWS)
     };
-    for (way, sizes) in [("a graph each", (1..=ROWS).collect::<Vec<_>>()), ("padded", vec![8, 16, 32, 64])] {
+    for (name, sizes) in [("a graph each", (1..=ROWS).collect::<Vec<_>>()), ("padded", vec![8, 16, 32, 64])] {
         let (before, begin) = (free()?, Instant::now());
         let graphs = sizes.iter().map(|m| Replayed::new(bench.of_rows(*m, &pipeline)?, device));
         let graphs = graphs.collect::<Result<Vec<_>>>()?;
@@ -284,10 +292,10 @@ pub(super) fn all_rows(bench: &mut Bench<'_>, jobs: usize) -> Result<Vec<AllRows
             graphs[sizes.partition_point(|size| *size < m)].flagged.replay()
         };
         let times = turns(jobs).timed(1, &mut job)?.concat();
-        found.push(AllRows { way: way.into(), times: JobTimes::of(times), setup_ms, bytes });
+        found.push(AllRows { way: name.into(), times: JobTimes::from_times(times), setup_ms, bytes });
     }
     let (before, begin) = (free()?, Instant::now());
-    // What the graphs pay too: a plan, its memory, its kernel.
+    // Includes costs that the graphs also have: a plan, its memory, its kernel.
     let mut own = bench.of_rows(ROWS, &pipeline)?;
     let mut session = Session::open(&mut own, Settings::default())?;
     let (setup_ms, bytes) = (begin.elapsed().as_secs_f64() * 1e3, before.saturating_sub(free()?));
@@ -297,13 +305,13 @@ pub(super) fn all_rows(bench: &mut Bench<'_>, jobs: usize) -> Result<Vec<AllRows
         Ok(session.wait(job)?)
     };
     let times = turns(jobs).timed(1, &mut job)?.concat();
-    found.push(AllRows { way: "one session".into(), times: JobTimes::of(times), setup_ms, bytes });
+    found.push(AllRows { way: "one session".into(), times: JobTimes::from_times(times), setup_ms, bytes });
     session.close()?;
     pipeline.synchronize()?;
     Ok(found)
 }
 
-/// Jobs that the host hands over before those before them are over.
+/// Jobs that the host submits before earlier ones are over.
 pub(super) fn ahead(bench: &mut Bench<'_>, jobs: usize) -> Result<JobsAhead> {
     const AHEAD: u32 = 8;
     let mut pipeline = bench.pipeline(Options::default())?;
@@ -327,7 +335,8 @@ pub(super) fn ahead(bench: &mut Bench<'_>, jobs: usize) -> Result<JobsAhead> {
     Ok(JobsAhead { pipeline: bench.name.into(), ahead: AHEAD, us, replay_us })
 }
 
-/// A host that submits and is then gone, and a kernel that stands still: the last takes the context along.
+/// A host that stops after submitting, and a kernel that stalls; the latter ruins the context, so it comes
+/// last.
 pub(super) fn stopped(bench: &mut Bench<'_>) -> Result<StoppedHost> {
     let mut pipeline = bench.pipeline(Options::default())?;
     let device = bench.device.clone();
@@ -342,7 +351,7 @@ pub(super) fn stopped(bench: &mut Bench<'_>) -> Result<StoppedHost> {
             while session.unfinished() > 0 && begin.elapsed() < Duration::from_secs(1) {
                 std::hint::spin_loop();
             }
-            // From here on the session is not touched: nobody submits, polls or closes.
+            // The session is not used from here on: no submit, poll or close.
             let end = Instant::now();
             wait()?;
             longest = f64::max(longest, end.elapsed().as_secs_f64() * 1e6);

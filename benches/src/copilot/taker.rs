@@ -1,4 +1,4 @@
-//! A kernel that takes SMs away from others.
+//! A kernel that occupies SMs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::super::Result;
 use cusync::device::{Arg, Device, DeviceBuffer, KernelCall, Module, Shape, Stream};
 
-/// SMs that it takes.
+/// Number of SMs that it occupies.
 pub(super) const TAKEN: u32 = 16;
 
-/// A kernel of so many CTAs, each on an SM of its own for about so long.
+/// A kernel of `TAKEN` CTAs, each on its own SM for a given time.
 pub(super) struct SmTaker {
     call: KernelCall,
     stream: Stream,
@@ -39,7 +39,7 @@ impl SmTaker {
             Arg::Null,
             Arg::Null,
         ];
-        // More than 40 KiB a CTA, so that no SM has two of them beside a kernel's worker.
+        // More than 40 KiB per CTA, so that no SM fits two of them next to a kernel's worker.
         let shape = Shape { shared_bytes: 40 << 10, ..Shape::linear(TAKEN, Self::THREADS) };
         Ok(KernelCall::new(&function, shape, &args)?)
     }
@@ -60,12 +60,12 @@ impl SmTaker {
         Ok(SmTaker { call: Self::call(device, rounds as u32)?, stream })
     }
 
-    /// Waits until it has given them back.
+    /// Waits until it has released the SMs.
     pub(super) fn synchronize(&self) -> Result<()> {
         Ok(self.stream.synchronize()?)
     }
 
-    /// Has the SMs when this returns, most likely.
+    /// Launches it, and waits until it most likely occupies the SMs.
     pub(super) fn take(&self) -> Result<()> {
         self.stream.launch(&self.call, false)?;
         let begin = Instant::now();

@@ -1,4 +1,5 @@
-//! How all parts here take time: jobs of several ways in turns, in one process, each from the host's decision to its knowledge of the end.
+//! Timing for all parts: jobs of several ways in turns, in one process, each from the host's decision until
+//! it sees the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,14 +21,14 @@ pub struct JobTimes {
     pub p99_us: f64,
     /// Longest.
     pub max_us: f64,
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: usize,
-    /// Jobs by whole microseconds.
+    /// Number of jobs by whole microseconds.
     pub histogram: BTreeMap<u32, usize>,
 }
 
 impl JobTimes {
-    pub(super) fn of(mut us: Vec<f64>) -> JobTimes {
+    pub(super) fn from_times(mut us: Vec<f64>) -> JobTimes {
         let mut histogram = BTreeMap::new();
         us.iter().for_each(|us| *histogram.entry(*us as u32).or_default() += 1);
         let mut at = |part| percentile(&mut us, part);
@@ -36,28 +37,28 @@ impl JobTimes {
     }
 }
 
-/// What is run in several ways.
+/// Work that can be run in several ways.
 pub(super) trait Ways {
-    /// What is nobody's time, before each job.
+    /// Untimed work before each job.
     fn before(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// One job, from the decision to the knowledge of its end.
-    fn job(&mut self, way: usize) -> Result<()>;
+    /// One job, from the decision until the host sees its end.
+    fn job(&mut self, index: usize) -> Result<()>;
 
-    /// What is nobody's time, behind the turn of a way.
+    /// Untimed work after the turn of a way.
     fn after(&mut self, _way: usize) {}
 }
 
 impl<F: FnMut(usize) -> Result<()>> Ways for F {
-    fn job(&mut self, way: usize) -> Result<()> {
-        self(way)
+    fn job(&mut self, index: usize) -> Result<()> {
+        self(index)
     }
 }
 
-/// Jobs between two changes of who runs them. The first round is nobody's time, nor are the first jobs of each turn: others left the caches as
-/// they are.
+/// Number of jobs between changes of the way. The first round is not timed, nor are the first jobs of each
+/// turn: other ways have changed the caches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turns {
     pub(super) rounds: usize,
@@ -66,7 +67,8 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Calls `one` for each job, with its way and whether it is timed, in one order of the ways and then in the other.
+    /// Calls `one` for each job, with its way and whether it is timed, in one order of the ways and then in
+    /// the reverse.
     pub(super) fn each<C: Ways>(
         self,
         ways: usize,
@@ -75,12 +77,12 @@ impl Turns {
     ) -> Result<()> {
         for round in 0..=self.rounds {
             for place in 0..ways {
-                let way = if round % 2 == 0 { place } else { ways - 1 - place };
+                let index = if round % 2 == 0 { place } else { ways - 1 - place };
                 for job in 0..self.untimed + self.jobs {
                     contest.before()?;
-                    one(contest, way, round > 0 && job >= self.untimed)?;
+                    one(contest, index, round > 0 && job >= self.untimed)?;
                 }
-                contest.after(way);
+                contest.after(index);
             }
         }
         Ok(())
@@ -89,11 +91,11 @@ impl Turns {
     /// Microseconds of the jobs of each way.
     pub(super) fn timed<C: Ways>(self, ways: usize, contest: &mut C) -> Result<Vec<Vec<f64>>> {
         let mut times = vec![Vec::with_capacity(self.rounds * self.jobs); ways];
-        self.each(ways, contest, &mut |contest, way, counts| {
+        self.each(ways, contest, &mut |contest, index, counts| {
             let begin = Instant::now();
-            contest.job(way)?;
+            contest.job(index)?;
             if counts {
-                times[way].push(begin.elapsed().as_secs_f64() * 1e6);
+                times[index].push(begin.elapsed().as_secs_f64() * 1e6);
             }
             Ok(())
         })?;
@@ -101,7 +103,8 @@ impl Turns {
     }
 }
 
-/// Runs on a stream with a word of page-locked memory that the stream writes behind each: in a graph, or queued anew each time.
+/// Runs on a stream, each followed by the stream's write to a word of page-locked memory: captured in a
+/// graph, or queued each time.
 pub(super) struct Flagged {
     pub(super) stream: Arc<Stream>,
     graph: Option<GraphExec>,
@@ -109,12 +112,12 @@ pub(super) struct Flagged {
 }
 
 impl Flagged {
-    /// Runs that are queued anew.
+    /// Runs that are queued each time.
     pub(super) fn queued(device: &Device, stream: Arc<Stream>) -> Result<Flagged> {
         Ok(Flagged { flag: PinnedBuffer::new(device, 1)?, stream, graph: None })
     }
 
-    /// A graph of what `run` queues.
+    /// Captures the work that `run` queues into a graph.
     pub(super) fn captured(
         device: &Device,
         stream: Arc<Stream>,
@@ -132,7 +135,7 @@ impl Flagged {
         Ok(flagged)
     }
 
-    /// Replays the graph, or has `run` queue what is run.
+    /// Replays the graph, or lets `run` queue the work.
     pub(super) fn begin(&self, run: &mut dyn FnMut(&Stream) -> Result<()>) -> Result<()> {
         self.flag.set_word(0, 0)?;
         match &self.graph {
@@ -148,7 +151,7 @@ impl Flagged {
         self.flag.word(0) == Some(1)
     }
 
-    /// A run, until the host sees its word.
+    /// Runs once and waits until the host sees the word.
     pub(super) fn job(&self, run: &mut dyn FnMut(&Stream) -> Result<()>) -> Result<()> {
         self.begin(run)?;
         let begin = Instant::now();
@@ -166,7 +169,7 @@ impl Flagged {
         self.begin(&mut |_| Err(Error::Argument("nothing was captured".into())))
     }
 
-    /// A replay of the graph, until the host sees its word.
+    /// Replays the graph and waits until the host sees the word.
     pub(super) fn replay(&self) -> Result<()> {
         self.job(&mut |_| Err(Error::Argument("nothing was captured".into())))
     }
@@ -189,13 +192,13 @@ mod tests {
             Ok(())
         }
 
-        fn job(&mut self, way: usize) -> Result<()> {
-            self.jobs.push(way);
+        fn job(&mut self, index: usize) -> Result<()> {
+            self.jobs.push(index);
             Ok(())
         }
 
-        fn after(&mut self, way: usize) {
-            self.after.push(way);
+        fn after(&mut self, index: usize) {
+            self.after.push(index);
         }
     }
 
@@ -210,7 +213,7 @@ mod tests {
 
     #[test]
     fn times_are_counted_by_whole_microseconds() {
-        let times = JobTimes::of(vec![1.0, 2.0, 3.5, 5.0, 5.25]);
+        let times = JobTimes::from_times(vec![1.0, 2.0, 3.5, 5.0, 5.25]);
         assert_eq!((times.jobs, times.p50_us, times.max_us), (5, 3.5, 5.25));
         assert_eq!(times.histogram, [(1, 1), (2, 1), (3, 1), (5, 2)].into());
     }

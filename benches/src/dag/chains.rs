@@ -1,4 +1,4 @@
-//! Chains of dependent kernels: how long the GPU idles from one to the next.
+//! Chains of dependent kernels: measures how long the GPU idles between kernels.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use cusync::measure::{interleaved, quick};
 use cusync::programs::Bound;
 use cusync::runtime::Summary;
 
-/// Kernels of a chain.
+/// Number of kernels in a chain.
 const KERNELS: usize = 100;
 
 impl Bench {
-    /// Nanoseconds of one round of a spin kernel.
+    /// Duration of one round of a spin kernel, nanoseconds.
     pub(super) fn ns_per_round(&self) -> Result<f64> {
         let rounds = [2_000, 12_000];
         let mut us = [0.0; 2];
@@ -29,7 +29,7 @@ impl Bench {
             let bound = Bound::new(&recorded.recording, &self.device, &self.module)?;
             let exec = bound.executable(&self.main, &self.schedule(&bound), Form::SERIAL)?;
             let entry = Entry::ours(Form::SERIAL, exec);
-            // Warm: clocks are up when programs run.
+            // Warm up: clocks are up when programs run.
             for _ in 0..200 {
                 entry.exec.launch()?;
             }
@@ -38,7 +38,7 @@ impl Bench {
         Ok((us[1] - us[0]) * 1e3 / f64::from(rounds[1] - rounds[0]))
     }
 
-    /// A chain in every way of running it.
+    /// Measures a chain with every way of running it.
     pub(super) fn chain(
         &self,
         shape: ChainShape,
@@ -64,38 +64,38 @@ impl Bench {
         let bounds = bounds_us(&subject, &program, ns_per_round);
 
         let want = program.expected(1);
-        let mut wrong_in = |way: &Way, when: &str| {
-            let right = way.runs_right(&want)?;
+        let mut wrong_in = |candidate: &Way, when: &str| {
+            let right = candidate.runs_right(&want)?;
             if !right {
-                wrong.push(format!("{}, {}: the arena differs {when}", shape.name(), way.entry.name));
+                wrong.push(format!("{}, {}: the arena differs {when}", shape.name(), candidate.entry.name));
             }
             Ok::<_, Error>(right)
         };
         let mut right = Vec::new();
-        for way in ways {
-            if wrong_in(&way, "before it was timed")? {
-                let stamps = stamps(&way)?;
-                right.push((way, stamps));
+        for candidate in ways {
+            if wrong_in(&candidate, "before it was timed")? {
+                let stamps = stamps(&candidate)?;
+                right.push((candidate, stamps));
             }
         }
-        let mut variants: Vec<_> = right.iter().map(|(way, _)| way.entry.timed(1)).collect();
+        let mut variants: Vec<_> = right.iter().map(|(candidate, _)| candidate.entry.timed(1)).collect();
         let times = interleaved(&self.device, &mut variants, Regime::Rested, samples, Duration::ZERO)?;
         let mut records = Vec::new();
-        for ((way, (body_us, idle_us)), times) in right.into_iter().zip(&times) {
-            if !wrong_in(&way, "after it was timed")? {
+        for ((candidate, (body_us, idle_us)), times) in right.into_iter().zip(&times) {
+            if !wrong_in(&candidate, "after it was timed")? {
                 continue;
             }
-            let time = Summary::of(times);
+            let time = Summary::from_times(times);
             records.push(ChainRecord {
                 kernels: KERNELS,
                 ctas: shape.ctas,
                 target_us: shape.us,
                 uneven_us: shape.uneven_us,
                 neighbours: shape.shift > 0,
-                ours: !way.entry.peer,
-                chosen: way.chosen,
+                ours: !candidate.entry.peer,
+                chosen: candidate.chosen,
                 body_us,
-                variant: way.entry.name.clone(),
+                variant: candidate.entry.name.clone(),
                 time,
                 idle_us,
                 overhead_us: time.median_us / KERNELS as f64 - body_us,
@@ -105,7 +105,8 @@ impl Bench {
         Ok(records)
     }
 
-    /// Kernels that wait for kernels: what a user can run today, and our choice among the forms without refinement.
+    /// Kernels that wait for kernels: the options available to users today, and our choice among the forms
+    /// without refinement.
     fn kernels_wait(&self, ways: &mut Vec<Way>, subject: Subject, kind: &str) -> Result<()> {
         let serial = StreamPlan::serial(0..KERNELS);
         let mut peer = |name: &str, plan: StreamPlan| {
@@ -133,7 +134,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The kernels that can wait for tiles: as they are, with an early trigger, and with tiles that wait for tiles.
+    /// Kernels that can wait for tiles: unchanged, with an early trigger, and with tiles that wait for tiles.
     fn tiles_wait(&self, ways: &mut Vec<Way>, subject: Subject) -> Result<()> {
         let (program, schedule) = (subject.bound.program(), &subject.schedule);
         let refined = |which| refine(program, &schedule.dependences, &DEVICES[0], which);
@@ -161,19 +162,20 @@ impl Bench {
     }
 }
 
-/// What is measured: a chain of kernels of `ctas` CTAs of about `us` microseconds.
+/// Shape of a measured chain: kernels of `ctas` CTAs of about `us` microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChainShape {
     pub(super) us: f64,
     pub(super) ctas: u32,
-    /// A CTA takes up to so much longer.
+    /// Maximum additional time of a CTA.
     pub(super) uneven_us: f64,
-    /// How many words further on the neighbour's result is that each word needs; 0: only one other CTA's are needed.
+    /// Distance in words to the neighbor's result that each word needs; 0: only one other CTA's results are
+    /// needed.
     pub(super) shift: usize,
 }
 
 impl ChainShape {
-    /// What is measured.
+    /// The measured shapes.
     pub(super) const ALL: [ChainShape; 9] = [
         ChainShape { us: 2.0, ctas: 132, uneven_us: 0.0, shift: 0 },
         ChainShape { us: 2.0, ctas: 16, uneven_us: 0.0, shift: 0 },
@@ -190,7 +192,7 @@ impl ChainShape {
         self.uneven_us == 0.0 && self.shift == 0
     }
 
-    /// Its name among the parts of the benchmark.
+    /// Name among the parts of the benchmark.
     pub(super) fn name(&self) -> String {
         let uneven =
             if self.uneven_us > 0.0 { format!(" to {}", self.us + self.uneven_us) } else { String::new() };
@@ -232,17 +234,18 @@ impl Way {
     }
 }
 
-/// Arithmetic alone, microseconds of the chain: when kernels wait for kernels, and when tiles wait for tiles.
+/// Duration of the arithmetic alone, microseconds per chain: if kernels wait for kernels, and if tiles wait
+/// for tiles.
 fn bounds_us(subject: &Subject, program: &SpinProgram, ns_per_round: f64) -> [f64; 2] {
-    let of = subject.bound.program();
-    let refinement = refine(of, &subject.schedule.dependences, &DEVICES[0], Refine::Everywhere);
+    let recorded = subject.bound.program();
+    let refinement = refine(recorded, &subject.schedule.dependences, &DEVICES[0], Refine::Everywhere);
     let (mut kernels, mut before): (u64, Vec<u64>) = (0, Vec::new());
     for (node, sync) in refinement.nodes.iter().enumerate() {
         let rounds = |cta: usize| u64::from(program.rounds(node, cta as u32));
-        let ctas = of.nodes()[node].kernel().map_or(0, |k| k.launch.ctas() as usize);
+        let ctas = recorded.nodes()[node].kernel().map_or(0, |k| k.launch.ctas() as usize);
         kernels += (0..ctas).map(rounds).max().unwrap_or(0);
         let first = |cta: usize| match &sync.waits {
-            // In a chain these are all CTAs of the kernel before.
+            // In a chain these are all CTAs of the previous kernel.
             Some(waits) => waits[cta].iter().filter_map(|tile| before.get(tile.cta as usize)).max(),
             None => before.iter().max(),
         };
@@ -251,13 +254,13 @@ fn bounds_us(subject: &Subject, program: &SpinProgram, ns_per_round: f64) -> [f6
     [kernels, before.into_iter().max().unwrap_or(0)].map(|rounds| rounds as f64 * ns_per_round / 1e3)
 }
 
-/// Median microseconds of a kernel's first CTA, and mean microseconds between two.
-fn stamps(way: &Way) -> Result<(f64, f64)> {
+/// Median duration of a kernel's first CTA, and mean time between two, microseconds.
+fn stamps(candidate: &Way) -> Result<(f64, f64)> {
     let (mut bodies, mut gaps) = (Vec::new(), Vec::new());
     for _ in 0..5 {
-        way.entry.exec.launch()?;
-        way.entry.exec.synchronize()?;
-        let stamps = nanoseconds(&way.subject.bound.download(way.subject.stamps)?);
+        candidate.entry.exec.launch()?;
+        candidate.entry.exec.synchronize()?;
+        let stamps = nanoseconds(&candidate.subject.bound.download(candidate.subject.stamps)?);
         let (first, last) = (stamps[1], stamps[2 * KERNELS - 2]);
         let body: f64 = stamps.chunks(2).map(|s| s[1].saturating_sub(s[0]) as f64).sum();
         bodies.push(body / KERNELS as f64 / 1e3);
@@ -268,7 +271,7 @@ fn stamps(way: &Way) -> Result<(f64, f64)> {
     Ok((percentile(&mut bodies, 0.5), percentile(&mut gaps, 0.5)))
 }
 
-/// 64-bit words out of pairs.
+/// 64-bit words from pairs of 32-bit words.
 pub(super) fn nanoseconds(words: &[u32]) -> Vec<u64> {
     words.chunks_exact(2).map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).collect()
 }

@@ -1,4 +1,4 @@
-//! Random programs with injected delays, held bit for bit against the host.
+//! Random programs with injected delays, compared with the host bit by bit.
 
 use cusync_dag::{Form, Refine, refine};
 use cusync_gen::device::DEVICES;
@@ -12,12 +12,13 @@ use super::report::ExactRecord;
 use crate::Result;
 use cusync::programs::Bound;
 
-/// Longest delay, nanoseconds: several times a kernel's length.
+/// Maximum delay, nanoseconds: several times a kernel's length.
 const LONGEST_NS: u32 = 20_000;
 
 impl Bench {
-    /// Runs random programs in every form but the serial ones, each run twice with delays of its own, until `programs`
-    /// are done or `more` says no. Where edges are programmatic, tiles of half of the programs wait for tiles.
+    /// Runs random programs in every form but the serial ones, each run twice with different delays, until
+    /// `programs` are done or `more` returns false. If edges are programmatic, tiles wait for tiles in half
+    /// of the programs.
     pub(super) fn exact(&self, programs: usize, more: &mut dyn FnMut() -> bool) -> Result<ExactRecord> {
         let mut record = ExactRecord { programs: 0, kernels: 0, runs: 0, wrong: Vec::new() };
         let forms: Vec<Form> =
@@ -38,7 +39,7 @@ impl Bench {
                     1..60,
                 ),
             };
-            // Half of them with kernels that can wait for tiles, and all that can do.
+            // Half of them use kernels that can wait for tiles, with all their features.
             let tiled = seed % 4 >= 2;
             let recorded = match tiled {
                 true => program.record_tiled("random", 8.0, false),
@@ -53,7 +54,7 @@ impl Bench {
             }
             let first = bound.download(recorded.arena)?;
             let (once, twice) = (program.expected(1), program.expected(2));
-            // Two forms a program: all of them in turn, over the programs.
+            // Two forms per program, cycling through all forms over the programs.
             for turn in 0..2 {
                 let form = forms[(2 * seed as usize + turn) % forms.len()];
                 let exec = bound.executable(&self.main, &schedule, form)?;

@@ -1,5 +1,5 @@
-//! The gate of tasks of lower priority, chosen by measuring: of the gates with which the task of highest priority keeps its
-//! time, the one with the least total.
+//! Chooses the gate of lower-priority tasks by measuring: among the gates with which the highest-priority
+//! task keeps its time, the one with the shortest total time.
 
 use std::sync::Arc;
 
@@ -16,17 +16,18 @@ use crate::{Result, percentile};
 use cusync::device::Stream;
 use cusync::programs::{Bound, Executable};
 
-/// Forms in which gates are tried, those that were fast without one.
+/// Forms in which gates are tried: those that were fast without one.
 const FORMS: [Form; 3] = [Form::BRANCH_GRAPH, Form::BRANCH_PROGRAMMATIC, Form::BRANCH_MIXED];
-/// Gates that reach the second heat.
+/// Number of gates that reach the second heat.
 const FINALISTS: usize = 6;
-/// What is kept clear of the limit: the least total of those that seemed just within it is one that was lucky.
+/// Safety margin to the limit: among candidates that seem just within it, the one with the shortest total was
+/// lucky.
 const MARGIN: f64 = 0.015;
 
 /// A way of running the tasks together.
 pub(super) struct Candidate {
     pub(super) entry: Entry,
-    /// The form in which its tasks run alone.
+    /// Form for running its tasks alone.
     pub(super) form: Form,
     pub(super) gate: Option<NodeId>,
     pub(super) tuned: bool,
@@ -59,11 +60,11 @@ impl Candidate {
 pub(super) struct Alone {
     pub(super) mix: Mix,
     pub(super) bound: Bound,
-    /// One entry a form.
+    /// One entry per form.
     pub(super) entries: Vec<Entry>,
 }
 
-/// What candidates are measured with.
+/// Environment for measuring candidates.
 pub(super) struct Field<'a> {
     pub(super) mix: &'a Mix,
     pub(super) bound: &'a Bound,
@@ -71,7 +72,7 @@ pub(super) struct Field<'a> {
     pub(super) alone: &'a [Alone],
 }
 
-/// What a candidate came to; by task, microseconds.
+/// Result of a candidate; by task, microseconds.
 pub(super) struct Outcome {
     pub(super) ends: Vec<f64>,
     pub(super) alone: Vec<f64>,
@@ -91,13 +92,13 @@ impl Field<'_> {
         let tasks = self.alone.len();
         let alone: Vec<(usize, usize)> =
             (0..tasks).flat_map(|t| (0..self.alone[t].entries.len()).map(move |e| (t, e))).collect();
-        // Ends by candidate, task and round; then those alone, by task, form and round.
+        // Ends by candidate, task and round; then those of tasks alone, by task, form and round.
         let mut together = vec![vec![Vec::with_capacity(rounds); tasks]; candidates.len()];
         let mut single: Vec<Vec<Vec<f64>>> =
             self.alone.iter().map(|a| vec![Vec::with_capacity(rounds); a.entries.len()]).collect();
         let mut order: Vec<usize> = (0..candidates.len() + alone.len()).collect();
         let mut rng = SmallRng::seed_from_u64(rounds as u64);
-        // The first round uploads graphs and loads what is loaded late.
+        // The first round uploads graphs and triggers lazy loading.
         for round in 0..=rounds {
             order.shuffle(&mut rng);
             for &at in &order {
@@ -147,7 +148,8 @@ impl Field<'_> {
 }
 
 impl Bench {
-    /// Tries gates behind every node of the task of highest priority, and none; gives the best and what all came to.
+    /// Tries a gate behind every node of the highest-priority task, and no gate; returns the best and all
+    /// results.
     pub(super) fn choose_gate(
         &self,
         name: &str,
@@ -160,11 +162,11 @@ impl Bench {
         let priority = |id: NodeId| program.zones()[program.node(id).zone.index()].priority;
         let top = program.ids().map(priority).max();
         let nodes = program.ids().filter(|&id| Some(priority(id)) == top);
-        let ways = std::iter::once(Admit::Free).chain(nodes.map(Admit::After));
+        let admissions = std::iter::once(Admit::Free).chain(nodes.map(Admit::After));
         let mut candidates = Vec::new();
         let allowed: Vec<Form> = self.forms().filter(|form| FORMS.contains(form)).collect();
-        for way in ways {
-            let schedule = self.schedule_with(field.bound, way);
+        for admit in admissions {
+            let schedule = self.schedule_with(field.bound, admit);
             for &form in &allowed {
                 candidates.push(Candidate::ours(field.bound, &self.main, &schedule, form)?);
             }
@@ -177,7 +179,7 @@ impl Bench {
                 Err(fault) => wrong.push(format!("{name}, {}: {fault}", candidate.entry.name)),
             }
         }
-        // A run with its stamps takes some 0.3 ms.
+        // A run with its stamps takes about 0.3 ms.
         let singles: usize = field.alone.iter().map(|a| a.entries.len()).sum();
         let rounds = |share: f64, count: usize| {
             (share * seconds / ((count + singles) as f64 * 3e-4)).clamp(7.0, 101.0) as usize
@@ -206,8 +208,8 @@ impl Bench {
     }
 }
 
-/// Less is better: the total where the highest keeps its time and nothing starves; else how far it is from that, behind all that
-/// are not.
+/// Lower is better: the total if the highest-priority task keeps its time and nothing starves; otherwise the
+/// distance from that, ranked behind all candidates that satisfy it.
 fn merit(outcome: &Outcome, margin: f64) -> f64 {
     let slow = (outcome.highest - (MOST_SLOWDOWN - margin)).max(0.0);
     let starved = (SURE_SHARE - outcome.share).max(0.0);

@@ -1,9 +1,10 @@
-//! Kernel-level scheduling measured: the suite, random programs, chains, and tasks of different priorities.
+//! Measures kernel-level scheduling: the suite, random programs, chains, and tasks with different priorities.
 //!
-//! Peers are what a user could run instead: serial launches, a captured serial stream, streams and events by hand, a
-//! graph by hand, and the streams by hand captured. Ours are the forms of one distribution. Outputs are verified before
-//! anything is timed, and everything of one program is interleaved in one process, in the two regimes of [`super`]: a
-//! rested sample is one run after 3 ms of idling, a sustained one ten runs back to back.
+//! Peers are the alternatives available to users: serial launches, a captured serial stream, hand-written
+//! streams and events, a hand-written graph, and the hand-written streams captured. Ours are the forms of one
+//! distribution. Outputs are verified before timing, and all variants of one program are interleaved in one
+//! process, in the two regimes of [`super`]: a rested sample is one run after 3 ms of idle time, a sustained
+//! one ten runs back to back.
 //!
 //! ```
 //! use cusync_bench::dag::SpinProgram;
@@ -39,20 +40,21 @@ use self::suite::{NAMES, Size, WITH_COPIES};
 use super::{Regime, Result};
 use cusync::device::{Device, Module, Stream};
 
-/// What to measure.
+/// Arguments of the benchmark.
 #[derive(Clone, Debug)]
 pub struct DagArgs {
-    /// Which GPU.
+    /// Index of the GPU.
     pub gpu: u32,
     /// Regimes of the suite and of random programs.
     pub regimes: Vec<Regime>,
-    /// Time limit; what does not fit is listed.
+    /// Time limit; parts that do not fit are listed.
     pub seconds: f64,
-    /// Only parts whose name contains one of these, such as `VEC`, `small`, `chains`, `random`, `MP`, `exact`; empty: all.
+    /// Only parts whose name contains one of these, such as `VEC`, `small`, `chains`, `random`, `MP`,
+    /// `exact`; empty: all.
     pub only: Vec<String>,
-    /// No parts whose name contains one of these.
+    /// Excludes parts whose name contains one of these.
     pub without: Vec<String>,
-    /// Random programs that are held against the host bit for bit.
+    /// Number of random programs to compare with the host bit by bit.
     pub exact_programs: usize,
 }
 
@@ -69,7 +71,7 @@ impl Default for DagArgs {
     }
 }
 
-/// A piece of the benchmark.
+/// A part of the benchmark.
 #[derive(Clone, Copy)]
 enum Part {
     Exact,
@@ -93,7 +95,7 @@ impl Part {
         }
     }
 
-    /// All of them, the most telling first, and what part of the time they take.
+    /// All parts, the most informative first, with their fraction of the time.
     fn all() -> Vec<(Part, f64)> {
         let mut parts: Vec<(Part, f64)> = NAMES.iter().map(|n| (Part::Case(n, Size::Small), 1.0)).collect();
         parts.extend(ChainShape::ALL.map(|shape| (Part::Chain(shape), 0.4)));
@@ -107,7 +109,7 @@ impl Part {
     }
 }
 
-/// Runs the benchmark. `said` hears of every part, and sees the report after it.
+/// Runs the benchmark. Calls `said` with every part before it begins, and with the report after it.
 pub fn bench_dag(args: &DagArgs, said: &mut dyn FnMut(&str, &DagReport)) -> Result<DagReport> {
     let began = Instant::now();
     let device = Device::open(args.gpu)?;
@@ -139,7 +141,7 @@ pub fn bench_dag(args: &DagArgs, said: &mut dyn FnMut(&str, &DagReport)) -> Resu
         let left = args.seconds - began.elapsed().as_secs_f64();
         let budget = left * share / weight;
         weight -= share;
-        // Below this, samples are too few to mean anything.
+        // Below this, there would be too few samples.
         if budget < 0.4 * share {
             report.skipped.push(format!("{}: the time limit", part.name()));
             continue;
@@ -164,7 +166,7 @@ impl Bench {
         report: &mut DagReport,
         wrong: &mut Vec<String>,
     ) -> Result<()> {
-        // Some eighteen variants; a rested sample takes 3.4 ms of each.
+        // About eighteen variants; a rested sample takes 3.4 ms each.
         let effort = Effort {
             samples: (0.2 * budget / (18.0 * 3.4e-3)).clamp(7.0, 61.0) as usize,
             window: Duration::from_secs_f64((0.1 * budget / 36.0).clamp(5e-3, 50e-3)),

@@ -1,4 +1,4 @@
-//! One program: every variant verified, then timed against each other.
+//! One program: every variant is verified, then timed against the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use cusync::runtime::Summary;
 
 /// Runs of a sustained sample: short programs would otherwise measure the events between samples.
 const RUNS: usize = 10;
-/// Programs of more kernels than this are long enough by themselves.
+/// Programs with more kernels than this are long enough by themselves.
 const LONG: usize = 100;
-/// Copies of a program that fill the GPU together.
+/// Number of program copies that fill the GPU together.
 const COPIES: usize = 4;
 
 /// Runs of one sample.
@@ -32,7 +32,7 @@ pub(super) fn runs_of(regime: Regime, kernels: usize) -> usize {
     if regime == Regime::Sustained && kernels <= LONG { RUNS } else { 1 }
 }
 
-/// What is needed to measure programs.
+/// Environment for measuring programs.
 pub(super) struct Bench {
     pub(super) device: Device,
     pub(super) module: Module,
@@ -40,23 +40,23 @@ pub(super) struct Bench {
     pub(super) regimes: Vec<Regime>,
 }
 
-/// How much is measured.
+/// Amount of measurement.
 #[derive(Clone, Copy)]
 pub(super) struct Effort {
     /// Rested samples of each variant.
     pub(super) samples: usize,
-    /// How long each of the two sustained visits to a variant lasts.
+    /// Duration of each of the two sustained visits to a variant.
     pub(super) window: Duration,
-    /// Seconds of the race of our forms.
+    /// Seconds for the race of our forms.
     pub(super) race: f64,
-    /// Seconds of the contests of our choices with the best peers.
+    /// Seconds for the contests of our choices against the best peers.
     pub(super) contest: f64,
 }
 
-/// Holds the words of a program's outputs against what they must be.
+/// Compares the words of a program's outputs with the expected ones.
 pub(super) type Verify = Box<dyn Fn(&[Vec<u32>]) -> std::result::Result<(), String>>;
 
-/// A program that is about to be measured.
+/// A program to be measured.
 pub(super) struct Subject {
     pub(super) name: String,
     pub(super) class: Option<Size>,
@@ -64,7 +64,7 @@ pub(super) struct Subject {
     pub(super) recording: Recording,
     pub(super) hand: Option<StreamPlan>,
     pub(super) outputs: Vec<BufferId>,
-    /// Whether the contents of the outputs after one run are right.
+    /// Checks the contents of the outputs after one run.
     pub(super) verify: Verify,
 }
 
@@ -86,18 +86,18 @@ impl Subject {
 }
 
 impl Bench {
-    /// Forms that this GPU runs.
+    /// Forms that this GPU supports.
     pub(super) fn forms(&self) -> impl Iterator<Item = Form> + use<> {
         let early = self.device.capability().0 >= 9;
         Form::ALL.into_iter().filter(move |form| early || !form.is_programmatic())
     }
 
-    /// The schedule of a program on this GPU.
+    /// Schedule of a program on this GPU.
     pub(super) fn schedule(&self, bound: &Bound) -> KernelSchedule {
         self.schedule_with(bound, Admit::Model)
     }
 
-    /// The same with tasks of lower priority admitted so.
+    /// Schedule of a program with the given admission of lower-priority tasks.
     pub(super) fn schedule_with(&self, bound: &Bound, admit: Admit) -> KernelSchedule {
         let device = self.device.profile().unwrap_or_else(|| DEVICES[0].clone());
         schedule(
@@ -114,7 +114,8 @@ impl Bench {
         wrong: &mut Vec<String>,
     ) -> Result<DagPoint> {
         let mut bound = Bound::new(&subject.recording, &self.device, &self.module)?;
-        // Random programs have as many kernels of different lengths as they have nodes: their estimates are calibrated.
+        // Random programs have as many different kernels as nodes, so their estimates are calibrated instead
+        // of measured.
         let kernel_us = match subject.class {
             Some(_) => measure_durations(&mut bound, &self.main)?,
             None => bound.program().nodes().iter().map(|node| node.us).collect(),
@@ -145,7 +146,7 @@ impl Bench {
             }
         }
         let kernels = bound.program().nodes().len();
-        // What runs one after the other takes about this long; what does not win takes no longer.
+        // Serial execution takes about this long; no variant worth measuring takes longer.
         let us = kernel_us.iter().sum::<f64>() + 10.0;
         let tuned = self.race(&right, kernels, us, effort.race)?.unwrap_or(schedule.form);
         let records = self.records(&right, kernels, effort)?;
@@ -186,8 +187,8 @@ impl Bench {
         })
     }
 
-    /// What a user would run: serial code as it is and captured; the same with streams by hand, as a graph by hand, and
-    /// captured.
+    /// Realistic alternatives: serial code as is and captured; the same with hand-written streams, as a
+    /// hand-written graph, and captured.
     fn peers(
         &self,
         bound: &Bound,
@@ -203,14 +204,15 @@ impl Bench {
             peer("serial launches", serial.clone().into())?,
             peer("serial graph", serial.captured().into())?,
         ];
-        // Serial launches are also one of our forms: what the schedule falls back to.
+        // Serial launches are also one of our forms: the fallback of the schedule.
         peers[0].form = Some(Form::SERIAL);
         if let Some(hand) = hand {
             peers.push(peer("streams by hand", hand.clone().into())?);
             peers.push(peer("branch graph by hand", GraphPlan::from(hand).into())?);
             peers.push(peer("captured streams", hand.clone().captured().into())?);
         } else {
-            // Nobody writes a random program by hand: every dependence is an edge, as a simple tool would have it.
+            // Random programs have no hand-written version: every dependence becomes an edge, as in a simple
+            // tool.
             let edge = |e: &Dependence| (e.before.index(), e.after.index(), false);
             let edges = dependences.edges.iter().map(edge).collect();
             let plan = GraphPlan { order: (0..nodes).collect(), edges, priorities: Vec::new() };
@@ -219,7 +221,7 @@ impl Bench {
         Ok(peers)
     }
 
-    /// What one more independent copy of a program adds to copies that run together, microseconds.
+    /// Time that one more independent copy of a program adds to copies that run together, microseconds.
     fn saturated_us(&self, recording: &Recording) -> Result<f64> {
         let mut us = [0.0; 2];
         for (copies, us) in [1, COPIES].into_iter().zip(&mut us) {
@@ -234,7 +236,7 @@ impl Bench {
         Ok((us[1] - us[0]) / (COPIES - 1) as f64)
     }
 
-    /// Every entry against the first, in every regime.
+    /// Records of all entries relative to the first, in every regime.
     fn records(&self, entries: &[Entry], kernels: usize, effort: Effort) -> Result<Vec<DagRecord>> {
         let mut records = Vec::new();
         if entries.is_empty() {
@@ -249,7 +251,7 @@ impl Bench {
             let times: Vec<Vec<f64>> = times.iter().map(each).collect();
             let serial = percentile(&mut times[0].clone(), 0.5);
             for ((entry, times), host_us) in entries.iter().zip(&times).zip(&hosts) {
-                let time = Summary::of(times);
+                let time = Summary::from_times(times);
                 let speedup = serial / time.median_us;
                 records.push(DagRecord {
                     variant: entry.name.clone(),

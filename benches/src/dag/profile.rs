@@ -8,16 +8,16 @@ use crate::{Result, percentile};
 use cusync::device::{Event, Stream};
 use cusync::programs::Bound;
 
-/// Times that a kernel is repeated; the difference between the two cancels what a graph's launch costs.
+/// Repetitions of a kernel; the difference between the two cancels the launch cost of the graph.
 const REPEATS: [usize; 2] = [3, 19];
-/// End of a node of a graph to the start of the next, microseconds: not the kernel's. As chains of kernels that note their
-/// times show.
+/// From the end of a node of a graph to the start of the next, microseconds: not part of the kernel. Taken
+/// from chains of kernels that record their times.
 const EDGE_US: f64 = 1.25;
-/// Least duration: launching an empty kernel takes less than the edge.
+/// Minimum duration: launching an empty kernel takes less than the edge.
 const LEAST_US: f64 = 0.2;
 
-/// Measures every node alone and puts the durations into the program. The buffers' contents are then arbitrary. Nodes
-/// that are the same kernel with the same shape are measured once.
+/// Measures every node alone and stores the durations in the program. The buffers' contents are arbitrary
+/// afterward. Nodes with the same kernel and shape are measured once.
 pub(super) fn measure_durations(bound: &mut Bound, main: &Arc<Stream>) -> Result<Vec<f64>> {
     let device = bound.device().clone();
     let events = [Event::timing(&device)?, Event::timing(&device)?];
@@ -30,7 +30,7 @@ pub(super) fn measure_durations(bound: &mut Bound, main: &Arc<Stream>) -> Result
             all.push(node.us);
             continue;
         };
-        // Spin kernels differ by their rounds, which their estimate tells.
+        // Spin kernels differ in their rounds, which their estimate identifies.
         let key = (node.name.clone(), kernel.launch, kernel.traffic_bytes ^ node.us.to_bits());
         let us = match known.iter().find(|(k, _)| *k == key) {
             Some((_, us)) => *us,

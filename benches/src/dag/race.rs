@@ -1,7 +1,7 @@
-//! Which form is fastest, and whether it is as fast as the best of the peers: questions of one per cent.
+//! Determines the fastest form, and compares it with the best peers, at a resolution of one percent.
 //!
-//! Medians that are taken apart differ by two per cent between two instances of one graph, so everything here compares times
-//! of one round with each other.
+//! Medians from separate measurements differ by two percent between two instances of the same graph, so all
+//! comparisons here use times of the same round.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::variant::Entry;
 use crate::{Regime, Result, percentile};
 use cusync::measure::paired;
 
-/// How long one sustained visit lasts.
+/// Duration of one sustained visit.
 const WINDOW: Duration = Duration::from_millis(2);
-/// Forms that reach the second heat.
+/// Number of forms that reach the second heat.
 const FINALISTS: usize = 4;
-/// Peers that are held against the choices, the fastest in each regime.
+/// Number of peers to compare with the choices: the fastest in each regime.
 const PEERS: usize = 3;
-/// Fewest rounds that mean anything.
+/// Minimum number of meaningful rounds.
 const LEAST: usize = 5;
 
 /// Rounds in each regime.
@@ -30,11 +30,12 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// As many as fit `seconds`, for `entries` programs that take about `us`, a sustained sample being `runs` of them.
+    /// Number of rounds that fit `seconds`, for `entries` programs of about `us` each, with `runs` runs per
+    /// sustained sample.
     pub(super) fn within(seconds: f64, entries: usize, us: f64, runs: usize) -> Rounds {
-        // 3 ms of rest, and a few hundred microseconds of waking up.
+        // 3 ms of rest, and a few hundred microseconds to wake up.
         let rested = 3.4e-3 + us * 1e-6;
-        // A window has five samples and one to warm up at least.
+        // A window has at least five samples and one to warm up.
         let sustained = f64::max(WINDOW.as_secs_f64(), 6.0 * runs as f64 * us * 1e-6) + 3e-4;
         let fit = |share: f64, each: f64| (share * seconds / (entries as f64 * each)) as usize;
         Rounds {
@@ -43,13 +44,13 @@ impl Rounds {
         }
     }
 
-    fn of(self, regime: Regime) -> usize {
+    fn in_regime(self, regime: Regime) -> usize {
         if regime == Regime::Rested { self.rested } else { self.sustained }
     }
 }
 
 impl Bench {
-    /// Times of one run of each entry, by round, microseconds.
+    /// Time of one run of each entry, by round, microseconds.
     fn rounds(
         &self,
         entries: &[&Entry],
@@ -59,13 +60,13 @@ impl Bench {
     ) -> Result<Vec<Vec<f64>>> {
         let runs = runs_of(regime, kernels);
         let mut variants: Vec<_> = entries.iter().map(|e| e.timed(runs)).collect();
-        let mut times = paired(&self.device, &mut variants, regime, rounds.of(regime), WINDOW)?;
+        let mut times = paired(&self.device, &mut variants, regime, rounds.in_regime(regime), WINDOW)?;
         times.iter_mut().flatten().for_each(|t| *t /= runs as f64);
         Ok(times)
     }
 
-    /// The one of our forms whose time over the best of them is least in the regime in which it is worst. All of them run
-    /// a short heat, the best a longer one.
+    /// Our form with the smallest ratio to the best one, in its worst regime. All forms run a short heat, the
+    /// best a longer one.
     pub(super) fn race(
         &self,
         entries: &[Entry],
@@ -89,7 +90,8 @@ impl Bench {
         Ok(ours.first().and_then(|e| e.form))
     }
 
-    /// Our choices against the best peers, in every regime. `medians` gives a first time of each entry in a regime.
+    /// Contests of our choices against the best peers, in every regime. `medians` gives a first time of each
+    /// entry in a regime.
     pub(super) fn contests(
         &self,
         entries: &[Entry],
@@ -135,8 +137,8 @@ impl Bench {
     }
 }
 
-/// For each entry, the median over rounds of its time over the mean of its round, over the least such median, in the regime in
-/// which that is largest. `all`: by regime, entry and round; 1 is the best.
+/// For each entry: the median over rounds of its time relative to the mean of its round, divided by the
+/// smallest such median, in its worst regime. `all`: by regime, entry and round; 1 is the best.
 fn worst_over_best(all: &[Vec<Vec<f64>>]) -> Vec<f64> {
     let mut worst = vec![1.0; all.first().map_or(0, Vec::len)];
     for times in all {
@@ -153,7 +155,7 @@ fn worst_over_best(all: &[Vec<Vec<f64>>]) -> Vec<f64> {
     worst
 }
 
-/// The median with an interval that holds the true one in 95 of 100 cases, by the ranks of a binomial distribution.
+/// Median with a 95 % confidence interval, by the ranks of a binomial distribution.
 fn median_interval(values: &mut [f64]) -> [f64; 3] {
     let n = values.len() as f64;
     let half = 0.98 / n.sqrt();
@@ -166,7 +168,8 @@ mod tests {
 
     #[test]
     fn what_is_best_in_one_regime_and_bad_in_the_other_does_not_win() {
-        // Two states of the machine, twice as fast in one: medians apart would not tell the first two entries apart.
+        // Two states of the machine, one twice as fast: separate medians would not distinguish the first two
+        // entries.
         let state = [1.0, 2.0, 1.0, 2.0, 1.0];
         let times = |each: [f64; 3]| each.map(|t| state.map(|s| s * t).to_vec()).to_vec();
         let scores = worst_over_best(&[times([10.0, 10.1, 10.4]), times([12.0, 10.1, 10.0])]);

@@ -1,4 +1,4 @@
-//! Random programs of spin kernels, chains of them, and what they must compute.
+//! Random programs and chains of spin kernels, with their expected results.
 
 use cusync_dag::{AccessMode, Argument, BufferId, DagError, LaunchConfig, Recording, TileBytes, Tiles};
 use rand::rngs::SmallRng;
@@ -6,9 +6,9 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
-/// Threads of a CTA.
+/// Threads per CTA.
 const THREADS: u32 = 128;
-/// Bytes that a CTA writes of each output.
+/// Bytes of each output that a CTA writes.
 const TILE: i64 = 4 * THREADS as i64;
 
 /// One kernel: ranges of `words` words of one arena, each by its first word.
@@ -28,9 +28,9 @@ pub struct SpinProgram {
     words: usize,
     /// Words of the arena.
     arena: usize,
-    /// How many rounds more a CTA may take than another.
+    /// Maximum difference between the rounds of two CTAs.
     ragged: u32,
-    /// How far away the second word of the first input is that each word needs; 0: none.
+    /// Distance to the second word of the first input that each word needs; 0: none.
     shift: usize,
 }
 
@@ -41,33 +41,34 @@ pub struct SpinRecording {
     pub recording: Recording,
     /// All ranges lie in it.
     pub arena: BufferId,
-    /// Nanoseconds that each kernel sleeps first, one word a kernel; zero at first.
+    /// Nanoseconds that each kernel sleeps first, one word per kernel; initially zero.
     pub delays: BufferId,
-    /// When CTA 0 of each kernel began and ended: two 64-bit words a kernel.
+    /// Start and end of CTA 0 of each kernel: two 64-bit words per kernel.
     pub stamps: BufferId,
 }
 
 impl SpinProgram {
-    fn of(kernels: Vec<Spin>, words: usize) -> SpinProgram {
+    fn from_kernels(kernels: Vec<Spin>, words: usize) -> SpinProgram {
         SpinProgram { kernels, words, arena: 0, ragged: 0, shift: 0 }
     }
 
-    /// The same with CTAs of different lengths, up to `rounds` more, and with every word of an output needing a second word
-    /// of the first input, `shift` words further on, so that CTAs need their neighbours'. It can only be recorded with tiles.
+    /// Makes CTAs uneven, by up to `rounds` additional rounds, and makes every word of an output depend on a
+    /// second word of the first input, `shift` words further on, so that CTAs need their neighbors' results.
+    /// The program can only be recorded with tiles.
     pub fn uneven(self, rounds: u32, shift: usize) -> SpinProgram {
         SpinProgram { ragged: rounds, shift, ..self }
     }
 
-    /// One kernel after the other, `ctas` CTAs and `rounds` rounds each.
+    /// One kernel after the other, with `ctas` CTAs and `rounds` rounds each.
     pub fn chain(kernels: usize, ctas: u32, rounds: u32) -> SpinProgram {
         let words = (ctas * THREADS) as usize;
         let spin =
             |k: usize| Spin { inputs: vec![k % 2 * words], outputs: vec![(k + 1) % 2 * words], rounds };
-        SpinProgram { arena: 2 * words, ..SpinProgram::of((0..kernels).map(spin).collect(), words) }
+        SpinProgram { arena: 2 * words, ..SpinProgram::from_kernels((0..kernels).map(spin).collect(), words) }
     }
 
-    /// `width` strands of kernels that now and then read each other's results: what a compiler's graphs look like.
-    /// Kernels have `ctas` CTAs and a number of rounds drawn from `rounds`.
+    /// `width` strands of kernels that sometimes read each other's results, like the graphs of compilers.
+    /// Kernels have `ctas` CTAs and a random number of rounds from `rounds`.
     pub fn strands(
         seed: u64,
         kernels: usize,
@@ -97,11 +98,11 @@ impl SpinProgram {
             }
             list.push(Spin { inputs, outputs: vec![output], rounds: rng.random_range(rounds.clone()) });
         }
-        SpinProgram { arena: 2 * width * words, ..SpinProgram::of(list, words) }
+        SpinProgram { arena: 2 * width * words, ..SpinProgram::from_kernels(list, words) }
     }
 
-    /// Anything: up to four inputs and two outputs at half-range offsets, so that ranges overlap in part, in an arena of
-    /// `ranges` ranges.
+    /// Arbitrary programs: up to four inputs and two outputs at half-range offsets, so that ranges overlap
+    /// partially, in an arena of `ranges` ranges.
     pub fn tangle(seed: u64, kernels: usize, ranges: usize, ctas: u32) -> SpinProgram {
         let mut rng = SmallRng::seed_from_u64(seed);
         let words = (ctas * THREADS) as usize;
@@ -122,15 +123,15 @@ impl SpinProgram {
             inputs.truncate(rng.random_range(0..=4));
             list.push(Spin { inputs, outputs, rounds: rng.random_range(1..40) });
         }
-        SpinProgram { arena: ranges * words, ..SpinProgram::of(list, words) }
+        SpinProgram { arena: ranges * words, ..SpinProgram::from_kernels(list, words) }
     }
 
-    /// Kernels.
+    /// Number of kernels.
     pub fn len(&self) -> usize {
         self.kernels.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no kernels.
     pub fn is_empty(&self) -> bool {
         self.kernels.is_empty()
     }
@@ -139,7 +140,7 @@ impl SpinProgram {
         (0..self.arena as u32).map(|i| i.wrapping_mul(0x85eb_ca6b)).collect()
     }
 
-    /// Records it. A round takes `ns_per_round`; `stamped`: kernels note when they begin and end.
+    /// Records the program. A round takes `ns_per_round`; `stamped`: kernels record when they begin and end.
     ///
     /// # Errors
     /// [`DagError`]: too many kernels.
@@ -147,7 +148,8 @@ impl SpinProgram {
         self.record_as(name, ns_per_round, stamped, false)
     }
 
-    /// The same with kernels that can wait for tiles and say what each of their CTAs touches.
+    /// [`SpinProgram::record`] with kernels that can wait for tiles and declare the accesses of each of their
+    /// CTAs.
     ///
     /// # Errors
     /// [`DagError`]: too many kernels, too many CTAs.
@@ -206,14 +208,14 @@ impl SpinProgram {
                 bytes.push(TileBytes::Strided { first: 0, stride: TILE, bytes: TILE as u64 });
             }
             operands.push(Argument::TileSync);
-            // Rounds are drawn evenly, so the longest CTA takes half of them more than the mean one.
+            // Rounds are uniformly distributed, so the longest CTA exceeds the mean by half of the range.
             let tiles = Tiles { bytes, spread_us: us(self.ragged) / 2.0, early_trigger: true };
             r.launch_tiled("spin_tiled", launch, 0.5 + us(spin.rounds + self.ragged), &operands, tiles)?;
         }
         Ok(SpinRecording { recording: r, arena, delays, stamps })
     }
 
-    /// What each CTA of a kernel touches: of inputs, of outputs, and of the delays.
+    /// Accesses of each CTA of a kernel: to inputs, outputs and delays.
     fn tiles(&self, spin: &Spin) -> Vec<TileBytes> {
         let last = 4 * self.words as i64 - TILE;
         let own = TileBytes::Strided { first: 0, stride: TILE, bytes: TILE as u64 };
@@ -223,7 +225,7 @@ impl SpinProgram {
         inputs.chain(spin.outputs.iter().map(|_| own)).chain([TileBytes::All]).collect()
     }
 
-    /// What the arena holds after `runs` runs, by doing it on the host in order.
+    /// Contents of the arena after `runs` runs, computed on the host in order.
     pub fn expected(&self, runs: usize) -> Vec<u32> {
         self.run((0..runs).flat_map(|_| 0..self.kernels.len()))
     }
@@ -255,7 +257,7 @@ impl SpinProgram {
         for index in order {
             let spin = &self.kernels[index];
             let word = |i| self.word(&arena, index, i);
-            // Long kernels are worth the threads.
+            // Only long kernels are worth starting threads.
             let result: Vec<u32> = match (spin.rounds + self.ragged) as usize * self.words > 1 << 17 {
                 true => (0..self.words).into_par_iter().map(word).collect(),
                 false => (0..self.words).map(word).collect(),
@@ -271,7 +273,7 @@ impl SpinProgram {
 }
 
 impl Spin {
-    /// The bits of the inputs that are outputs too.
+    /// Bit mask of the inputs that are also outputs.
     fn in_place(&self) -> u32 {
         let bit = |(k, p): (usize, &usize)| u32::from(self.outputs.contains(p)) << k;
         self.inputs.iter().enumerate().map(bit).sum()
@@ -296,7 +298,7 @@ mod tests {
         let dependences = analyse(recorded.recording.program());
         let pairs: Vec<_> = dependences.reduced_edges().map(|e| (e.before.0, e.after.0)).collect();
         assert_eq!(pairs, [(0, 1), (1, 2), (2, 3), (3, 4)]);
-        // By hand: word 0 of the first kernel reads the mirrored word 255 of the first range.
+        // Computed by hand: word 0 of the first kernel reads the mirrored word 255 of the first range.
         let mut h = mix(0, 0);
         h = mix(h, 255_u32.wrapping_mul(0x85eb_ca6b));
         h = mix(mix(mix(h, 0), 1), 2);
@@ -318,7 +320,7 @@ mod tests {
                 seen += usize::from(program.run(order.into_iter()) != right);
             }
         }
-        // The rest writes what is overwritten before it matters.
+        // The other exchanges write values that are overwritten before they are read.
         assert!(exchanged > 300 && seen * 4 > exchanged * 3, "{seen} of {exchanged} exchanges show");
     }
 

@@ -1,4 +1,4 @@
-//! What the kernel-level benchmark writes down.
+//! Records of the kernel-level benchmark.
 
 use cusync_dag::Form;
 use serde::{Deserialize, Serialize};
@@ -10,39 +10,39 @@ use cusync::runtime::Summary;
 /// A variant of a program in a regime.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DagRecord {
-    /// Such as `branch graph`.
+    /// Name, such as `branch graph`.
     pub variant: String,
-    /// Whether it is something else that a user could run.
+    /// Whether it is an alternative available to users.
     pub peer: bool,
-    /// Ours: the form.
+    /// The form, for one of ours.
     pub form: Option<Form>,
     /// Regime.
     pub regime: Regime,
-    /// Time of one run on the GPU, from the first thing queued to the end of the last.
+    /// Time of one run on the GPU, from the start of the first work to the end of the last.
     #[serde(flatten)]
     pub time: Summary,
-    /// Serial launches over this.
+    /// Speedup over serial launches.
     pub speedup: f64,
-    /// Median time of the host's call that queues a run, microseconds.
+    /// Median time of the host call that queues a run, microseconds.
     pub host_us: f64,
 }
 
-/// A choice of ours held against a peer, in turns.
+/// A choice of ours timed against a peer, in turns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Contest {
-    /// Ours.
+    /// Our form.
     pub form: Form,
     /// Regime.
     pub regime: Regime,
-    /// The peer's variant.
+    /// Variant of the peer.
     pub peer: String,
-    /// Median of ours, microseconds of one run.
+    /// Our median, microseconds per run.
     pub ours_us: f64,
-    /// Median of the peer's, microseconds of one run.
+    /// Median of the peer, microseconds per run.
     pub peer_us: f64,
-    /// Median over rounds of the peer's time over ours of the same round: above 1, ours is faster.
+    /// Median over rounds of the peer's time over ours in the same round: above 1, ours is faster.
     pub ratio: f64,
-    /// Lower end of the interval of that median, 95 of 100.
+    /// Lower end of the 95 % confidence interval of that median.
     pub low: f64,
     /// Upper end.
     pub high: f64,
@@ -57,13 +57,13 @@ pub struct DagPoint {
     pub name: String,
     /// Size class; `None` for random programs.
     pub class: Option<Size>,
-    /// Sizes in words.
+    /// Sizes as text.
     pub size: String,
-    /// Nodes of the program.
+    /// Number of nodes in the program.
     pub kernels: usize,
-    /// Dependences.
+    /// Number of dependences.
     pub edges: usize,
-    /// After transitive reduction.
+    /// Number after transitive reduction.
     pub reduced_edges: usize,
     /// Streams of the distribution.
     pub streams: usize,
@@ -71,26 +71,26 @@ pub struct DagPoint {
     pub waits: usize,
     /// Measured durations of the kernels, each alone, microseconds.
     pub kernel_us: Vec<f64>,
-    /// CTAs of each node, how many of them an SM holds, and bytes moved to and from device memory; zeros for copies.
+    /// CTAs of each node, CTAs that fit an SM, and bytes moved to and from device memory; zeros for copies.
     #[serde(default)]
     pub shapes: Vec<(u64, u32, u64)>,
-    /// KeSCo's speed-up over serial launches on an A100.
+    /// KeSCo's speedup over serial launches on an A100.
     pub kesco: Option<f64>,
-    /// What the cost model predicts for each form, microseconds.
+    /// Predicted time of each form, microseconds.
     pub predicted: Vec<(Form, f64)>,
-    /// What the cost model chooses, from the measured durations.
+    /// Choice of the cost model from the measured durations.
     pub model: Form,
-    /// What a measurement before this one chose: least in the regime in which it is worst.
+    /// Choice of an earlier measurement: smallest ratio in its worst regime.
     pub tuned: Form,
     /// Both choices against the best peers.
     #[serde(default)]
     pub contests: Vec<Contest>,
-    /// The longest path of kernels, by `kernel_us`, microseconds: less is impossible.
+    /// Longest path of kernels, by `kernel_us`, microseconds: a lower bound.
     #[serde(default)]
     pub critical_us: f64,
-    /// What one more independent copy of the program adds when several run together, each with memory of its own,
-    /// microseconds: the GPU being full, no schedule of one copy can be faster. Of programs that fill the GPU only: others
-    /// would measure what their many first nodes cost.
+    /// Time that one more independent copy of the program adds when several run together, each with its own
+    /// memory, microseconds: the GPU is then full, so no schedule of one copy can be faster. Only for
+    /// programs that fill the GPU: others would measure the cost of their many first nodes.
     #[serde(default)]
     pub saturated_us: Option<f64>,
     /// Every variant in every regime.
@@ -98,7 +98,7 @@ pub struct DagPoint {
 }
 
 impl DagPoint {
-    /// The time of ours, and of the best peer, in a regime, microseconds.
+    /// Our time and that of the best peer in a regime, microseconds.
     pub fn ours_and_best_peer(&self, form: Form, regime: Regime) -> Option<(f64, f64)> {
         let here = || self.records.iter().filter(move |r| r.regime == regime);
         let ours = here().find(|r| r.form == Some(form))?.time.median_us;
@@ -106,18 +106,18 @@ impl DagPoint {
         Some((ours, peers.min_by(f64::total_cmp)?))
     }
 
-    /// The contest of a form with the peer that is best against it.
+    /// Contest of a form against its strongest peer.
     pub fn hardest(&self, form: Form, regime: Regime) -> Option<&Contest> {
         let here = self.contests.iter().filter(|c| c.form == form && c.regime == regime);
         here.min_by(|a, b| a.ratio.total_cmp(&b.ratio))
     }
 
-    /// The least time that any schedule of it can take, microseconds.
+    /// Lower bound of any schedule's time, microseconds.
     pub fn bound_us(&self) -> f64 {
         f64::max(self.critical_us, self.saturated_us.unwrap_or(0.0))
     }
 
-    /// Serial launches over ours.
+    /// Our speedup over serial launches.
     pub fn speedup(&self, form: Form, regime: Regime) -> Option<f64> {
         self.records.iter().find(|r| r.regime == regime && r.form == Some(form)).map(|r| r.speedup)
     }
@@ -126,32 +126,33 @@ impl DagPoint {
 /// A way of running a chain of dependent kernels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChainRecord {
-    /// Kernels.
+    /// Number of kernels.
     pub kernels: usize,
-    /// CTAs of each.
+    /// CTAs per kernel.
     pub ctas: u32,
-    /// What each was meant to take, microseconds.
+    /// Intended duration of each kernel, microseconds.
     pub target_us: f64,
-    /// How much longer a CTA may take than that.
+    /// Maximum additional time of a CTA.
     pub uneven_us: f64,
-    /// Whether each CTA needs its neighbours' results too, not only those of one other.
+    /// Whether each CTA needs its neighbors' results too, not only those of one other CTA.
     pub neighbours: bool,
     /// Whether it is one of ours.
     pub ours: bool,
-    /// Whether it is what the schedule of kernels that can wait for tiles chooses.
+    /// Whether it is the schedule's choice for kernels that can wait for tiles.
     pub chosen: bool,
-    /// What its first CTA took, from its first instruction after waiting to its last, microseconds, median.
+    /// Median duration of its first CTA, from the first instruction after waiting to the last, microseconds.
     pub body_us: f64,
     /// Variant.
     pub variant: String,
     /// Time of the chain.
     #[serde(flatten)]
     pub time: Summary,
-    /// Time between the end of a kernel's first CTA and the beginning of the next kernel's, microseconds, mean over the chain.
+    /// From the end of a kernel's first CTA to the start of the next kernel's, microseconds, mean over the
+    /// chain.
     pub idle_us: f64,
-    /// Time of the chain less the bodies, a kernel, microseconds.
+    /// Time of the chain less the bodies, per kernel, microseconds.
     pub overhead_us: f64,
-    /// The arithmetic alone of the chain's critical path, microseconds: of kernels, and of tiles.
+    /// Duration of the arithmetic alone on the chain's critical path, microseconds: by kernels, and by tiles.
     pub bounds_us: [f64; 2],
 }
 
@@ -162,29 +163,31 @@ pub struct TaskRecord {
     pub mix: String,
     /// Variant.
     pub variant: String,
-    /// Whether the cost model chooses it.
+    /// Whether it is the cost model's choice.
     pub chosen: bool,
-    /// Whether the measurement before this one chose it.
+    /// Whether it is the choice of an earlier measurement.
     #[serde(default)]
     pub tuned: bool,
-    /// The node of the task of highest priority after which the others begin; none: at once.
+    /// Node of the highest-priority task after which the others begin; `None`: at once.
     #[serde(default)]
     pub gate: Option<String>,
-    /// Time of all.
+    /// Time of all tasks.
     #[serde(flatten)]
     pub time: Summary,
-    /// Each task, the highest priority first: its name, and from the start of all to its end, median microseconds.
+    /// Each task, highest priority first: its name, and the median time from the common start to its end,
+    /// microseconds.
     pub tasks: Vec<(String, f64)>,
-    /// The same when it runs alone in the same form.
+    /// Time of each task alone in the same form.
     pub alone_us: Vec<f64>,
-    /// The same when it runs alone in the form that is fastest for it.
+    /// Time of each task alone in its fastest form.
     #[serde(default)]
     pub alone_best_us: Vec<f64>,
-    /// Median over rounds of the highest task's end over its end alone, in its fastest form, in the same round.
+    /// Median over rounds of the highest-priority task's end relative to its end alone, in its fastest form,
+    /// in the same round.
     #[serde(default)]
     pub highest: f64,
-    /// The least over the other tasks of their fastest time alone over their end here, in fair shares (one of as many equal
-    /// parts as there are tasks).
+    /// Minimum over the other tasks of their fastest time alone divided by their end here, in fair shares
+    /// (one of as many equal parts as there are tasks).
     #[serde(default)]
     pub share: f64,
 }
@@ -196,7 +199,7 @@ pub struct GateRecord {
     pub mix: String,
     /// Form.
     pub form: Form,
-    /// The node after which the others begin; none: at once.
+    /// Node after which the others begin; `None`: at once.
     pub gate: Option<String>,
     /// As [`TaskRecord::highest`].
     pub highest: f64,
@@ -204,24 +207,24 @@ pub struct GateRecord {
     pub share: f64,
     /// From the start to the last task's end, median microseconds.
     pub total_us: f64,
-    /// What the model expects of `highest`.
+    /// Predicted value of `highest`.
     pub predicted: f64,
 }
 
 /// Random programs run with injected delays.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExactRecord {
-    /// Programs.
+    /// Number of programs.
     pub programs: usize,
-    /// Kernels of all of them.
+    /// Total number of kernels.
     pub kernels: usize,
-    /// Runs of programs: forms, each with delays of its own.
+    /// Number of runs: forms, each with its own delays.
     pub runs: usize,
-    /// Runs whose result differed from the host's in a bit.
+    /// Runs whose result differed from the host's in any bit.
     pub wrong: Vec<String>,
 }
 
-/// The whole benchmark.
+/// Results of the whole benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DagReport {
     /// GPU.
@@ -241,10 +244,10 @@ pub struct DagReport {
     /// Bit-exactness.
     #[serde(default)]
     pub exact: Option<ExactRecord>,
-    /// What was not measured, and why.
+    /// Skipped measurements, with reasons.
     #[serde(default)]
     pub skipped: Vec<String>,
-    /// Variants whose results were wrong: they were not timed.
+    /// Variants with wrong results; they were not timed.
     #[serde(default)]
     pub wrong: Vec<String>,
 }

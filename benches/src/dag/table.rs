@@ -1,24 +1,24 @@
-//! The report as tables for people.
+//! The report as readable tables.
 
 use cusync_dag::Form;
 
 use super::report::{DagPoint, DagReport};
 use crate::Regime;
 
-/// A table with a line above it.
+/// A table with a title.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What it shows.
+    /// Title.
     pub title: String,
     /// Column names.
     pub header: Vec<&'static str>,
     /// Cells.
     pub rows: Vec<Vec<String>>,
-    /// What follows from it.
+    /// Conclusions from the table.
     pub notes: Vec<String>,
 }
 
-/// The tables of a report; parts that were not measured have none.
+/// Tables of a report; parts that were not measured have none.
 pub fn tables(report: &DagReport) -> Vec<Table> {
     let mut all = Vec::new();
     for regime in [Regime::Rested, Regime::Sustained] {
@@ -135,7 +135,7 @@ fn programs(report: &DagReport, regime: Regime) -> Table {
     }
 }
 
-/// Every variant's median with its spread, and the host's time for a launch.
+/// Median and spread of every variant, and the host's time for a launch.
 fn variants(report: &DagReport) -> Table {
     let mut rows = Vec::new();
     for point in &report.points {
@@ -205,13 +205,13 @@ fn chain(r: &super::ChainRecord) -> String {
     format!("{} x {}{uneven} us, {} CTAs{neighbours}", r.kernels, r.target_us, r.ctas)
 }
 
-/// The best of ours of each chain against the best that was there before.
+/// Our best variant of each chain against the best previously available one.
 fn chain_notes(report: &DagReport) -> Vec<String> {
     let mut notes = Vec::new();
     for group in report.chains.chunk_by(|a, b| chain(a) == chain(b)) {
         let least = |ours: bool| {
-            let of = group.iter().filter(move |r| r.ours == ours);
-            of.min_by(|a, b| a.time.median_us.total_cmp(&b.time.median_us))
+            let records = group.iter().filter(move |r| r.ours == ours);
+            records.min_by(|a, b| a.time.median_us.total_cmp(&b.time.median_us))
         };
         if let (Some(ours), Some(peer)) = (least(true), least(false)) {
             notes.push(format!(

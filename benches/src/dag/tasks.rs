@@ -15,7 +15,7 @@ use cusync::measure::interleaved;
 use cusync::programs::{Bound, Executable};
 use cusync::runtime::Summary;
 
-/// Tasks that run together: name, suite benchmark and priority of each, the highest first.
+/// Tasks that run together: name, suite benchmark and priority of each, highest first.
 pub(super) const MIXES: [(&str, &[(&str, i32)]); 2] = [
     ("MP-1", &[("IMG", 3), ("VEC", 2), ("VEC", 2), ("HITS", 1)]),
     ("MP-2", &[("ML", 3), ("DL", 2), ("B&S", 1)]),
@@ -32,7 +32,7 @@ pub(super) struct Mix {
     checks: Vec<Check>,
 }
 
-/// A stamp that is launched on the main stream before a mix, so that nothing of the mix runs before it.
+/// A stamp launched on the main stream before a mix, so that no part of the mix runs before it.
 pub(super) struct Start {
     bound: Bound,
     stamp: BufferId,
@@ -83,7 +83,7 @@ impl Mix {
         Ok(Ok(()))
     }
 
-    /// Microseconds from the start to the end of each task, of one run.
+    /// Microseconds from the start to the end of each task, for one run.
     pub(super) fn ends(&self, start: &Start, entry: &Entry, bound: &Bound) -> Result<Vec<f64>> {
         start.exec.launch()?;
         entry.exec.launch()?;
@@ -94,7 +94,7 @@ impl Mix {
     }
 }
 
-/// A stream a task, as if each had been started by somebody else, its nodes queued in turn with the others'.
+/// One stream per task, as if started independently, with nodes queued in turn with those of the other tasks.
 fn uncoordinated(bound: &Bound) -> StreamPlan {
     let mut queues: Vec<Vec<(usize, usize)>> = Vec::new();
     for (index, node) in bound.program().nodes().iter().enumerate() {
@@ -109,7 +109,7 @@ fn uncoordinated(bound: &Bound) -> StreamPlan {
 }
 
 impl Bench {
-    /// One mix: peers, every form without a gate, and what the model and a measurement choose.
+    /// One mix: peers, every form without a gate, and the choices of the model and of a measurement.
     pub(super) fn mix(
         &self,
         name: &str,
@@ -163,7 +163,7 @@ impl Bench {
                     && !candidate.entry.peer,
                 tuned: candidate.tuned,
                 gate: candidate.gate.map(|id| bound.program().node(id).name.clone()),
-                time: Summary::of(times),
+                time: Summary::from_times(times),
                 tasks: tasks
                     .iter()
                     .zip(outcome.ends)

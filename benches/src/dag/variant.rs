@@ -27,12 +27,12 @@ impl Entry {
         Entry { name: format!("ours: {}", form.name()), peer: false, form: Some(form), exec: Rc::new(exec) }
     }
 
-    /// As a variant whose sample is `runs` runs.
+    /// Variant with `runs` runs per sample.
     pub(super) fn timed(&self, runs: usize) -> Box<dyn Variant> {
         Box::new(Runs { exec: self.exec.clone(), runs })
     }
 
-    /// Median microseconds of the host's call, with the GPU idle before each.
+    /// Median microseconds of the host call, with the GPU idle before each call.
     pub(super) fn host_us(&self, samples: usize) -> Result<f64> {
         let mut times = Vec::new();
         for _ in 0..samples {

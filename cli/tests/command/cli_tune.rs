@@ -39,7 +39,7 @@ pub(super) fn cache(path: &Path, m: u64, measured: &str, median_us: f64) {
     let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 15 };
     let entry = Entry {
         pipeline: "llama65_mlp".into(),
-        key: Key::of(&resolved, &machine, None, Overlap::Plain),
+        key: Key::new(&resolved, &machine, None, Overlap::Plain),
         measured: measured.into(),
         best: Tried { config, predicted_us: 90.0, time },
         others: Vec::new(),

@@ -8,7 +8,7 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::pipeline::{Pipeline, Work};
 use crate::runtime::traced::ItemTrace;
 
-/// Tokens of the kernels that take jobs.
+/// Widths, in tokens, of the kernels that take jobs.
 const WIDTHS: [u32; 3] = [8, 32, 64];
 
 pub(super) struct Gpu<'a> {
@@ -47,7 +47,8 @@ impl Runner for Gpu<'_> {
     }
 
     fn launch(&mut self, _: u32) -> Result<()> {
-        // The kernel numbers its launches as the host does: each leaves once, and the next one comes behind it in the stream.
+        // The kernel and the host number launches alike: each launch leaves once, and the next one follows it
+        // in the stream.
         let launch = LaunchAttributes { stream: &self.pipeline.main, started: None, programmatic: false };
         self.pipeline.in_turn(&self.pipeline.main, || Ok(self.kernel.launch(launch)?))
     }
@@ -55,7 +56,7 @@ impl Runner for Gpu<'_> {
     fn check(&mut self) -> Result<()> {
         match self.pipeline.main.is_idle() {
             Ok(_) => Ok(()),
-            // Says which wait it was.
+            // Identifies the wait that failed.
             Err(_) => self.pipeline.synchronize(),
         }
     }
@@ -74,7 +75,7 @@ impl Runner for Gpu<'_> {
     }
 }
 
-/// A tensor of a set as floats, when what wrote it is over.
+/// A tensor of a set as floats, once the run that writes it is over.
 pub(super) fn widened(pipeline: &Pipeline, set: usize, name: &str) -> Result<Vec<f32>> {
     use crate::element::Bits;
     let tensor = pipeline.tensor(set, name)?;

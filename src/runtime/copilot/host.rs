@@ -1,4 +1,5 @@
-//! A session's jobs on the host: a thread in place of the kernel, with the same words between it and the caller.
+//! A session's jobs on the host: a thread replaces the kernel and uses the same words to communicate with the
+//! caller.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -14,13 +15,13 @@ use crate::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::traced::ItemTrace;
 
-/// What a launch shares with the session.
+/// State shared by a launch and the session.
 struct Shared {
     words: Words,
     sets: Vec<Mutex<CpuPipeline>>,
     opened: Instant,
     idle: Duration,
-    /// The last job's last item.
+    /// Last item of the last job.
     last: Option<Item>,
     ran: Mutex<Option<ItemTrace>>,
 }
@@ -53,7 +54,7 @@ impl Host {
 }
 
 impl Shared {
-    /// One launch: job after job, until there is none for the limit.
+    /// Runs one launch: job after job, until none arrives within the idle limit.
     fn run(&self, launch: u32) -> std::result::Result<(), CpuError> {
         while let Some(job) = self.next() {
             let mut set = self.sets[usize::from(job.set)].lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +112,7 @@ impl Runner for Host {
     }
 
     fn check(&mut self) -> Result<()> {
-        // A thread that has ended without saying so has failed.
+        // A thread that ended without reporting it has failed.
         let over = self.launch.as_ref().is_some_and(JoinHandle::is_finished);
         if over { self.join() } else { Ok(()) }
     }

@@ -1,16 +1,17 @@
-//! The `copilot` executor: a kernel that keeps running, and a host that hands it job after job.
+//! The `copilot` executor: a persistent kernel, and a host that submits one job after another.
 //!
-//! A job is a run of a decode plan with the tensors of one set, for the first `m` rows. The host writes a command into page-locked
-//! memory, the kernel's relay finds it there, and the last CTA to finish writes the job's number back: neither a launch nor a
-//! graph is in between. So a host that decides after each job what comes next pays a round trip over PCIe, and one session serves
-//! all numbers of rows and all sets.
+//! A job is a run of a decode plan with the tensors of one set, for the first `m` rows. The host writes a
+//! command into page-locked memory, the kernel's relay finds it there, and the last CTA to finish writes the
+//! job's number back, without a launch or a graph in between. So a host that chooses the next job after each
+//! job pays one PCIe round trip, and one session serves all row counts and all sets.
 //!
-//! Jobs follow each other: one begins when the one before is over on all workers, as one run of `fused` does. So semaphores,
-//! epochs and intermediate tensors mean to them what they mean to runs, and what `check` proves of runs that follow each other holds for
-//! jobs; only weights of the next job, which nothing writes, are loaded early. Without a command for [`Settings::idle`]
-//! the kernel ends by itself, and says so; whoever then submits, polls or waits launches it again.
+//! Jobs are sequential: each begins when the previous one is over on all workers, like runs of `fused`. So
+//! semaphores, epochs and intermediate tensors have the same meaning for jobs as for runs, and the proof of
+//! `check` for consecutive runs holds for jobs; only weights of the next job, which nothing writes, are
+//! loaded early. After [`Settings::idle`] without a command the kernel ends and reports it; the next submit,
+//! poll or wait launches it again.
 //!
-//! On the host the same words of memory stand between the caller and a thread that runs jobs:
+//! On the host, the same words of memory connect the caller and a thread that runs jobs:
 //!
 //! ```
 //! use cusync::codegen::check::Executor;
@@ -61,13 +62,13 @@ pub use notes::{JobNote, Sent, SessionNotes};
 
 use notes::Noting;
 
-/// How long a session waits, either way.
+/// Time limits of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long the kernel looks for a command before it ends, 1 ns to 1 s. A host that stops, or a call that waits for an idle GPU,
-    /// costs so much.
+    /// Time the kernel looks for a command before it ends, 1 ns to 1 s. A stopped host, or a call that waits
+    /// for an idle GPU, costs this much time.
     pub idle: Duration,
-    /// How long [`Session::wait`] waits for a job.
+    /// Time limit of [`Session::wait`].
     pub patience: Duration,
 }
 
@@ -77,7 +78,7 @@ impl Default for Settings {
     }
 }
 
-/// A job of a session, by its number.
+/// A job of a session, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Job(u32);
 
@@ -88,13 +89,14 @@ impl Job {
     }
 }
 
-/// What runs the jobs of a session, launch after launch.
+/// Runs the jobs of a session, launch after launch.
 trait Runner {
-    /// The words that it shares with the host.
+    /// Words shared with the host.
     fn words(&self) -> &Words;
-    /// Starts launch number `launch`, which goes on behind the last job that is over. The one before has left.
+    /// Starts launch number `launch`, which continues after the last finished job. The previous launch has
+    /// left.
     fn launch(&mut self, launch: u32) -> Result<()>;
-    /// Whether it is still whole.
+    /// Checks that the launch has not failed.
     fn check(&mut self) -> Result<()>;
     /// Waits until the last launch is over.
     fn finish(&mut self) -> Result<()>;
@@ -103,10 +105,10 @@ trait Runner {
     fn take_trace(&mut self) -> Result<Vec<ItemTrace>>;
 }
 
-/// Between two looks at whether the kernel is whole.
+/// Interval between health checks of the kernel.
 const CHECK_EVERY: Duration = Duration::from_millis(2);
 
-/// A kernel, or a thread, that takes jobs until it is closed. Nothing else runs the pipeline meanwhile.
+/// A kernel, or a thread, that takes jobs until it is closed. Nothing else may run the pipeline meanwhile.
 pub struct Session<'a> {
     runner: Box<dyn Runner + 'a>,
     sets: usize,
@@ -134,15 +136,16 @@ impl<'a> Session<'a> {
     /// Opens a session on a GPU, for all sets of a pipeline. The first job launches the kernel.
     ///
     /// # Errors
-    /// The plan is none of a decode kernel for products; there are more sets than the kernel has parameters for; memory is short.
+    /// The plan does not use a decode kernel for products, there are more sets than the kernel has parameters
+    /// for, or memory is short.
     pub fn open(pipeline: &'a mut Pipeline, settings: Settings) -> Result<Session<'a>> {
         let (sets, rows) = (pipeline.sets().max(1), rows_of(pipeline.plan())?);
         let gpu = gpu::Gpu::new(pipeline, idle_ns(settings)?)?;
-        Session::of(Box::new(gpu), sets, rows, settings, Instant::now())
+        Session::new(Box::new(gpu), sets, rows, settings, Instant::now())
     }
 
-    /// Opens a session on the host: a thread of its own runs the jobs, on as many threads as the plan has workers. A set's values are
-    /// those of its inputs.
+    /// Opens a session on the host: one thread runs the jobs on as many threads as the plan has workers. Each
+    /// set takes its values from its inputs.
     ///
     /// # Errors
     /// As [`Session::open`].
@@ -156,10 +159,10 @@ impl<'a> Session<'a> {
         idle_ns(settings)?;
         let opened = Instant::now();
         let host = host::Host::new(plan, sets, options, (opened, settings.idle))?;
-        Session::of(Box::new(host), sets.len(), rows, settings, opened)
+        Session::new(Box::new(host), sets.len(), rows, settings, opened)
     }
 
-    fn of(
+    fn new(
         runner: Box<dyn Runner + 'a>,
         sets: usize,
         rows: u32,
@@ -180,18 +183,19 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Hands over a job: a run with the tensors of `set`, for the first `m` rows. What the host, or copies that it has waited for, wrote before is
-    /// seen by the job. Returns at once, unless the kernel is [`COMMANDS`] jobs behind.
+    /// Submits a job: a run with the tensors of `set`, for the first `m` rows. The job sees all earlier
+    /// writes of the host and of copies that the host has waited for. Returns at once, unless the kernel is
+    /// [`COMMANDS`] jobs behind.
     ///
     /// # Errors
-    /// There is no such set, or it has not so many rows; the session failed.
+    /// There is no such set, it has fewer rows, or the session failed.
     pub fn submit(&mut self, set: usize, m: u32) -> Result<Job> {
-        // With one set there is no other to come.
+        // With one set, the next job must use it.
         self.hand_over(set, m, (self.sets == 1).then_some(set))
     }
 
-    /// [`Session::submit`], which also announces the set of the job after, where the host knows it: on a GPU the first of its weights then
-    /// come in before that job is submitted. A wrong announcement costs what was loaded for it.
+    /// [`Session::submit`], which also announces the set of the next job, if the host knows it: a GPU then
+    /// loads the first of its weights before that job is submitted. A wrong announcement wastes that load.
     ///
     /// # Errors
     /// As [`Session::submit`].
@@ -227,10 +231,11 @@ impl<'a> Session<'a> {
         Ok(Job(self.submitted))
     }
 
-    /// Whether a job is over; what it wrote can then be read. Launches the kernel again where it has left before it saw the job.
+    /// Whether a job is over, so that its results can be read. Relaunches the kernel if it left before it saw
+    /// the job.
     ///
     /// # Errors
-    /// The kernel failed; which jobs are not over is said.
+    /// The kernel failed; the error names the unfinished jobs.
     pub fn poll(&mut self, job: Job) -> Result<bool> {
         if self.is_over(job) {
             return Ok(true);
@@ -255,7 +260,7 @@ impl<'a> Session<'a> {
     /// Polls until a job is over.
     ///
     /// # Errors
-    /// As [`Session::poll`]; it takes longer than [`Settings::patience`].
+    /// As [`Session::poll`]; also if the job takes longer than [`Settings::patience`].
     pub fn wait(&mut self, job: Job) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -272,23 +277,24 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Jobs that were submitted and are not over.
+    /// Number of unfinished jobs.
     pub fn unfinished(&self) -> u32 {
         self.submitted.wrapping_sub(self.runner.words().ended())
     }
 
-    /// How often the kernel was launched: more than once where it ended for want of work.
+    /// Number of kernel launches: more than one if it ended for lack of work.
     pub fn launches(&self) -> u32 {
         self.launches
     }
 
-    /// Notes launches and jobs from now on; returns what was noted since it was called last.
+    /// Starts recording launches and jobs, and returns the notes since the previous call.
     pub fn take_notes(&mut self) -> SessionNotes {
         self.noting.take()
     }
 
-    /// What was noted of the last job, when the kernel has left: by a pipeline made with [`super::Options::trace`], on the GPU's clock, each
-    /// worker's share of each stage; by a thread, in nanoseconds since the session was opened, the job as a whole.
+    /// Records of the last job, once the kernel has left. A pipeline made with [`super::Options::trace`]
+    /// records each worker's share of each stage on the GPU's clock; a thread records the job as a whole, in
+    /// nanoseconds since the session was opened.
     ///
     /// # Errors
     /// As [`Pipeline::take_trace`].
@@ -296,8 +302,8 @@ impl<'a> Session<'a> {
         self.runner.take_trace()
     }
 
-    /// A tensor of a set, row-major, widened to float32. Wait for the job that writes it first; of a result, rows behind those of the
-    /// job are what they were.
+    /// A tensor of a set, row-major, widened to float32. Wait for the job that writes it first. A job does
+    /// not change the rows of a result beyond its own.
     ///
     /// # Errors
     /// There is no such tensor.
@@ -308,7 +314,7 @@ impl<'a> Session<'a> {
     /// Waits for all jobs, ends the kernel and returns when it has ended.
     ///
     /// # Errors
-    /// Jobs are not over within [`Settings::patience`]; they are named.
+    /// Jobs are not over within [`Settings::patience`]; the error names them.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
@@ -327,10 +333,10 @@ impl<'a> Session<'a> {
         self.runner.finish()
     }
 
-    /// Launches the kernel where it has left and a job is not over. What it took before it left is over by then, and a launch that
-    /// says that it has left looks at no command any more: so none is lost, and none runs twice.
+    /// Relaunches the kernel if it has left and a job is unfinished. The jobs that it took are over by then,
+    /// and a launch that has reported leaving reads no more commands, so no job is lost and none runs twice.
     fn keep_running(&mut self) -> Result<()> {
-        // In this order: a kernel ends its last job before it leaves.
+        // In this order: a kernel finishes its last job before it leaves.
         if self.runner.words().left() == self.launches && self.unfinished() > 0 {
             self.launches = self.launches.wrapping_add(1);
             let begin = self.noting.now();
@@ -340,7 +346,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The session will not get on.
+    /// Error for a session that cannot continue.
     fn stopped(&mut self, why: &str) -> Error {
         self.closed = true;
         let first = self.runner.words().ended().wrapping_add(1);
@@ -350,7 +356,7 @@ impl<'a> Session<'a> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // An error here has been told, or nobody asked for it.
+        // The error was already reported, or the caller did not ask for it.
         let _ = self.end();
     }
 }
@@ -398,7 +404,7 @@ mod tests {
     ])"#;
     const COLS: usize = 72;
 
-    /// A plan of three workers, and two sets of values.
+    /// A plan with three workers, and two sets of values.
     fn planned() -> (Plan, [Inputs; 2]) {
         let h200 = Profile::named("h200").expect("it ships");
         let few = Profile { sms: 3, ..h200.clone() };
@@ -449,7 +455,7 @@ mod tests {
             session.wait(job).expect("over");
             let z = session.read_f32(round % 2, "Z").expect("a result");
             assert_eq!(z[..3 * COLS], want[round % 2][..3 * COLS]);
-            // About when it leaves.
+            // Close to the time at which it leaves.
             std::thread::sleep(Duration::from_micros(round as u64 * 5));
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -475,26 +481,26 @@ mod tests {
     fn mistakes_are_errors_that_say_what_to_do() {
         let (plan, sets) = planned();
         let mut session = open(&plan, &sets, Duration::from_millis(1));
-        let of = |e: Error| e.to_string();
+        let text_of = |e: Error| e.to_string();
         assert!(
-            of(session.submit(2, 1).expect_err("no set"))
+            text_of(session.submit(2, 1).expect_err("no set"))
                 .starts_with("a job with set 2: this session has 2 sets")
         );
         for m in [0, 25] {
-            let text = of(session.submit(0, m).expect_err("no rows"));
+            let text = text_of(session.submit(0, m).expect_err("no rows"));
             assert!(text.contains("the plan of this session has 24") && text.contains("help"), "{text}");
         }
         assert_eq!(session.launches(), 0, "nothing was launched for them");
         session.close().expect("nothing to do");
         for idle in [Duration::ZERO, Duration::from_secs(2)] {
             let settings = Settings { idle, ..Settings::default() };
-            let refused = Session::on_host(&plan, &sets, CpuOptions::default(), settings).err().map(of);
+            let refused = Session::on_host(&plan, &sets, CpuOptions::default(), settings).err().map(text_of);
             assert!(refused.is_some_and(|text| text.contains("choose 1 ns to 1 s")));
         }
         let h200 = Profile::named("h200").expect("it ships");
         let lists = plan_text(SPEC, "p", &Overrides::default(), h200, Executor::Serial).expect("planned");
         let refused =
-            Session::on_host(&lists, &sets, CpuOptions::default(), Settings::default()).err().map(of);
+            Session::on_host(&lists, &sets, CpuOptions::default(), Settings::default()).err().map(text_of);
         assert!(refused.is_some_and(|text| text.contains("--executor copilot")));
     }
 
@@ -517,7 +523,7 @@ mod tests {
         let mut session = open(&plan, &sets, Duration::from_millis(1));
         let job = session.submit(0, 24).expect("taken");
         let begin = Instant::now();
-        // It neither polls nor submits from here on.
+        // The host neither polls nor submits from here on.
         while session.runner.words().left() == 0 && begin.elapsed() < Duration::from_secs(10) {
             std::thread::yield_now();
         }

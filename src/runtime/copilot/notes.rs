@@ -1,15 +1,15 @@
-//! What sessions note of themselves, for traces: what the host handed over when, and when it saw the end of it.
+//! Notes that sessions record for traces: when the host submitted work, and when it saw the end.
 
 use std::time::{Duration, Instant};
 
-/// What a session did since its notes were asked for last. Times count from when it was opened.
+/// Events of a session since its notes were last taken. Times count from the opening of the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionNotes {
-    /// Calls that launched the kernel, from begin to end.
+    /// Calls that launched the kernel, start and end.
     pub launches: Vec<(Duration, Duration)>,
-    /// Jobs that are over.
+    /// Finished jobs.
     pub jobs: Vec<JobNote>,
-    /// Words in mailboxes, each for one item; of sessions of items.
+    /// Mailbox words, one per item; only for sessions of items.
     pub sent: Vec<Sent>,
 }
 
@@ -20,7 +20,7 @@ pub struct JobNote {
     pub number: u32,
     /// Its set, or its kind.
     pub what: usize,
-    /// Its rows, where they are its own.
+    /// Its row count, if jobs choose it.
     pub rows: Option<u32>,
     /// When it was submitted.
     pub at: Duration,
@@ -28,27 +28,27 @@ pub struct JobNote {
     pub seen: Duration,
 }
 
-/// One hand-out.
+/// One item handed to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// When the word was written.
     pub at: Duration,
     /// When the host saw that the item was done.
     pub seen: Duration,
-    /// Whose mailbox.
+    /// Worker whose mailbox it is.
     pub worker: u32,
-    /// Which item of the plan's sequence.
+    /// Index in the plan's sequence.
     pub item: u32,
-    /// Number of the run of its kind.
+    /// Run number of its kind.
     pub epoch: u32,
 }
 
-/// The clock of a session, and its notes where somebody asks for them.
+/// The clock of a session, and its notes if they were requested.
 #[derive(Debug)]
 pub(super) struct Noting {
     opened: Instant,
     notes: Option<SessionNotes>,
-    /// Jobs that are not over.
+    /// Unfinished jobs.
     open: Vec<JobNote>,
 }
 
@@ -61,7 +61,7 @@ impl Noting {
         self.opened.elapsed()
     }
 
-    /// What time a word is sent or seen: its own where somebody will look at it.
+    /// Time at which a word is sent or seen: exact if notes are recorded, `about` otherwise.
     pub(super) fn stamp(&self, about: Duration) -> Duration {
         if self.notes.is_some() { self.now() } else { about }
     }
@@ -75,14 +75,14 @@ impl Noting {
         self.notes.iter_mut().for_each(|notes| notes.launches.push((begin, end)));
     }
 
-    pub(super) fn submitted(&mut self, number: u32, what: usize, rows: Option<u32>) {
+    pub(super) fn submitted(&mut self, number: u32, kind: usize, rows: Option<u32>) {
         if self.notes.is_some() {
             let at = self.now();
-            self.open.push(JobNote { number, what, rows, at, seen: at });
+            self.open.push(JobNote { number, what: kind, rows, at, seen: at });
         }
     }
 
-    /// Jobs that were submitted and of which `over` says so are over.
+    /// Records the submitted jobs for which `over` returns true.
     pub(super) fn seen(&mut self, over: impl Fn(u32) -> bool) {
         if self.open.is_empty() {
             return;

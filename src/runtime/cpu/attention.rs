@@ -1,4 +1,5 @@
-//! A tile of an attention: a block of queries of one head, step by step over its keys and values, with a running softmax.
+//! A tile of an attention: a block of queries of one head, step by step over its keys and values, with a
+//! running softmax.
 
 use cusync_gen::graph::{Attention, Heads, OperandKind};
 
@@ -8,14 +9,14 @@ use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
 use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
 
-/// What a query has seen so far: the largest score, and the sum of exponentials relative to it.
+/// State of a query so far: the largest score, and the sum of exponentials relative to it.
 #[derive(Clone, Copy)]
 struct Seen {
     largest: f32,
     sum: f32,
 }
 
-/// Queries with a running softmax over tokens that come step by step.
+/// Queries with a running softmax over tokens that arrive in steps.
 pub(super) struct Softmax {
     queries: Vec<f32>,
     dim: usize,
@@ -32,7 +33,7 @@ impl Softmax {
         Softmax { queries, dim, out: vec![0.0; rows * dim], seen }
     }
 
-    /// Takes in `count` tokens, of which query i sees the first `visible(i)`.
+    /// Adds `count` tokens; query i attends to the first `visible(i)`.
     pub(super) fn step(
         &mut self,
         keys: &[f32],
@@ -63,7 +64,7 @@ impl Softmax {
         );
     }
 
-    /// A row for each query.
+    /// One row per query.
     pub(super) fn finish(mut self) -> Vec<f32> {
         for (seen, row) in self.seen.iter().zip(self.out.chunks_mut(self.dim)) {
             row.iter_mut().for_each(|x| *x /= seen.sum);
@@ -72,7 +73,8 @@ impl Softmax {
     }
 }
 
-/// Turns the pairs (i, i + dim / 2) of rows of `dim` columns by angles: cosines, then sines, of each row.
+/// Rotates the pairs (i, i + dim / 2) of rows of `dim` columns; `angles` gives cosines, then sines, of each
+/// row.
 pub(super) fn rotate<'a>(rows: &mut [f32], dim: usize, angles: impl Fn(usize) -> &'a [f32]) {
     for (at, row) in rows.chunks_mut(dim).enumerate() {
         let (cosines, sines) = angles(at).split_at(dim / 2);
@@ -84,8 +86,8 @@ pub(super) fn rotate<'a>(rows: &mut [f32], dim: usize, angles: impl Fn(usize) ->
 }
 
 impl CpuPipeline {
-    /// Computes and stores a tile; the first of the query heads that share keys and values appends its tokens' to the cache. A
-    /// sequence with a page outside the pool gets zeros and appends nothing.
+    /// Computes and stores a tile; the first of the query heads that share keys and values appends its
+    /// tokens' to the cache. A sequence with a page outside the pool gets zeros and appends nothing.
     pub(super) fn attend(
         &self,
         place: &Place<'_>,
@@ -96,7 +98,7 @@ impl CpuPipeline {
         let Heads { query, kv, dim } = shape.heads;
         let (dim, step, tokens) = (dim as usize, stage.mma_tile.2 as usize, shape.tokens as usize);
         let qkv = stage.operands[0].tensor;
-        // Columns are the heads of queries, of keys, of values; rows are sequence after sequence.
+        // Columns are the heads of queries, keys and values; rows are one sequence after another.
         let (heads, kv_heads) = (query as usize, kv as usize);
         let (head, group) = (tile.n as usize, heads / kv_heads);
         let shared = head / group;
@@ -139,7 +141,7 @@ impl CpuPipeline {
         }
         self.memory.store(stage.out, *at, &out);
         let Some(cached) = cached.filter(|_| head.is_multiple_of(group)) else { return Ok(()) };
-        // Its steps have brought it past all of its own tokens.
+        // The steps so far cover all of its own tokens.
         let new = [
             (OperandKind::CachedKeys, rotated(at.row - begin, at.rows, heads + shared)),
             (OperandKind::CachedValues, load(at.row, at.rows, heads + kv_heads + shared)),
@@ -155,8 +157,8 @@ impl CpuPipeline {
     }
 }
 
-/// Turns the first `visible` scores into weights relative to the largest so far, the others into zeros. Returns the factor
-/// that brings earlier sums to the new scale.
+/// Converts the first `visible` scores to weights relative to the largest so far, the others to zeros.
+/// Returns the factor that rescales earlier sums.
 fn weigh(seen: &mut Seen, scores: &mut [f32], visible: usize) -> f32 {
     let (shown, hidden) = scores.split_at_mut(visible);
     hidden.fill(0.0);
@@ -170,7 +172,7 @@ fn weigh(seen: &mut Seen, scores: &mut [f32], visible: usize) -> f32 {
     shrink
 }
 
-/// `cols` columns as rows.
+/// Transposes a matrix of `cols` columns.
 fn transposed(matrix: &[f32], cols: usize) -> Vec<f32> {
     (0..cols).flat_map(|c| matrix.iter().skip(c).step_by(cols).copied()).collect()
 }
@@ -182,7 +184,7 @@ mod tests {
     #[test]
     fn pairs_are_half_a_head_apart() {
         let mut rows = [1.0f32, 2.0, 3.0, 4.0];
-        // A quarter of a turn for the first pair, none for the second.
+        // A quarter turn for the first pair, none for the second.
         rotate(&mut rows, 4, |_| &[0.0, 1.0, 1.0, 0.0]);
         assert_eq!(rows, [-3.0, 2.0, 1.0, 4.0]);
     }

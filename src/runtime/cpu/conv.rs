@@ -1,4 +1,4 @@
-//! A tile of a convolution: a GEMM's, whose left operand is gathered from the images.
+//! A tile of a convolution: a GEMM tile with the left operand gathered from the images.
 
 use cusync_gen::graph::{Conv, TensorId};
 
@@ -7,7 +7,7 @@ use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
 
 impl CpuPipeline {
-    /// Computes and stores a tile; `false` where its sums are left in a slab.
+    /// Computes and stores a tile; `false` if its sums are left in a slab.
     pub(super) fn convolve(
         &self,
         place: &mut Place<'_>,
@@ -22,8 +22,8 @@ impl CpuPipeline {
         Ok(whole)
     }
 
-    /// Gathers what the output pixels `at.row ..` read at the elements `from .. from + length` of k into `out`, a row a
-    /// pixel: zeros where a filter tap lies in the padding.
+    /// Gathers the inputs of output pixels `at.row ..` for the elements `from .. from + length` of k into
+    /// `out`, one row per pixel; zeros if a filter tap is in the padding.
     fn gather(
         &self,
         images: TensorId,

@@ -1,4 +1,4 @@
-//! The arithmetic of a user's own stage.
+//! Arithmetic of a user-defined stage.
 
 use cusync_gen::sync::Tile;
 
@@ -29,11 +29,12 @@ impl Region {
     }
 }
 
-/// What a custom stage computes. The executor waits for, loads and hands over exactly the footprints that the spec
-/// states, so that a kernel that needs more cannot get it by accident.
+/// Arithmetic of a custom stage. The executor waits for, loads and passes exactly the footprints that the
+/// spec states, so a kernel that needs more cannot get it by accident.
 pub trait CustomKernel: Send + Sync {
-    /// Folds k-block `k` of a tile into `out`, which is zero before the first. `reads` are the stage's operands in the
-    /// spec's order, clipped to their tensors. After the last k-block `out` is rounded and stored.
+    /// Accumulates k-block `k` of a tile into `out`, which is zero before the first k-block. `reads` are the
+    /// stage's operands in the spec's order, clipped to their tensors. After the last k-block `out` is
+    /// rounded and stored.
     fn k_block(&self, tile: Tile, k: u32, reads: &[Region], out: &mut Region);
 }
 
@@ -44,7 +45,7 @@ impl<F: Fn(Tile, u32, &[Region], &mut Region) + Send + Sync> CustomKernel for F 
 }
 
 impl CpuPipeline {
-    /// Computes and stores a tile with its owner's kernel.
+    /// Computes and stores a tile with the user's kernel.
     pub(super) fn custom_tile(&self, place: &Place<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
         let Place { work, stage, tile, at, .. } = place;
         let Some(kernel) = &self.kernels[work.stage] else {

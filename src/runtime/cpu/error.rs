@@ -1,6 +1,6 @@
-//! What can go wrong in a run on the host.
+//! Errors of a run on the host.
 
-/// A fault of the `cpu` executor.
+/// Error of the `cpu` executor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuError {
     /// A wait was never satisfied.
@@ -21,26 +21,26 @@ pub enum CpuError {
         k_block: u32,
         /// Index into the pipeline's semaphores.
         slot: u32,
-        /// Its value when the time ran out.
+        /// Value when the time ran out.
         have: u32,
-        /// The value waited for.
+        /// Value waited for.
         want: u32,
     },
-    /// An input was never given, or has the wrong length.
+    /// An input has no values, or the wrong number of them.
     #[error("input `{0}` has no values\n  help: give it rows x cols of them, with `Session::set_f32`")]
     NoInput(String),
     /// No such tensor.
     #[error("the pipeline has no tensor `{0}`")]
     NoTensor(String),
-    /// No tensor of integers, or another number of them.
+    /// The tensor has no integers, or another number of them.
     #[error("`{name}` takes {want} integers\n  help: the lengths and pages of a cache are set by name")]
     Integers {
-        /// The tensor as named.
+        /// Name as given.
         name: String,
-        /// How many it holds; 0 where it holds none.
+        /// Number of integers in the tensor; 0 if it has none.
         want: u64,
     },
-    /// A sequence that a cache has no room for. All others of the run are right.
+    /// A cache has no room for a sequence. All other sequences of the run are correct.
     #[error(
         "stage `{stage}`, sequence {sequence}: {fault}\n  help: outputs of these sequences are zero and nothing of them was \
          appended; all others are right"
@@ -48,15 +48,15 @@ pub enum CpuError {
     Cache {
         /// The stage.
         stage: String,
-        /// Which sequence, the first of those that are left out.
+        /// First sequence that was skipped.
         sequence: usize,
-        /// What is out of range, and the others that are left out.
+        /// Number that is out of range, and the other skipped sequences.
         fault: String,
     },
     /// A paged cache that is too small for random inputs.
     #[error("{0}")]
     TooFewPages(String),
-    /// A page of a cache to which a run would append while another sequence has it, too. Nothing was run.
+    /// A run would append to a cache page that another sequence also uses. Nothing was run.
     #[error(
         "stage `{stage}`: page {page} is of sequence {sequence}, which appends to it, and of sequence {other}\n  help: give each \
          sequence a page of its own to append to; pages that are full may be shared"
@@ -64,26 +64,26 @@ pub enum CpuError {
     SharedPage {
         /// The stage.
         stage: String,
-        /// Which appends.
+        /// Sequence that appends.
         sequence: usize,
-        /// Which has the page, too.
+        /// Other sequence that uses the page.
         other: usize,
-        /// Number of the page in the pool.
+        /// Page number in the pool.
         page: i32,
     },
     /// No such custom stage.
     #[error("the pipeline has no custom stage `{0}`")]
     NoCustomStage(String),
-    /// A custom stage whose code is unknown.
+    /// A custom stage without code.
     #[error(
         "stage `{0}` is Custom: its arithmetic is not in the spec\n  help: run it from Rust, with `CpuPipeline::custom` \
          (examples/06_custom_stage.rs)"
     )]
     NoKernel(String),
-    /// A schedule that splits a stage whose arithmetic is unknown.
+    /// A schedule splits a stage whose arithmetic is unknown.
     #[error("stage `{0}` is Custom: its tiles cannot be split along k")]
     SplitCustom(String),
-    /// A contribution to a split tile never came.
+    /// A contribution to a split tile never arrived.
     #[error(
         "stage `{stage}`, tile ({tile_m}, {tile_n}) waited for the sums of slab {slab}, and no worker left them"
     )]
@@ -97,22 +97,22 @@ pub enum CpuError {
         /// The slab.
         slab: u32,
     },
-    /// More memory than there is.
+    /// The machine has too little memory.
     #[error(
         "{what} needs {need_mib} MiB of host memory, {free_mib} MiB are free; most of it is for {largest}\n  help: choose \
          smaller dims for these"
     )]
     NoMemory {
-        /// What asked.
+        /// Requester.
         what: String,
-        /// Needed.
+        /// Required.
         need_mib: u64,
-        /// There.
+        /// Available.
         free_mib: u64,
-        /// The tensors that take most of it, with their sizes.
+        /// Tensors that take most of it, with their sizes.
         largest: String,
     },
-    /// A worker panicked: a fault of a custom kernel or of this crate.
+    /// A worker panicked: a bug of a custom kernel or of this crate.
     #[error("a worker panicked: {0}")]
     Panicked(String),
 }

@@ -1,4 +1,5 @@
-//! A tile of a GEMM, or a part of one: products, parts of sums, epilogue. Convolutions bring their own left operand.
+//! A GEMM tile, or a part of one: products, partial sums, epilogue. Convolutions supply their own left
+//! operand.
 
 use std::time::Instant;
 
@@ -13,15 +14,15 @@ use super::semaphore::{Unmet, wait_value};
 use super::tile::{Place, Scratch, Stop, sized};
 use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
 
-/// Elements of k that one product takes: the panels of a tile then stay in the caches. A fixed number, so that the
-/// order of summation, and with it the last bit, does not depend on who was ready when.
+/// Elements of k per product, so that the panels of a tile stay in the caches. A fixed number, so that the
+/// order of summation, and with it the last bit, does not depend on which tile was ready when.
 const K_RUN: usize = 512;
 
-/// Fills a panel of the left operand: tensor, place of the tile, first element of k and how many.
+/// Fills a panel of the left operand: tensor, place of the tile, first element of k and count.
 pub(super) type Left<'a> = dyn Fn(TensorId, Box2, (usize, usize), &mut [f32]) + 'a;
 
 impl CpuPipeline {
-    /// Computes and stores a tile; `false` where its sums are left in a slab.
+    /// Computes and stores a tile; `false` if its sums are left in a slab.
     pub(super) fn gemm(
         &self,
         place: &mut Place<'_>,
@@ -35,7 +36,7 @@ impl CpuPipeline {
         Ok(whole)
     }
 
-    /// The same of a gated GEMM, whose two sums are multiplied.
+    /// [`Self::gemm`] for a gated GEMM, which multiplies its two sums.
     pub(super) fn gated_gemm(&self, place: &mut Place<'_>, scratch: &mut Scratch) -> Result<bool, Stop> {
         let whole = self.sums(place, &|id, at, ks, panel| self.panel(id, at, ks, panel), scratch)?;
         if whole && place.at.rows > 0 {
@@ -47,7 +48,7 @@ impl CpuPipeline {
         Ok(whole)
     }
 
-    /// The same of a GEMM whose heads are rotated before they are rounded; a tile has whole heads.
+    /// [`Self::gemm`] for a GEMM that rotates its heads before rounding; a tile has whole heads.
     pub(super) fn rotated_gemm(
         &self,
         place: &mut Place<'_>,
@@ -75,8 +76,8 @@ impl CpuPipeline {
         self.memory.load(id, Box2 { row: at.row, col: from, rows: at.rows, cols: length }, panel);
     }
 
-    /// The sums of a tile, of all its parts, in `scratch`; `false` where this part leaves its own in a slab for another. Of a
-    /// tile whose parts share it, `place` becomes the rows of this part.
+    /// Computes the sums of a tile, including all of its parts, in `scratch`; `false` if this part leaves its
+    /// sums in a slab for another. If parts share the tile, `place` becomes the rows of this part.
     pub(super) fn sums(
         &self,
         place: &mut Place<'_>,
@@ -100,7 +101,7 @@ impl CpuPipeline {
                 let cells = rows.start * at.cols..rows.end * at.cols;
                 let others = (0..parts).filter(|p| *p != part).map(|p| first + p);
                 self.collect(place, others, cells.clone(), scratch)?;
-                // What follows finds its rows at the start.
+                // The epilogue expects its rows at the start.
                 scratch.sum.copy_within(cells.clone(), 0);
                 if gated(place) {
                     scratch.sum_up.copy_within(cells, 0);
@@ -111,7 +112,7 @@ impl CpuPipeline {
         Ok(true)
     }
 
-    /// Leaves the sums in a slab, the gate's before the up's.
+    /// Leaves the sums in a slab, gate before up.
     fn contribute(&self, place: &Place<'_>, slab: u32, scratch: &Scratch) {
         let (cta, area) = (place.work.cta, place.at.rows * place.at.cols);
         self.slabs.store(slab, cta, 0, &scratch.sum[..area]);
@@ -122,7 +123,8 @@ impl CpuPipeline {
         self.semaphores.advance();
     }
 
-    /// Adds what others left in some cells of the tile, slab after slab, whoever came first.
+    /// Adds the sums that other parts left for some cells of the tile, slab after slab, regardless of arrival
+    /// order.
     fn collect(
         &self,
         place: &Place<'_>,
@@ -155,8 +157,8 @@ impl CpuPipeline {
         Ok(())
     }
 
-    /// Sums over k into `scratch.sum` (and `sum_up` when gated), waiting before each k-block as the policy says.
-    /// `left` fills the rows of operand A: elements `from .. from + length` of k.
+    /// Sums over k into `scratch.sum` (and `sum_up` if gated), waiting before each k-block according to the
+    /// policy. `left` fills the rows of operand A: elements `from .. from + length` of k.
     fn products(&self, place: &Place<'_>, left: &Left<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
         let Place { stage, at, .. } = place;
         let blocks = place.work.k.clone();
@@ -172,7 +174,7 @@ impl CpuPipeline {
         }
         let mut k = blocks.start;
         while k < blocks.end {
-            // k-blocks whose elements adjoin.
+            // k-blocks with adjacent elements.
             let (begin, mut elements) = (k, stage.elements(k));
             loop {
                 self.wait_for(place, k, &blocks, |kind| kind.when() != When::Epilogue, scratch)?;
@@ -207,7 +209,7 @@ impl CpuPipeline {
         Ok(())
     }
 
-    /// Adds the bias, where there is one, to the sums of a tile.
+    /// Adds the bias, if any, to the sums of a tile.
     fn add_bias(&self, stage: &Stage, at: Box2, scratch: &mut Scratch) {
         let Some(bias) = stage.operand(OperandKind::Bias) else { return };
         let Scratch { a, sum, .. } = scratch;
@@ -224,7 +226,7 @@ impl CpuPipeline {
         epilogue: Epilogue,
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
-        // A tile of few rows may have none for some of the parts that share it.
+        // Some parts that share a tile of few rows may have none.
         if place.at.rows == 0 {
             return Ok(());
         }
@@ -263,7 +265,8 @@ fn gated(place: &Place<'_>) -> bool {
     place.stage.operands.iter().any(|o| o.kind == OperandKind::Up)
 }
 
-/// The rows that part `part` of `parts` finishes. Kernels share out units of columns; any division is right.
+/// Rows that part `part` of `parts` finishes. Kernels distribute units of columns instead; any division is
+/// correct.
 fn share_of(rows: usize, parts: u32, part: u32) -> std::ops::Range<usize> {
     let begin = |p: u32| rows * p as usize / parts as usize;
     begin(part)..begin(part + 1)

@@ -1,4 +1,5 @@
-//! A tile of token generation: the queries that share a head of keys and values, of one sequence, with all its tokens.
+//! A tile of token generation: the queries of one sequence that share a key/value head, with all of its
+//! tokens.
 
 use cusync_gen::graph::{Attend, Cache, Heads, OperandKind, PAGE, Stage};
 
@@ -7,33 +8,33 @@ use super::attention::{Softmax, rotate};
 use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
 
-/// The keys and values of a sequence and head.
+/// Keys and values of a sequence and head.
 pub(super) struct Cached<'a> {
     pub(super) heads: &'a Heads,
     pub(super) cache: &'a Cache,
     pub(super) sequence: usize,
     pub(super) head: usize,
-    /// The sequence's row of the table of pages.
+    /// The sequence's row of the page table.
     pub(super) table: Option<Vec<i32>>,
 }
 
 impl Cached<'_> {
-    /// The row of the cache with a token; `None` where its page lies outside the pool.
+    /// Cache row of a token; `None` if its page is outside the pool.
     pub(super) fn row(&self, token: usize) -> Option<usize> {
         let page = page_of(self.cache, self.table.as_deref(), token as u32)?;
         let (sequence, head) = (self.sequence as u32, self.head as u32);
         Some(self.cache.row(self.heads, sequence, page, head, token as u32) as usize)
     }
 
-    /// Whether the pages of so many tokens lie in the pool.
+    /// Whether the pages of `tokens` tokens are in the pool.
     pub(super) fn has_room(&self, tokens: usize) -> bool {
         (0..tokens).step_by(PAGE as usize).all(|token| self.row(token).is_some())
     }
 }
 
 impl CpuPipeline {
-    /// Computes and stores a tile, and appends its token. A sequence that has no room for its token gets zeros and appends
-    /// nothing; the run ends with an error when everything else is done.
+    /// Computes and stores a tile, and appends its token. A sequence without room for its token gets zeros
+    /// and appends nothing; the run ends with an error after all other work is done.
     pub(super) fn generate(
         &self,
         place: &Place<'_>,
@@ -62,7 +63,7 @@ impl CpuPipeline {
         Ok(())
     }
 
-    /// A sequence's row of the table of pages.
+    /// A sequence's row of the page table.
     pub(super) fn table(&self, stage: &Stage, cache: &Cache, sequence: usize) -> Option<Vec<i32>> {
         let pages = (cache.capacity / PAGE) as usize;
         Some(self.memory.integers(
@@ -72,7 +73,7 @@ impl CpuPipeline {
         ))
     }
 
-    /// The row of the output: everything is in range.
+    /// Computes the row of the output; all numbers are in range.
     fn attend_to(
         &self,
         place: &Place<'_>,
@@ -103,8 +104,8 @@ impl CpuPipeline {
         let mut first = 0;
         for &(row, tokens) in blocks {
             let last = first + tokens > length;
-            let [keys, values] = [0, 1].map(|of| {
-                let (kind, new) = &both[of];
+            let [keys, values] = [0, 1].map(|side| {
+                let (kind, new) = &both[side];
                 let mut values = vec![0.0; tokens * dim];
                 let Some(id) = stage.operand(*kind).map(|o| o.tensor) else { return values };
                 let old = tokens - usize::from(last);
@@ -113,7 +114,8 @@ impl CpuPipeline {
                     self.memory.load(id, at, &mut values[..old * dim]);
                 }
                 if last {
-                    // What is attended to is what later runs will find: rounded. It is never read back.
+                    // Attention uses the rounded values, as later runs will find them, without reading them
+                    // back.
                     let at = Box2 { row: row + old, col: 0, rows: 1, cols: dim };
                     self.memory.store(id, at, new);
                     self.memory.rounded(new, &mut values[old * dim..]);
@@ -126,7 +128,7 @@ impl CpuPipeline {
         softmax.finish()
     }
 
-    /// Rows of the rotary table from a position on; `None` where there is none.
+    /// Rows of the rotary table from a position on; `None` if there is none.
     pub(super) fn angles(&self, stage: &Stage, position: usize, rows: usize, dim: usize) -> Option<Vec<f32>> {
         let id = stage.operand(OperandKind::Rotary).map(|o| o.tensor)?;
         let mut angles = vec![0.0; rows * dim];
@@ -135,8 +137,8 @@ impl CpuPipeline {
     }
 }
 
-/// First row and number of tokens of each run of up to a page of cached tokens, and of the new one; `None` where the cache has no
-/// room for it, or a page lies outside the pool.
+/// First row and token count of each run of up to one page of cached tokens, and of the new token; `None` if
+/// the cache has no room for it or a page is outside the pool.
 fn blocks(cached: &Cached<'_>, length: i32) -> Option<Vec<(usize, usize)>> {
     let tokens = u32::try_from(length).ok().filter(|length| *length < cached.cache.capacity)? as usize;
     let page = PAGE as usize;
@@ -144,8 +146,8 @@ fn blocks(cached: &Cached<'_>, length: i32) -> Option<Vec<(usize, usize)>> {
     (0..=tokens).step_by(page).map(block).collect()
 }
 
-/// The page of a cache that token `at` of a sequence is on, out of a table of page numbers; the first of a cache without.
-/// `None` where it lies outside the pool.
+/// Page that holds token `at` of a sequence, from the page table; the first page for a cache without pages.
+/// `None` if it is outside the pool.
 fn page_of(cache: &Cache, table: Option<&[i32]>, at: u32) -> Option<u32> {
     let (Some(table), Some(pool)) = (table, cache.pages) else { return Some(0) };
     let page = u32::try_from(*table.get((at / PAGE) as usize)?).ok()?;

@@ -1,8 +1,7 @@
 //! Tensors in host memory, shared by workers.
 //!
-//! A tensor that a stage writes is an array of relaxed atomics: what orders its reads after its writes is the
-//! semaphores alone, exactly as on a GPU. A wait that is missing shows as poison or a stale value, not as
-//! undefined behaviour.
+//! A tensor that a stage writes is an array of relaxed atomics: only semaphores order its reads after its
+//! writes, exactly as on a GPU. A missing wait shows as poison or a stale value, not as undefined behavior.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU16, Ordering};
@@ -25,10 +24,11 @@ enum Storage {
 }
 
 impl Inputs {
-    /// [`Inputs::random`], refused before anything is allocated when the machine cannot hold the pipeline's tensors.
+    /// [`Inputs::random`], refused before any allocation if the machine cannot hold the pipeline's tensors.
     ///
     /// # Errors
-    /// [`CpuError::NoMemory`], and [`CpuError::TooFewPages`] where sequences would have to share pages that they append to.
+    /// [`CpuError::NoMemory`]; [`CpuError::TooFewPages`] if sequences would have to share pages that they
+    /// append to.
     pub fn checked_random(graph: &Graph, seed: u64) -> Result<Self, CpuError> {
         ensure_memory(graph)?;
         match cached::too_few_pages(graph) {
@@ -42,13 +42,13 @@ impl Inputs {
 pub(super) struct Memory {
     element: Element,
     tensors: Vec<(Storage, usize)>,
-    /// Inputs whose memory a stage overwrites: restored before each run.
+    /// Inputs that a stage overwrites: restored before each run.
     overwritten: Vec<(TensorId, Arc<Vec<u16>>)>,
-    /// Tensors that live on from run to run: never poisoned.
+    /// Tensors that persist from run to run: never poisoned.
     state: Vec<bool>,
 }
 
-/// Elements `rows` x `cols` of a tensor from `(row, col)` on.
+/// Box of `rows` x `cols` elements of a tensor, starting at `(row, col)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Box2 {
     pub(super) row: usize,
@@ -100,7 +100,7 @@ impl Memory {
         Ok(Memory { element: graph.element, tensors, overwritten, state })
     }
 
-    /// Poisons everything that stages write, then restores the inputs among it.
+    /// Poisons all tensors that stages write, then restores the inputs among them.
     pub(super) fn reset(&self) {
         let poison = self.element.poison();
         for ((storage, _), state) in self.tensors.iter().zip(&self.state) {
@@ -128,7 +128,7 @@ impl Memory {
         }
     }
 
-    /// Integers `first .. first + count` of a tensor of them; none of any other.
+    /// Integers `first .. first + count` of an integer tensor; empty for other tensors.
     pub(super) fn integers(&self, id: TensorId, first: usize, count: usize) -> Vec<i32> {
         match self.storage(id) {
             Storage::Integers(all) => {
@@ -138,7 +138,7 @@ impl Memory {
         }
     }
 
-    /// Replaces the integers of a tensor; `false` where it holds none, or another number of them.
+    /// Replaces the integers of a tensor; `false` if it has none, or another number of them.
     pub(super) fn set_integers(&self, id: TensorId, values: &[i32]) -> bool {
         match self.storage(id) {
             Storage::Integers(all) if all.len() == values.len() => {
@@ -149,7 +149,7 @@ impl Memory {
         }
     }
 
-    /// Widens a box of a tensor into `out`, rows `at.cols` apart. The box must lie inside the tensor.
+    /// Widens a box of a tensor into `out`, with rows `at.cols` apart. The box must be inside the tensor.
     pub(super) fn load(&self, id: TensorId, at: Box2, out: &mut [f32]) {
         let pitch = self.tensors[id.0].1;
         let mut line = [0; 1024];
@@ -174,7 +174,7 @@ impl Memory {
         }
     }
 
-    /// Values as they are when a tensor has held them.
+    /// Rounds values as if stored to a tensor.
     pub(super) fn rounded(&self, values: &[f32], out: &mut [f32]) {
         let mut bits = vec![0; values.len()];
         self.element.round(values, &mut bits);
@@ -198,13 +198,13 @@ impl Memory {
     }
 }
 
-/// Bytes that tensors take, those in the memory of others left out.
+/// Bytes of the tensors, without aliases.
 pub fn tensor_bytes(tensors: &[Tensor]) -> u64 {
     let own = tensors.iter().filter(|t| t.alias.is_none());
     own.map(|t| t.bytes()).fold(0, u64::saturating_add)
 }
 
-/// The tensors that take most of the memory, for a message: at most three, none smaller than a tenth of all.
+/// Tensors that take most of the memory, for a message: at most three, each at least a tenth of the total.
 fn largest(tensors: &[Tensor]) -> String {
     let tenth = tensor_bytes(tensors) / 10;
     let mut large: Vec<&Tensor> =
@@ -219,7 +219,7 @@ fn largest(tensors: &[Tensor]) -> String {
 
 const MIB: u64 = 1 << 20;
 
-/// Refuses a pipeline that the machine cannot hold.
+/// Refuses a pipeline that does not fit the machine's memory.
 pub(super) fn ensure_memory(graph: &Graph) -> Result<(), CpuError> {
     let need = tensor_bytes(&graph.tensors);
     match available() {
@@ -233,7 +233,7 @@ pub(super) fn ensure_memory(graph: &Graph) -> Result<(), CpuError> {
     }
 }
 
-/// Bytes that the machine can still give, where the system says so.
+/// Free memory in bytes, if the system reports it.
 pub(super) fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;

@@ -1,24 +1,25 @@
 //! The `cpu` executor: a plan on host threads, with real arithmetic per tile and real atomics as semaphores.
 //!
-//! Which slots a k-block waits for, which slot a tile posts and the order of tiles come from the same C++ that kernels
-//! run ([`crate::device::host_policy`]); only the arithmetic is different code.
+//! The slots that a k-block waits for, the slot that a tile posts and the order of tiles come from the same
+//! C++ code that kernels run ([`crate::device::host_policy`]); only the arithmetic differs.
 //!
 //! # Why it makes progress
-//! *One pool* ([`Workers::Pool`]): all tiles form one list, stage after stage in the launch order that was proved, producers
-//! first, each stage in its tile order; a worker draws the next entry and finishes it before it draws again. A tile waits only for
-//! tiles of stages before its own, hence for entries that have been drawn already. Of the entries drawn and not
-//! finished, the first in the list waits for finished ones only, so it finishes; by induction all do, with any number
-//! of threads.
+//! *One pool* ([`Workers::Pool`]): all tiles form one list, stage after stage in the proved launch order,
+//! producers first, each stage in its tile order; a worker draws the next entry and finishes it before it
+//! draws again. A tile waits only for tiles of earlier stages, so only for entries that have already been
+//! drawn. The first unfinished drawn entry waits for finished entries only, so it finishes; by induction all
+//! do, with any number of threads.
 //!
-//! *A team a stage* ([`Workers::TeamPerStage`]): each stage has a thread at least, so the first unfinished stage in
-//! topological order always has one that can run. This is the mode in which consumers really spin.
+//! *A team per stage* ([`Workers::TeamPerStage`]): each stage has at least one thread, so the first
+//! unfinished stage in topological order can always run. In this mode consumers really spin.
 //!
-//! *A schedule* of the `fused` executor: a thread a CTA, each following its worker's list, or all drawing from the
-//! sequence. Progress is what `check` proves of the schedule: every list is part of one order in which an item waits for
-//! earlier items only. The options that assign workers do not apply then. Nor do they to a *decode plan*: a thread a CTA
-//! again, each with its columns of stage after stage, waiting for columns of stages before.
+//! *A schedule* of the `fused` executor: one thread per CTA; each follows its worker's list, or all draw from
+//! the sequence. `check` proves progress of the schedule: every list is part of one order in which an item
+//! waits for earlier items only. The options that assign workers do not apply then, nor do they apply to a
+//! *decode plan*, which also has one thread per CTA: each computes its columns of stage after stage, and
+//! waits for columns of earlier stages.
 //!
-//! A wait gives up when no tile of the pipeline was finished for [`CpuOptions::timeout`]; the run then ends in an
+//! A wait fails if no tile of the pipeline was finished for [`CpuOptions::timeout`]; the run then returns an
 //! error that names the edge.
 
 mod attention;
@@ -57,26 +58,26 @@ use crate::device::host_policy::{HostEdge, HostOrder};
 use crate::inputs::Inputs;
 use crate::inputs::sequences::{Sequences, SharedPage, named};
 
-/// How workers are assigned to stages.
+/// Assignment of workers to stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Workers {
     /// All workers draw from one list.
     #[default]
     Pool,
-    /// Every stage has its own, which start together.
+    /// Every stage has its own workers; all start together.
     TeamPerStage,
 }
 
-/// How a plan is run on the host.
+/// Options of a run on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuOptions {
-    /// Workers in all; `TeamPerStage` starts one a stage at least.
+    /// Total number of workers; `TeamPerStage` starts at least one per stage.
     pub threads: usize,
     /// Assignment.
     pub workers: Workers,
-    /// A wait gives up when no tile was finished for so long.
+    /// A wait fails if no tile was finished for this long.
     pub timeout: Duration,
-    /// An edge whose posts are withheld: for tests of the bound on waits.
+    /// An edge whose posts are withheld: tests the time limit of waits.
     pub starve: Option<usize>,
 }
 
@@ -91,16 +92,16 @@ impl Default for CpuOptions {
     }
 }
 
-/// Waits that were not satisfied at first sight.
+/// Waits that were not satisfied at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
-    /// How many.
+    /// Number of waits.
     pub waits: u64,
-    /// How long, over all workers.
+    /// Total time over all workers.
     pub time: Duration,
 }
 
-/// When a tile, or a part of one, was worked on, from the start of its run.
+/// Time of work on a tile, or a part of one, from the start of its run.
 #[derive(Clone, Copy, Debug)]
 pub struct TileSpan {
     /// Worker.
@@ -113,14 +114,14 @@ pub struct TileSpan {
     pub end: Duration,
 }
 
-/// What a run did.
+/// Statistics of a run.
 #[derive(Clone, Debug)]
 pub struct RunStats {
     /// From the first draw to the last post.
     pub time: Duration,
     /// Workers.
     pub threads: usize,
-    /// Every tile, in the order of completion.
+    /// Every tile, in order of completion.
     pub tiles: Vec<TileSpan>,
     /// Waits that had to spin.
     pub blocked: Blocked,
@@ -143,14 +144,14 @@ pub struct CpuPipeline {
     semaphores: Semaphores,
     slabs: Slabs,
     rota: Rota,
-    /// Whether slots stand for columns, as those of a decode plan do.
+    /// Whether slots represent columns, as in decode plans.
     decode: bool,
-    /// What a tile adds to its slot: parts that share a tile add a share each.
+    /// Amount that a tile adds to its slot: parts that share a tile add a share each.
     post_weight: u32,
     options: CpuOptions,
-    /// Rows that the present run computes; those behind them stay poison.
+    /// Rows that the current run computes; later rows stay poison.
     rows: usize,
-    /// Runs so far: slots are never cleared between them.
+    /// Number of runs so far: slots are never cleared between runs.
     epoch: u32,
 }
 
@@ -206,7 +207,7 @@ impl CpuPipeline {
         })
     }
 
-    /// Gives a custom stage its arithmetic.
+    /// Sets the arithmetic of a custom stage.
     ///
     /// # Errors
     /// There is no custom stage of that name.
@@ -220,13 +221,13 @@ impl CpuPipeline {
     /// Runs the pipeline once. Outputs are poisoned with NaN first.
     ///
     /// # Errors
-    /// A wait was never satisfied, a custom stage has no kernel, a cache has no room for a sequence, or a worker panicked.
-    /// The pipeline can be run again after an error.
+    /// A wait was never satisfied, a custom stage has no kernel, a cache has no room for a sequence, or a
+    /// worker panicked. The pipeline can be run again after an error.
     pub fn run(&mut self) -> Result<RunStats, CpuError> {
         self.run_rows(u32::MAX)
     }
 
-    /// [`CpuPipeline::run`] for the first `rows` rows of all tensors: the rest of what is written stays poison.
+    /// [`CpuPipeline::run`] for the first `rows` rows of all tensors; the remaining output rows stay poison.
     pub(super) fn run_rows(&mut self, rows: u32) -> Result<RunStats, CpuError> {
         self.rows = rows as usize;
         let custom = self.graph.stages.iter().zip(&self.kernels);
@@ -242,7 +243,7 @@ impl CpuPipeline {
                 return Err(error);
             }
         } else {
-            // Some posts of this run are missing: only a fresh start agrees with the counts again.
+            // Some posts of this run are missing: only a reset makes the counts consistent again.
             self.semaphores.reset();
             self.epoch = 0;
         }
@@ -302,8 +303,8 @@ impl CpuPipeline {
         Ok(stats)
     }
 
-    /// A worker's hands: whoever has them computes items of a plan whose items are drawn, each of the run of that number. Outputs are
-    /// not poisoned, and an item waits for those that it needs.
+    /// Returns a function for one worker that computes items of a plan with drawn items; its arguments are
+    /// the item and the run number. Outputs are not poisoned, and an item waits for the items that it needs.
     pub(super) fn hands(&self) -> impl FnMut(u32, u32) -> Result<(), CpuError> + '_ {
         let mut scratch = Scratch::default();
         move |item, epoch| {
@@ -346,7 +347,7 @@ impl CpuPipeline {
     /// Replaces the integers of a tensor before the next run: the lengths or pages of a cache.
     ///
     /// # Errors
-    /// The pipeline has no such tensor, or it takes another number of them.
+    /// The pipeline has no such tensor, or it takes another number of integers.
     pub fn set_integers(&mut self, name: &str, values: &[i32]) -> Result<(), CpuError> {
         let tensors = &self.graph.tensors;
         let found = tensors.iter().position(|t| t.name == name);
@@ -358,10 +359,10 @@ impl CpuPipeline {
         Err(CpuError::Integers { name: name.into(), want })
     }
 
-    /// The sequences that caches have no room for, as the error with which a run ends that leaves them out.
+    /// Error that lists the sequences skipped because a cache has no room for them.
     ///
     /// # Errors
-    /// A run would append to a page that is another sequence's, too.
+    /// A run would append to a page that another sequence also uses.
     fn left_out(&self) -> Result<Option<CpuError>, CpuError> {
         let mut faults = Vec::new();
         for stage in &self.graph.stages {
@@ -382,7 +383,7 @@ impl CpuPipeline {
         Ok(named(&faults).map(|(stage, sequence, fault)| CpuError::Cache { stage, sequence, fault }))
     }
 
-    /// Runs so far.
+    /// Number of runs so far.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }

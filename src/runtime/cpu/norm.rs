@@ -1,4 +1,4 @@
-//! A tile of a normalisation: a block of whole rows.
+//! A tile of a normalization: a block of whole rows.
 
 use cusync_gen::graph::{Norm, OperandKind};
 
@@ -35,7 +35,7 @@ impl CpuPipeline {
     }
 }
 
-/// What is taken from the elements of a row, and what they are multiplied by.
+/// Offset subtracted from the elements of a row, and the factor applied to them.
 fn measure(row: &[f32], shape: &Norm) -> (f32, f32) {
     let count = row.len() as f32;
     let mean = if shape.centred { row.iter().sum::<f32>() / count } else { 0.0 };

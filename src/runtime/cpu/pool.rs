@@ -12,16 +12,16 @@ impl CpuPipeline {
         let Place { work, stage, at, .. } = place;
         self.wait_for(place, work.k.start, &work.k, |_| true, scratch)?;
         let Some(images) = stage.operands.iter().find(|o| o.kind == OperandKind::A) else { return Ok(()) };
-        let of = &shape.sliding;
-        let (height, width) = (of.input.0 as usize, of.input.1 as usize);
-        let (p_len, q_len) = (of.output.0 as usize, of.output.1 as usize);
+        let sliding = &shape.sliding;
+        let (height, width) = (sliding.input.0 as usize, sliding.input.1 as usize);
+        let (p_len, q_len) = (sliding.output.0 as usize, sliding.output.1 as usize);
         let Scratch { a, sum, .. } = scratch;
         let (line, out) = (sized(a, at.cols), sized(sum, at.rows * at.cols));
         for (i, out) in out.chunks_mut(at.cols).enumerate() {
             let pixel = at.row + i;
             let (image, p, q) = (pixel / (p_len * q_len), pixel / q_len % p_len, pixel % q_len);
-            let rows = under(p, (of.stride.0, of.filter.0, of.padding.0), height);
-            let cols = under(q, (of.stride.1, of.filter.1, of.padding.1), width);
+            let rows = under(p, (sliding.stride.0, sliding.filter.0, sliding.padding.0), height);
+            let cols = under(q, (sliding.stride.1, sliding.filter.1, sliding.padding.1), width);
             out.fill(if shape.mean { 0.0 } else { f32::NEG_INFINITY });
             for h in rows.clone() {
                 for w in cols.clone() {
@@ -31,7 +31,7 @@ impl CpuPipeline {
                     let both = out.iter_mut().zip(&*line);
                     match shape.mean {
                         true => both.for_each(|(sum, x)| *sum += x),
-                        // What is not a number stays so.
+                        // NaN stays NaN.
                         false => both.for_each(|(most, x)| {
                             *most = if *most >= *x || most.is_nan() { *most } else { *x };
                         }),
@@ -48,7 +48,7 @@ impl CpuPipeline {
     }
 }
 
-/// The input positions under the window of output position `at`, along an axis of `length` pixels.
+/// Input positions in the window of output position `at`, along an axis of `length` pixels.
 fn under(at: usize, (stride, filter, padding): (u32, u32, u32), length: usize) -> std::ops::Range<usize> {
     let begin = at * stride as usize;
     let inside = |x: usize| x.saturating_sub(padding as usize).min(length);

@@ -3,21 +3,21 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Whether a monotonic 32-bit counter has reached `want`; right across wrap-around while the two are less than 2^31
-/// apart. Mirrors `reached` of csrc/include/cusync/policy.hpp.
+/// Whether a monotonic 32-bit counter has reached `want`; correct across wrap-around while the two are less
+/// than 2^31 apart. Mirrors `reached` of csrc/include/cusync/policy.hpp.
 pub(super) fn reached(have: u32, want: u32) -> bool {
     have.wrapping_sub(want).cast_signed() >= 0
 }
 
-/// The value of a slot when the posts of run number `epoch` (from 0) are complete; mirrors `wait_value` there.
+/// Value of a slot when the posts of run `epoch` (from 0) are complete; mirrors `wait_value` there.
 pub(super) fn wait_value(epoch: u32, posts: u32) -> u32 {
     epoch.wrapping_add(1).wrapping_mul(posts)
 }
 
-/// Why a wait ended without its value.
+/// Reason why a wait ended without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unmet {
-    /// Nothing was posted anywhere for the time limit; the slot's value then.
+    /// No tile was finished within the time limit; contains the slot's value.
     TimedOut(u32),
     /// Another worker failed.
     Aborted,
@@ -26,7 +26,7 @@ pub(super) enum Unmet {
 /// The slots of a pipeline.
 pub(super) struct Semaphores {
     slots: Vec<AtomicU32>,
-    /// Tiles finished, ever: what tells a slow producer from a missing post.
+    /// Total number of tiles finished: distinguishes a slow producer from a missing post.
     progress: AtomicU64,
     aborted: AtomicBool,
     timeout: Duration,
@@ -42,7 +42,7 @@ impl Semaphores {
         }
     }
 
-    /// Back to the state before the first run.
+    /// Resets to the state before the first run.
     pub(super) fn reset(&mut self) {
         self.slots.iter_mut().for_each(|s| *s.get_mut() = 0);
         *self.aborted.get_mut() = false;
@@ -52,7 +52,7 @@ impl Semaphores {
         self.slots[slot as usize].fetch_add(value, Ordering::Release);
     }
 
-    /// Notes that a tile is finished.
+    /// Records a finished tile.
     pub(super) fn advance(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
@@ -65,13 +65,13 @@ impl Semaphores {
         self.aborted.load(Ordering::Relaxed)
     }
 
-    /// One look; when true, everything before the posts is visible.
+    /// Checks once; if true, everything before the posts is visible.
     pub(super) fn ready(&self, slot: u32, want: u32) -> bool {
         reached(self.slots[slot as usize].load(Ordering::Acquire), want)
     }
 
-    /// Spins until the slot has its value. Bounded: it gives up when no tile of the pipeline was finished for the time
-    /// limit, and the tiles are finite. Returns whether it had to spin.
+    /// Spins until the slot has its value. Bounded: it fails if no tile of the pipeline was finished within
+    /// the time limit, and the number of tiles is finite. Returns whether it had to spin.
     pub(super) fn wait(&self, slot: u32, want: u32) -> Result<bool, Unmet> {
         if self.ready(slot, want) {
             return Ok(false);
@@ -114,13 +114,14 @@ mod tests {
         assert!(reached(wait_value(last + 1, posts), wait_value(last, posts)));
     }
 
-    /// A run's wait passes behind its last post, and behind no earlier state of the slot, wherever the counter stands.
+    /// A run's wait passes after its last post, and in no earlier state of the slot, whatever the counter's
+    /// value.
     #[test]
     fn a_wait_passes_with_the_last_post_of_its_run() {
         let mut looks = 0u64;
         for posts in (1..=132).chain([1056, 4095, 65_536, 1 << 20]) {
             let near = |epoch: u32| (0..5).map(move |i| epoch.wrapping_sub(2).wrapping_add(i));
-            // Where the counter, half of it, or the epoch itself wraps.
+            // Epochs at which the counter, half of it, or the epoch itself wraps.
             let epochs = [0, (1 << 31) / posts, u32::MAX / posts, u32::MAX / 2, u32::MAX];
             for epoch in epochs.into_iter().flat_map(near) {
                 let begin = epoch.wrapping_mul(posts);

@@ -1,4 +1,4 @@
-//! One tile, or a part of one: its operation's arithmetic, what that waits for, and the posts after it.
+//! One tile, or a part of one: its arithmetic, its waits, and its posts.
 
 use std::time::Instant;
 
@@ -14,11 +14,11 @@ use super::work::Work;
 use super::{Blocked, CpuPipeline};
 use crate::device::host_policy::SlotWait;
 
-/// Why a tile was not finished.
+/// Reason why a tile was not finished.
 pub(super) enum Stop {
     /// Another worker failed first.
     Aborted,
-    /// This one failed.
+    /// This worker failed.
     Failed(CpuError),
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Scratch {
 /// A tile of a stage, in elements of its output.
 pub(super) struct Place<'a> {
     pub(super) work: &'a Work,
-    /// Number of the run.
+    /// Run number.
     pub(super) epoch: u32,
     pub(super) stage: &'a Stage,
     pub(super) tile: Tile,
@@ -52,7 +52,7 @@ pub(super) fn sized(buffer: &mut Vec<f32>, length: usize) -> &mut [f32] {
 }
 
 impl CpuPipeline {
-    /// Computes a tile of a run and posts it, or leaves its part of the sums in a slab.
+    /// Computes a tile of a run and posts it, or leaves its partial sums in a slab.
     pub(super) fn run_work(&self, work: &Work, epoch: u32, scratch: &mut Scratch) -> Result<(), Stop> {
         let (stage, tile) = (&self.graph.stages[work.stage], work.tile);
         let at = Box2 { rows: work.at.rows.min(self.rows.saturating_sub(work.at.row)), ..work.at };
@@ -110,18 +110,18 @@ impl CpuPipeline {
         Region { row: at.row, col: at.col, rows: at.rows, cols: at.cols, data }
     }
 
-    /// Blocks until everything that k-block `k` of the chosen operands reads has been posted. `ks`: the k-blocks of this
-    /// work.
+    /// Blocks until everything that k-block `k` of the chosen operands reads has been posted. `ks`: k-blocks
+    /// of this work.
     pub(super) fn wait_for(
         &self,
         place: &Place<'_>,
         k: u32,
         ks: &std::ops::Range<u32>,
-        of: impl Fn(OperandKind) -> bool,
+        chosen: impl Fn(OperandKind) -> bool,
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
         for incoming in &self.incoming[place.work.stage] {
-            if !of(incoming.kind) {
+            if !chosen(incoming.kind) {
                 continue;
             }
             match self.decode {
@@ -155,8 +155,8 @@ impl CpuPipeline {
     }
 }
 
-/// What a decode kernel waits for before k-tile `k`: all columns of it. Operands other than activations it never waits for;
-/// `check` proves that it need not.
+/// Waits of a decode kernel before k-tile `k`: all of its columns. It never waits for operands other than
+/// activations; `check` proves that it need not.
 fn column_waits(graph: &Graph, place: &Place<'_>, kind: OperandKind, k: u32, out: &mut Vec<SlotWait>) {
     out.clear();
     let Some(producer) = producer_of(graph, place.stage).filter(|_| kind.is_activation()) else { return };

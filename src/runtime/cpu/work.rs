@@ -1,4 +1,4 @@
-//! What workers do, in order: whole tiles, or items of lists.
+//! Work of each worker, in order: whole tiles, or items of lists.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::Workers;
 use super::memory::Box2;
 use crate::device::host_policy::HostOrder;
 
-/// A tile, or k-blocks of it.
+/// A tile, or some k-blocks of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Work {
     /// Index of the stage.
@@ -20,18 +20,18 @@ pub(super) struct Work {
     pub(super) at: Box2,
     pub(super) k: Range<u32>,
     pub(super) part: Part,
-    /// Place of the tile's CTA in its cluster: each has its share of a slab.
+    /// Rank of the tile's CTA in its cluster: each has its own share of a slab.
     pub(super) cta: u32,
 }
 
-/// Lists, and for each worker the list that it draws from.
+/// Lists, and the list that each worker draws from.
 pub(super) struct Rota {
     pub(super) lists: Vec<Vec<Work>>,
     pub(super) teams: Vec<usize>,
 }
 
 impl Rota {
-    /// Whole tiles, stage after stage in the order of the launches.
+    /// Whole tiles, stage after stage in launch order.
     pub(super) fn of_tiles(
         graph: &Graph,
         launched: &[usize],
@@ -62,8 +62,8 @@ impl Rota {
         }
     }
 
-    /// The items of a schedule. A thread stands for a CTA: in static mode each follows the list of its worker, in
-    /// dynamic mode all draw from the sequence.
+    /// The items of a schedule. Each thread represents a CTA: in static mode it follows the list of its
+    /// worker, in dynamic mode all draw from the sequence.
     pub(super) fn of_schedule(graph: &Graph, schedule: &Schedule) -> Rota {
         let (rows, columns) = schedule.cluster;
         let ctas = rows * columns;
@@ -87,8 +87,7 @@ impl Rota {
     }
 }
 
-/// What CTA `cta` of a cluster does of an item; `None` where its tile lies outside the grid, or is an
-/// empty share.
+/// CTA `cta`'s share of an item; `None` if its tile is outside the grid, or the share is empty.
 fn share(graph: &Graph, cluster: (u32, u32), item: &Item, cta: u32) -> Option<Work> {
     let (rows, columns) = cluster;
     let tile = Tile { m: item.m * rows + cta / columns, n: item.n * columns + cta % columns };
@@ -103,7 +102,7 @@ fn share(graph: &Graph, cluster: (u32, u32), item: &Item, cta: u32) -> Option<Wo
     })
 }
 
-/// The elements of a tile.
+/// Elements of a tile.
 fn extent(stage: &Stage, tile: Tile) -> Box2 {
     let (rows, cols) = stage.writes(tile);
     Box2 { row: rows.start as usize, col: cols.start as usize, rows: rows.len(), cols: cols.len() }

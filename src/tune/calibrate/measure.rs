@@ -1,4 +1,4 @@
-//! The measurements that a profile is made of.
+//! Measurements for a device profile.
 
 use std::time::Duration;
 
@@ -45,11 +45,12 @@ const CONVS: &str = r#"Pipeline(name: "convs", dims: { "M": 1, "N": 64, "K": 64 
     Conv2d(name: "down", input: "Y(M,7,7,N)", filter: "G(3,3,N,N)", padding: (1,1), out: "Z(M,7,7,N)"),
 ])"#;
 
-/// What a kind of chain kernel is measured with. `M` of a spec counts rows of its first operand, or images of which each takes
-/// [`Family::unit`] rows of an MMA tile; `N` counts columns of its result.
+/// Pipelines for measuring one kind of chain kernel. `M` of a spec counts rows of its first operand, or
+/// images, each of which takes [`Family::unit`] rows of an MMA tile; `N` counts columns of its result.
 struct Family {
     operations: fn() -> Operations,
-    /// One stage, with a GELU, with a gate, and two stages of which the second reads rows of the first.
+    /// One stage; one stage with a GELU; one stage with a gate; and two stages, where the second reads rows
+    /// of the first.
     plain: &'static str,
     gelu: Option<&'static str>,
     gated: Option<&'static str>,
@@ -57,12 +58,12 @@ struct Family {
     unit: u32,
     /// `K` of a stage.
     depth: u32,
-    /// `K` of a chain of one column of tiles, where a wave of columns would take long beside what a launch does; else a chain is as wide
-    /// and deep as a stage alone.
+    /// `K` of a chain that is one column of tiles wide, if a wave of columns would take too long compared
+    /// with a launch; otherwise a chain is as wide and deep as a single stage.
     narrow: Option<u32>,
-    /// The kernel that a chain's costs are measured with.
+    /// Kernel for measuring a chain's costs.
     kernel: ChainShape,
-    /// The edges between runs that `launch_us` is of: those of the runs that predictions are held against.
+    /// Overlap of the runs that `launch_us` describes: that of the runs with which predictions are compared.
     edges: Overlap,
 }
 
@@ -79,7 +80,7 @@ const PRODUCTS: Family = Family {
     edges: Overlap::Captured,
 };
 
-/// Tiles of whole images: what a tile reads of the stage before is what one row of its tiles makes.
+/// Tiles of whole images: a tile reads the output of one row of the previous stage's tiles.
 const WINDOWS: Family = Family {
     operations: || [Operation::Conv2d].into_iter().collect(),
     plain: CONV,
@@ -94,13 +95,13 @@ const WINDOWS: Family = Family {
 };
 
 impl Family {
-    /// `M` and `N` of a stage whose tiles are one of each of so many workers.
+    /// `M` and `N` of a stage with one tile per worker.
     fn wave(&self, workers: u32, (tile, cluster): ChainShape) -> (u32, u32) {
         let (rows, columns) = wave(workers);
         (rows * cluster.0 * tile.0 / self.unit, columns * cluster.1 * tile.1)
     }
 
-    /// `M`, `N` and `K` of a chain whose stages are a wave each.
+    /// `M`, `N` and `K` of a chain whose stages are one wave each.
     fn chain_size(&self, sms: u32) -> (u32, u32, u32) {
         let ((rows, columns), _) = self.kernel;
         match self.narrow {
@@ -115,20 +116,22 @@ impl Family {
 
 /// Waves and k-blocks of the samples of a kernel.
 const SHAPES: [(u32, u32); 6] = [(1, 32), (1, 128), (2, 32), (2, 128), (4, 32), (4, 128)];
-/// Runs of a long graph; a run among others is a long graph less a short one, shared out.
+/// Runs of a long graph; the time of one run among others is the difference between a long and a short graph,
+/// divided by the additional runs.
 const LONG: usize = 9;
 const SAMPLES: usize = 9;
-/// Sets of inputs where a run is measured among others, so that the one before has brought the kernel's code into the caches.
+/// Sets of inputs for measuring a run among others, so that the previous run has loaded the kernel's code
+/// into the caches.
 const AMONG_OTHERS: usize = 2;
 
-/// Measures on GPU number `gpu`; calls `progress` with what comes next.
+/// Measures on GPU number `gpu`; calls `progress` with the next step.
 ///
 /// # Errors
-/// There is no such GPU, it is older than the kernels, or it failed.
+/// There is no such GPU, it has no kernels, or it failed.
 pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
     let device = Device::open(gpu)?;
     let profile = profile(&device)?;
-    let machine = Machine::of(&device)?;
+    let machine = Machine::for_device(&device)?;
     let rig = Rig { device: &device, profile: &profile };
     progress("rates of the whole device");
     let ceilings = Ceilings::measure(&device)?;
@@ -147,13 +150,13 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     let best = best.map(|k| k.tile);
     progress("one SM alone");
     let alone_tflops = best.map(|tile| rig.alone(tile)).transpose()?;
-    let mut of = |family: &Family, name: &str| -> Result<Chains> {
+    let mut chains_of = |family: &Family, name: &str| -> Result<Chains> {
         let mut chains = Vec::new();
         for kernel in ChainKernel::running((family.operations)()) {
-            let what =
+            let label =
                 || format!("{name} chain kernel of {:?}, clusters of {:?}", kernel.tile, kernel.cluster);
-            progress(&format!("the {}", what()));
-            chains.extend(kept(rig.chain_kernel(family, kernel), &mut skipped, what)?);
+            progress(&format!("the {}", label()));
+            chains.extend(kept(rig.chain_kernel(family, kernel), &mut skipped, label)?);
         }
         progress(&format!("a chain of {name}s"));
         let reference =
@@ -163,8 +166,8 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
         Ok(Chains { chains, chain })
     };
     let has_chains = profile.arch >= 90 && !kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty();
-    let products = if has_chains { of(&PRODUCTS, "product")? } else { Chains::default() };
-    let windows = if has_chains { of(&WINDOWS, "convolution")? } else { Chains::default() };
+    let products = if has_chains { chains_of(&PRODUCTS, "product")? } else { Chains::default() };
+    let windows = if has_chains { chains_of(&WINDOWS, "convolution")? } else { Chains::default() };
     let (gpu, driver) = (machine.gpu, machine.driver);
     Ok(Calibration {
         gpu,
@@ -181,23 +184,23 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     })
 }
 
-/// A kernel that was not built leaves the others.
+/// A kernel that was not built does not prevent measuring the others.
 fn kept<T>(
     measured: measure::Result<T>,
     skipped: &mut Vec<String>,
-    what: impl Fn() -> String,
+    label: impl Fn() -> String,
 ) -> Result<Option<T>> {
     match measured {
         Ok(value) => Ok(Some(value)),
         Err(e) if e.is_fatal() => Err(e.into()),
         Err(e) => {
-            skipped.push(format!("{}: {e}", what()));
+            skipped.push(format!("{}: {e}", label()));
             Ok(None)
         }
     }
 }
 
-/// The most even `rows * columns` CTAs of one wave, rows fewer.
+/// The most even `rows * columns` CTAs of one wave, with fewer rows than columns.
 fn wave(sms: u32) -> (u32, u32) {
     let rows = (1..=sms).take_while(|r| r * r <= sms).filter(|r| sms.is_multiple_of(*r)).last();
     let rows = rows.unwrap_or(1);
@@ -230,7 +233,7 @@ impl Rig<'_> {
         Ok(pipeline)
     }
 
-    /// One run among others of a graph, microseconds, with so many sets of inputs in rotation.
+    /// Time of one run among others of a graph, microseconds, with `sets` sets of inputs in rotation.
     fn run_us(&self, plan: &Plan, options: Options, sets: usize) -> measure::Result<f64> {
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
         for rounds in [1, LONG] {
@@ -240,7 +243,7 @@ impl Rig<'_> {
         self.per_run(variants, (LONG - 1) * sets)
     }
 
-    /// The median of the second variant less that of the first, by the runs that it has more.
+    /// Difference between the medians of the second and the first variant, divided by the additional runs.
     fn per_run(&self, mut variants: Vec<Box<dyn Variant>>, more: usize) -> measure::Result<f64> {
         let mut times = interleaved(self.device, &mut variants, Regime::Rested, SAMPLES, Duration::ZERO)?;
         let [short, long] = [0, 1].map(|i| percentile(&mut times[i], 0.5));
@@ -273,12 +276,12 @@ impl Rig<'_> {
             let us = self.serial(tile, (rows * tile.0, columns * tile.1 * waves), k_blocks)?;
             samples.push(Sample { waves, k_blocks, us });
         }
-        let times = WaveTimes::of(&samples);
+        let times = WaveTimes::fit(&samples);
         let tflops = times.map(|t| f64::from(self.profile.sms) * flop(tile) / t.k_block_us * 1e-6);
         Ok(KernelTimes { tile, samples, times, tflops })
     }
 
-    /// Few CTAs, so that neither power nor bandwidth is short.
+    /// Few CTAs, so that neither power nor bandwidth is a limit.
     fn alone(&self, tile: (u32, u32, u32)) -> measure::Result<f64> {
         const CTAS: u32 = 4;
         let (short, long) = (64, 256);
@@ -305,10 +308,10 @@ impl Rig<'_> {
 
     fn chain_kernel(&self, family: &Family, kernel: &ChainKernel) -> measure::Result<ChainTimes> {
         let workers = self.profile.resident_clusters(kernel.cluster.0 * kernel.cluster.1);
-        let of = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
-        let (m, n) = family.wave(workers, of);
-        let plan = self.fused(family.plain, (m, 3 * n, family.depth), of, false)?;
-        let times = ItemTimes::of(&self.items(&plan, 1)?);
+        let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
+        let (m, n) = family.wave(workers, shape);
+        let plan = self.fused(family.plain, (m, 3 * n, family.depth), shape, false)?;
+        let times = ItemTimes::from_items(&self.items(&plan, 1)?);
         let sm_tflops = times.tflops(kernel.tile);
         Ok(ChainTimes { tile: kernel.tile, cluster: kernel.cluster, times, sm_tflops })
     }
@@ -318,7 +321,7 @@ impl Rig<'_> {
         let k = family.depth;
         let times = |text: &str, n, splits| -> measure::Result<ItemTimes> {
             let plan = self.fused(text, (m, n, k), family.kernel, splits)?;
-            Ok(ItemTimes::of(&self.items(&plan, 1)?))
+            Ok(ItemTimes::from_items(&self.items(&plan, 1)?))
         };
         let more = |text: Option<&str>, n| -> measure::Result<Option<f64>> {
             let Some(text) = text else { return Ok(None) };
@@ -326,17 +329,17 @@ impl Rig<'_> {
             Ok(times.epilogue_us.zip(epilogue_us).map(|(all, plain)| (all - plain).max(0.0)))
         };
         let gelu_us = more(family.gelu, n)?;
-        // A gated tile's output is half as wide as its product.
+        // The output of a gated tile is half as wide as its product.
         let gate_us = more(family.gated, n / 2)?;
         let chain = self.fused(family.chain, family.chain_size(self.profile.sms), family.kernel, false)?;
         let items = self.items(&chain, AMONG_OTHERS)?;
-        let passed_on_us = ItemTimes::of(&items).passed_on_us;
+        let passed_on_us = ItemTimes::from_items(&items).passed_on_us;
         let begin = items.iter().map(|t| t.begin).min().unwrap_or(0);
         let end = items.iter().map(|t| t.end).max().unwrap_or(0);
         let edges = Options { overlap: family.edges, ..Options::default() };
         let run_us = self.run_us(&chain, edges, AMONG_OTHERS)?;
         let launch_us = (end > begin).then(|| (run_us - (end - begin) as f64 * 1e-3).max(0.0));
-        // A wave and a half: the second half is cut along k.
+        // One and a half waves: the second half is split along k.
         let cut = times(family.plain, n + n / 2, true)?;
         Ok(ChainCosts {
             tile: family.kernel.0,
@@ -413,7 +416,8 @@ mod tests {
             }
             let chain = sized(family.chain, family.chain_size(h200.sms), family.kernel, false);
             assert!(chain.graph().stages.iter().all(|stage| stage.tiles() == h200.sms));
-            // A tile of the second stage reads one row of tiles of the first, so that `ItemTimes` knows what it waited for.
+            // A tile of the second stage reads one row of tiles of the first, so that `ItemTimes` can
+            // determine its producers.
             let waits = &chain.graph().stages[1].operands[0].footprint.rows;
             assert_eq!(waits.extent as u32, chain.graph().stages[0].out_tile().0);
             let cut = planned(family.plain, (3, 2), family.kernel, h200.sms, true);

@@ -1,9 +1,10 @@
-//! Measuring what a device profile needs, on the GPU at hand, with the kernels that plans are run with.
+//! Measures the numbers of a device profile on the available GPU, with the same kernels that run plans.
 //!
-//! Every kernel of a stage is timed at whole waves of different number and depth, and the line through the times tells a
-//! k-block, a tile and a start apart ([`WaveTimes`]). Every chain kernel notes when its items began and ended, which tells
-//! k-blocks, ring fills, epilogues, slabs and the way from a post to its waiter apart ([`ItemTimes`]). Rates of the whole
-//! device, semaphores and boundaries have tests of their own. All in the rested regime: an idle pause before each sample.
+//! Every kernel of a stage is timed at whole waves of different number and depth, and a linear fit separates
+//! the costs of a k-block, a tile and a start ([`WaveTimes`]). Every chain kernel records when its items
+//! began and ended, which separates k-blocks, ring fills, epilogues, slabs and the latency from a post to its
+//! waiter ([`ItemTimes`]). Device rates, semaphores and boundaries have separate tests. All measurements use
+//! the rested regime: an idle pause before each sample.
 
 mod fit;
 mod measure;
@@ -22,22 +23,22 @@ use crate::measure::{Ceilings, SemaphoreCost};
 /// A time of a kernel of whole waves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sample {
-    /// Tiles of each SM.
+    /// Tiles per SM.
     pub waves: u32,
-    /// k-blocks of each tile.
+    /// k-blocks per tile.
     pub k_blocks: u32,
-    /// One run among others of a graph, microseconds.
+    /// Time of one run among others of a graph, microseconds.
     pub us: f64,
 }
 
-/// A kernel of a stage.
+/// A stage kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KernelTimes {
     /// MMA tile, (M, N, K).
     pub tile: (u32, u32, u32),
-    /// What was measured.
+    /// The measurements.
     pub samples: Vec<Sample>,
-    /// What the samples tell, if they do.
+    /// Fit of the samples, if possible.
     pub times: Option<WaveTimes>,
     /// Rate of all SMs together between first and last k-block, TFLOP/s.
     pub tflops: Option<f64>,
@@ -46,9 +47,9 @@ pub struct KernelTimes {
 /// A chain kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChainTimes {
-    /// MMA tile of a CTA, (M, N, K).
+    /// MMA tile per CTA, (M, N, K).
     pub tile: (u32, u32, u32),
-    /// CTAs of a worker along M and N.
+    /// CTAs per worker along M and N.
     pub cluster: (u32, u32),
     /// Times of whole tiles.
     pub times: ItemTimes,
@@ -56,66 +57,67 @@ pub struct ChainTimes {
     pub sm_tflops: Option<f64>,
 }
 
-/// What a chain costs beside its tiles, measured with one chain kernel; times of epilogues are of its tile.
+/// Costs of a chain in addition to its tiles, measured with one chain kernel; epilogue times are for its
+/// tile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ChainCosts {
     /// The kernel's MMA tile.
     pub tile: (u32, u32),
-    /// What a GELU adds to an epilogue, microseconds.
+    /// Epilogue time added by a GELU, microseconds.
     pub gelu_us: Option<f64>,
-    /// What a gated activation adds to an epilogue, microseconds.
+    /// Epilogue time added by a gated activation, microseconds.
     pub gate_us: Option<f64>,
-    /// A run, less the time from its first item's beginning to its last one's end, where the run before ends while this
-    /// one begins, microseconds.
+    /// Time of a run, less the time from the start of its first item to the end of its last, if the previous
+    /// run ends while this one begins, microseconds.
     pub launch_us: Option<f64>,
-    /// The time from the end of a tile's epilogue until a consumer that stood still for it has loaded it, microseconds.
+    /// From the end of a tile's epilogue until a stalled consumer has loaded it, microseconds.
     pub passed_on_us: Option<f64>,
-    /// Leaving partial sums in a slab, microseconds.
+    /// Writing partial sums to a slab, microseconds.
     pub slab_write_us: Option<f64>,
     /// Reading and adding a slab, microseconds.
     pub slab_read_us: Option<f64>,
 }
 
-/// The chain kernels of one kind of operation.
+/// Chain kernels of one kind of operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Chains {
     /// Times of each kernel.
     pub chains: Vec<ChainTimes>,
-    /// What a chain costs beside its tiles.
+    /// Costs of a chain in addition to its tiles.
     pub chain: ChainCosts,
 }
 
 impl Chains {
-    /// The kernel that a chain's costs were measured with.
+    /// Kernel with which a chain's costs were measured.
     fn reference(&self) -> Option<&ChainTimes> {
         self.chains.iter().find(|c| (c.tile.0, c.tile.1) == self.chain.tile && c.cluster == (1, 1))
     }
 }
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
     /// Name of the GPU.
     pub gpu: String,
     /// CUDA version that its driver supports.
     pub driver: String,
-    /// When: UTC, RFC 3339.
+    /// Time of the measurement: UTC, RFC 3339.
     pub measured: String,
     /// Matrix and read rates of the device.
     pub ceilings: Ceilings,
     /// Post, wait and hand-off.
     pub semaphores: SemaphoreCost,
-    /// The time from a kernel that does next to nothing to the next of its stream, in a graph, microseconds.
+    /// From one almost empty kernel to the next of its stream, in a graph, microseconds.
     pub boundary_us: f64,
-    /// Rate of one SM while most of the others have nothing to do, TFLOP/s.
+    /// Rate of one SM while most others are idle, TFLOP/s.
     pub alone_tflops: Option<f64>,
-    /// Kernels of a stage.
+    /// Stage kernels.
     pub kernels: Vec<KernelTimes>,
     /// Chain kernels for products.
     #[serde(flatten)]
     pub products: Chains,
     /// Chain kernels for convolutions.
     pub windows: Chains,
-    /// What was not measured, and why.
+    /// Skipped measurements, with reasons.
     pub skipped: Vec<String>,
 }

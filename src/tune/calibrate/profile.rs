@@ -1,19 +1,19 @@
-//! Makes a device profile of measurements.
+//! Creates a device profile from measurements.
 
 use cusync_gen::device::{CostModel, Profile, TileRate, WindowCost, area};
 
 use super::{Calibration, Chains};
 
-/// A profile, and what in it was not measured.
+/// A profile, and its fields that were not measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibrated {
-    /// The profile that was made.
+    /// The profile.
     pub profile: Profile,
-    /// Fields that are the base's, as a RON file names them.
+    /// Fields taken from the base, as a RON file names them.
     pub kept: Vec<String>,
 }
 
-/// Fields that no measurement tells.
+/// Fields that no measurement determines.
 const NEVER: [&str; 23] = [
     "post_us",
     "load_latency_us",
@@ -41,23 +41,23 @@ const NEVER: [&str; 23] = [
 ];
 
 impl Chains {
-    /// The costs of these kernels. What was not measured is the base's, and `kept` names it as a field of `of`. Rates of tiles are shares of
-    /// `best`, TFLOP/s.
+    /// Costs of these kernels. Values that were not measured come from the base, and `kept` records them as
+    /// fields of `section`. Rates of tiles are fractions of `best`, TFLOP/s.
     fn cost(
         &self,
         base: WindowCost,
         (handoff_us, best): (f64, Option<f64>),
-        of: &str,
+        section: &str,
         kept: &mut Vec<String>,
     ) -> WindowCost {
         let of_area = |us: Option<f64>| us.map(|us| us / area(self.chain.tile));
         let fill_us = self.reference().and_then(|c| c.times.fill_us);
-        // A tile is stored and posted, the post is seen, the consumer's ring fills.
+        // The tile is stored and posted, the post is seen, the consumer's ring fills.
         let post_us =
             self.chain.passed_on_us.zip(fill_us).map(|(all, fill)| (all - handoff_us - fill).max(0.0));
         let mut or = |field: &str, measured, base| {
-            told(measured).unwrap_or_else(|| {
-                kept.push(format!("{of}.{field}"));
+            usable(measured).unwrap_or_else(|| {
+                kept.push(format!("{section}.{field}"));
                 base
             })
         };
@@ -91,24 +91,24 @@ impl Chains {
             measured += 1;
         }
         if measured < cost.rates.len() {
-            kept.push(format!("{of}.rates of kernels that were not measured"));
+            kept.push(format!("{section}.rates of kernels that were not measured"));
         }
         cost
     }
 }
 
-/// A measured value, rounded to four digits, if a profile can hold it.
-fn told(measured: Option<f64>) -> Option<f64> {
+/// A measured value rounded to four digits, if it is valid in a profile.
+fn usable(measured: Option<f64>) -> Option<f64> {
     measured.filter(|value| value.is_finite() && *value >= 0.0).map(rounded)
 }
 
 impl Calibration {
-    /// The profile of the GPU that was measured; what was not is taken from `base`, as are the name and the architecture.
-    /// Rates are TFLOP/s and TB/s, times microseconds, each rounded to four digits.
+    /// Profile of the measured GPU; values that were not measured come from `base`, as do the name and the
+    /// architecture. Rates are in TFLOP/s and TB/s, times in microseconds, each rounded to four digits.
     pub fn profile(&self, base: &Profile) -> Calibrated {
         let mut profile = base.clone();
         let mut kept: Vec<String> = NEVER.map(Into::into).to_vec();
-        let mut set = |field: &str, to: &mut f64, value: Option<f64>| match told(value) {
+        let mut set = |field: &str, to: &mut f64, value: Option<f64>| match usable(value) {
             Some(value) => *to = value,
             None => kept.push(field.into()),
         };
@@ -116,7 +116,7 @@ impl Calibration {
         let best = best.max_by(|a, b| a.tflops.unwrap_or(0.0).total_cmp(&b.tflops.unwrap_or(0.0)));
         let times = best.and_then(|k| k.times);
         set("tflops", &mut profile.tflops, best.and_then(|k| k.tflops));
-        // One SM alone is never slower than one among others.
+        // A single SM is never slower than one among others.
         let share = best.and_then(|k| k.tflops).map_or(0.0, |t| t / f64::from(base.sms));
         set("sm_tflops", &mut profile.sm_tflops, self.alone_tflops.map(|t| t.max(share)));
         let read_tbs = self.ceilings.rested.read_tbs;
@@ -137,7 +137,7 @@ impl Calibration {
         set("fused.gelu_us", &mut cost.gelu_us, of_area(chain.gelu_us));
         set("fused.gate_us", &mut cost.gate_us, of_area(chain.gate_us));
         set("fused.handoff_us", &mut cost.handoff_us, Some(handoff_us));
-        let of = |cost: &CostModel| WindowCost {
+        let window_cost = |cost: &CostModel| WindowCost {
             rates: cost.rates.clone(),
             launch_us: cost.launch_us,
             fill_us: cost.fill_us,
@@ -147,13 +147,13 @@ impl Calibration {
         };
         let rates = (handoff_us, sm_tflops);
         let WindowCost { rates: shares, launch_us, fill_us, post_us, slab_write_us, slab_read_us } =
-            self.products.cost(of(cost), rates, "fused", &mut kept);
+            self.products.cost(window_cost(cost), rates, "fused", &mut kept);
         (cost.rates, cost.launch_us, cost.fill_us, cost.post_us) = (shares, launch_us, fill_us, post_us);
         (cost.slab_write_us, cost.slab_read_us) = (slab_write_us, slab_read_us);
         if self.windows.chains.is_empty() {
             kept.push("fused.windows".into());
         } else {
-            let base = cost.windows.take().unwrap_or_else(|| of(cost));
+            let base = cost.windows.take().unwrap_or_else(|| window_cost(cost));
             cost.windows = Some(self.windows.cost(base, rates, "fused.windows", &mut kept));
         }
         let (day, driver) = (self.measured.get(..10).unwrap_or(&self.measured), &self.driver);
@@ -261,26 +261,27 @@ mod tests {
         assert_eq!(Profile::from_ron(&profile.to_ron()).expect("it is a profile"), profile);
     }
 
-    /// Every field is measured, or named among those that are not.
+    /// Every field is either measured or named among those that are not.
     #[test]
     fn no_field_is_kept_in_silence() {
         let mut base = Profile::named("h200").expect("the profile ships").clone();
-        // It becomes the device's.
+        // This value becomes the device's.
         base.fused.read_tbs = 1.0;
         let Calibrated { profile, kept } = calibration().profile(&base);
-        let fields = |profile: &Profile, of: &str| {
+        let fields = |profile: &Profile, section: &str| {
             let all = serde_json::to_value(profile).expect("a profile is data");
-            let all = if of.is_empty() { all } else { all["fused"].clone() };
+            let all = if section.is_empty() { all } else { all["fused"].clone() };
             all.as_object().expect("fields").clone()
         };
-        // What a GPU is: `source` and `measured` say something else afterwards.
+        // Identity of the GPU: `source` and `measured` change afterward.
         let is = ["name", "arch", "sms", "shared_per_sm", "threads_per_sm", "ctas_per_sm", "measured"];
-        for of in ["", "fused."] {
-            let (have, were) = (fields(&profile, of), fields(&base, of));
+        for section in ["", "fused."] {
+            let (have, were) = (fields(&profile, section), fields(&base, section));
             for (field, value) in have.iter().filter(|(field, value)| were[*field] == **value) {
                 let known = is.contains(&&**field);
-                let named = kept.iter().any(|k| k.split_whitespace().next() == Some(&format!("{of}{field}")));
-                assert!(known || named, "{of}{field} is still {value}, and nothing says so: {kept:?}");
+                let named =
+                    kept.iter().any(|k| k.split_whitespace().next() == Some(&format!("{section}{field}")));
+                assert!(known || named, "{section}{field} is still {value}, and nothing says so: {kept:?}");
             }
         }
     }

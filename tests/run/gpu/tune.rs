@@ -15,7 +15,7 @@ fn overrides(dim: &str, size: u64) -> Overrides {
 fn the_winner_is_kept_and_used() {
     let Some(gpu) = gpu() else { return };
     let profile = gpu.device.profile().expect("checked when the GPU was opened");
-    let machine = Machine::of(&gpu.device).expect("the driver tells its version");
+    let machine = Machine::for_device(&gpu.device).expect("the driver tells its version");
     let folder = tempfile::tempdir().expect("a folder for the test");
     let store = Store::at(folder.path().join("tuned.json"));
     let sizes: &[(&str, &str, u64)] = if quick() {
@@ -80,7 +80,7 @@ fn the_winner_is_kept_and_used() {
 fn an_entry_that_no_kernel_fits_falls_back_to_the_prediction() {
     let Some(gpu) = gpu() else { return };
     let profile = gpu.device.profile().expect("checked when the GPU was opened");
-    let machine = Machine::of(&gpu.device).expect("the driver tells its version");
+    let machine = Machine::for_device(&gpu.device).expect("the driver tells its version");
     let (name, m) = ("two_gemms", 200);
     let source = shipped(name).expect("the spec ships");
     let resolved = resolve_text(source, name, &overrides("M", m)).expect("a shipped spec");

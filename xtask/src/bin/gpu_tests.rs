@@ -1,17 +1,17 @@
-//! Runs the GPU tests of a bundle, `gpu_suite` beside this program, and fails when a test was left out.
+//! Runs the GPU tests of a bundle, `gpu_suite` in the same folder, and fails if a test was left out.
 //!
-//! Arguments go to the tests. Without a name all tests must run: one that is skipped, ignored, or kept out by an option is
-//! named, and the exit status is 1. With names, all tests of these names must run. Tests that need another build are listed,
-//! and are a fault only where they were asked for.
+//! Arguments are passed to the tests. Without a name all tests must run: a test that is skipped, ignored, or
+//! excluded by an option is named, and the exit status is 1. With names, all tests of these names must run.
+//! Tests that need another build are listed, and are an error only if they were requested.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// What begins the line of a test that cannot run here.
+/// Prefix of the line of a test that cannot run here.
 const SKIPPED: &str = "skipped: ";
-/// What begins it where the machine is right and the build is another one.
+/// Prefix for a test that needs another build on the same machine.
 const OTHER_BUILD: &str = "another build: ";
 
 fn main() -> ExitCode {
@@ -60,12 +60,12 @@ fn run(suite: &Path, args: &[String]) -> Result<(), Vec<String>> {
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-/// Whether an option of the tests is followed by its value.
+/// Whether an option of the tests takes a value.
 fn takes_value(option: &str) -> bool {
     matches!(option, "--skip" | "--test-threads" | "--color" | "--format" | "--logfile" | "--shuffle-seed")
 }
 
-/// The names of the tests that would run.
+/// Names of the tests that would run.
 fn list(suite: &Path, args: &[&String], more: &str) -> Result<BTreeSet<String>, String> {
     let more = Some(more).filter(|more| !more.is_empty());
     let output = Command::new(suite).args(args).arg("--list").args(more).output();
@@ -77,7 +77,7 @@ fn list(suite: &Path, args: &[&String], more: &str) -> Result<BTreeSet<String>, 
     Ok(text.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect())
 }
 
-/// Runs the tests and passes on what they print; also, why tests were skipped.
+/// Runs the tests and prints their output; returns the reasons of skipped tests.
 fn tests(suite: &Path, args: &[String]) -> Result<(std::process::ExitStatus, BTreeSet<String>), String> {
     let failed = |e: std::io::Error| format!("{}: {e}", suite.display());
     let mut child =
@@ -86,7 +86,7 @@ fn tests(suite: &Path, args: &[String]) -> Result<(std::process::ExitStatus, BTr
     for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
         let line = line.map_err(failed)?;
         let _ = writeln!(std::io::stdout(), "{line}");
-        // Without capture the reason stands behind the name of the test.
+        // Without capture, the reason follows the name of the test.
         let reason = line.strip_prefix(SKIPPED).or_else(|| Some(line.split_once(" ... skipped: ")?.1));
         skipped.extend(reason.map(str::to_owned));
     }

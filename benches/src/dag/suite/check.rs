@@ -1,15 +1,15 @@
-//! Outputs held against references.
+//! Compares outputs with references.
 
 use cusync_dag::BufferId;
 
-/// An output and what it must be.
+/// An output and its expected contents.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What it is called in faults.
+    /// Name in error messages.
     pub name: &'static str,
-    /// Where it is.
+    /// Buffer of the output.
     pub buffer: BufferId,
-    /// What it must be.
+    /// Expected contents.
     pub want: Want,
 }
 
@@ -20,24 +20,24 @@ pub enum Want {
     Words(Vec<u32>),
     /// Floats, each within `tolerance` times the largest magnitude among them.
     F32(Vec<f64>, f64),
-    /// Doubles, two words each, likewise.
+    /// Doubles, two words each, with the same kind of tolerance.
     F64(Vec<f64>, f64),
-    /// For each row, the class of the highest of so many scores, or one whose score is within the tolerance of it.
+    /// For each row, the class with the highest score, or one whose score is within the tolerance of it.
     Class {
-        /// Row after row.
+        /// Scores, row by row.
         scores: Vec<f64>,
-        /// Scores of a row.
+        /// Number of scores per row.
         classes: usize,
-        /// Largest loss against the best.
+        /// Maximum difference from the best score.
         tolerance: f64,
     },
 }
 
 impl Check {
-    /// Compares.
+    /// Compares the output.
     ///
     /// # Errors
-    /// What differs, for people.
+    /// Description of the difference.
     pub fn verify(&self, words: &[u32]) -> Result<(), String> {
         let close = |have: &[f64], want: &[f64], tolerance: f64| {
             let largest = want.iter().fold(0.0_f64, |most, v| most.max(v.abs()));
@@ -78,7 +78,7 @@ impl Check {
     }
 }
 
-/// Words that hold doubles.
+/// Words that contain doubles.
 pub(super) fn of_doubles(values: &[f64]) -> Vec<u32> {
     values.iter().flat_map(|v| [v.to_bits() as u32, (v.to_bits() >> 32) as u32]).collect()
 }

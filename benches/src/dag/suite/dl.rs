@@ -28,7 +28,7 @@ pub(super) fn dl(n: usize) -> Result<Case, DagError> {
         let maps = convolution(&image.iter().map(|&v| f64::from(v)).collect::<Vec<_>>(), &first, n, 1);
         wanted.extend(convolution(&mean_pool(&maps, half), &second, quarter, CHANNELS[0]));
     }
-    // As serial code has it: one kind of layer after the other.
+    // In the order of serial code: one kind of layer after the other.
     for &(source, w1, _, c1, _, _) in &towers {
         let operands = [r.read(source), r.read(w1), r.write(c1), Argument::U32(n as u32), Argument::U32(1)];
         let us = moving(n * n + CHANNELS[0] * half * half);
@@ -61,7 +61,7 @@ pub(super) fn dl(n: usize) -> Result<Case, DagError> {
         [r.read(joined), r.read(w), r.write(result), r.update(scratch), Argument::U32(2 * features as u32)];
     r.launch("dl_dot", launch, moving(4 * features), &operands)?;
     let dot: f64 = wanted.iter().zip(&weights).map(|(a, &b)| a * f64::from(b)).sum();
-    // Single precision loses against the sum of magnitudes, not against the sum, which may be near zero.
+    // The error of single precision is relative to the sum of magnitudes; the sum itself may be near zero.
     let scale: f64 = wanted.iter().zip(&weights).map(|(a, &b)| (a * f64::from(b)).abs()).sum();
     let tolerance = 1e-5 * scale / dot.abs();
     let checks = vec![
@@ -90,7 +90,7 @@ fn convolution(x: &[f64], weights: &[f32], n: usize, channels: usize) -> Vec<f64
     out
 }
 
-/// Means of 2 x 2, of planes of n x n.
+/// Means of 2 x 2 blocks in planes of n x n.
 fn mean_pool(x: &[f64], n: usize) -> Vec<f64> {
     let mut out = Vec::new();
     for plane in x.chunks(n * n) {
@@ -112,7 +112,7 @@ mod tests {
     fn by_hand() {
         let x: Vec<f64> = (1..=16).map(f64::from).collect();
         assert_eq!(mean_pool(&x, 4), [3.5, 5.5, 11.5, 13.5]);
-        // All ones: the corner output sees 2 x 2 pixels, the others also a row or column before them.
+        // All ones: the corner output sees 2 x 2 pixels, the others one more row or column.
         assert_eq!(convolution(&x, &[1.0; 9], 4, 1), [14.0, 30.0, 57.0, 99.0]);
         assert_eq!(convolution(&x, &[-1.0; 9], 4, 1), [0.0; 4]);
         let two: Vec<f64> = x.iter().chain(&x).copied().collect();

@@ -1,8 +1,8 @@
-//! Streams and events as a person would write them, one function a benchmark. Nodes are numbered as they are recorded.
+//! Hand-written streams and events, one function per benchmark. Nodes are numbered in recording order.
 
 use cusync_dag::StreamPlan;
 
-/// Nodes in their order, each on the lane that lists it, and waits between lanes.
+/// Nodes in order, each on the lane that lists it, and waits between lanes.
 fn lanes(lanes: &[&[usize]], waits: &[(usize, usize)]) -> StreamPlan {
     let mut order: Vec<(usize, usize)> =
         lanes.iter().enumerate().flat_map(|(lane, nodes)| nodes.iter().map(move |&n| (n, lane))).collect();
@@ -18,12 +18,13 @@ pub(super) fn independent(kernels: usize) -> StreamPlan {
     StreamPlan { order: (0..kernels).map(|k| (k, k)).collect(), ..StreamPlan::default() }
 }
 
-/// Uploads beside the kernels that need them: x, square(x), y, square(y), reduce, download.
+/// Uploads next to the kernels that need them: x, square(x), y, square(y), reduce, download.
 pub(super) fn vec_with_copies() -> StreamPlan {
     lanes(&[&[0, 1, 4, 5], &[2, 3]], &[(3, 4)])
 }
 
-/// A stream a kernel, with its upload and its download. Uploads stand before their kernels, downloads after all kernels.
+/// One stream per kernel, with its upload and its download. Uploads precede their kernels, downloads follow
+/// all kernels.
 pub(super) fn independent_with_copies(kernels: usize) -> StreamPlan {
     let all = 0..2 * kernels;
     let mut order: Vec<(usize, usize)> = all.map(|node| (node, node / 2)).collect();
@@ -56,7 +57,7 @@ pub(super) fn dl() -> StreamPlan {
     lanes(&[&[0, 2, 4, 6, 7], &[1, 3, 5]], &[(5, 6)])
 }
 
-/// A stream a chain of three; the join on the first.
+/// One stream per chain of three; the join on the first.
 pub(super) fn chains(width: usize) -> StreamPlan {
     let join = 3 * width;
     let mut order: Vec<(usize, usize)> = (0..join).map(|node| (node, node / 3)).collect();

@@ -15,7 +15,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(n: usize, mut edges: Vec<(u32, u32)>) -> Rows {
+    fn from_edges(n: usize, mut edges: Vec<(u32, u32)>) -> Rows {
         edges.sort_unstable();
         let mut begin = vec![0; n + 1];
         for &(row, _) in &edges {
@@ -41,7 +41,7 @@ pub(super) fn hits(n: usize, iterations: usize) -> Result<Case, DagError> {
         edges.extend((0..DEGREE).map(|_| (row, rng.random_range(0..n as u32))));
     }
     let transposed = edges.iter().map(|&(a, b)| (b, a)).collect();
-    let (forward, backward) = (Rows::of(n, edges), Rows::of(n, transposed));
+    let (forward, backward) = (Rows::from_edges(n, edges), Rows::from_edges(n, transposed));
 
     let mut r = Recording::new("HITS").built_for_programmatic_edges();
     let matrix = |r: &mut Recording, rows: &Rows| -> [BufferId; 3] {
@@ -56,7 +56,7 @@ pub(super) fn hits(n: usize, iterations: usize) -> Result<Case, DagError> {
     let ones = vec![1.0; n];
     let (hub1, auth1) = (r.floats("hub1", &ones), r.floats("auth1", &ones));
     let (hub2, auth2) = (r.zeros("hub2", n), r.zeros("auth2", n));
-    // Sums are added to what is there, so these are inputs of the first iteration.
+    // The kernels accumulate into these, so they are inputs of the first iteration.
     let (auth_norm, hub_norm) = (r.floats("auth norm", &[0.0]), r.floats("hub norm", &[0.0]));
     let sum_launch = over(n);
     let scratch =
@@ -126,7 +126,7 @@ mod tests {
         // 0 -> 1, 0 -> 2, 1 -> 2.
         let edges = vec![(0, 1), (0, 2), (1, 2)];
         let turned = edges.iter().map(|&(a, b)| (b, a)).collect();
-        let (forward, backward) = (Rows::of(3, edges), Rows::of(3, turned));
+        let (forward, backward) = (Rows::from_edges(3, edges), Rows::from_edges(3, turned));
         assert_eq!(forward.begin, [0, 2, 3, 3]);
         assert_eq!(backward.times(&[1.0, 10.0, 100.0]), [0.0, 1.0, 11.0]);
         let [auths, hubs] = reference(&forward, &backward, 3, 1);

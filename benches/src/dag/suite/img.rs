@@ -1,10 +1,10 @@
-//! IMG: blurs, edges and a sharpened image, put together again: eleven kernels.
+//! IMG: blurs, edges and a sharpened image, combined: eleven kernels.
 
 use cusync_dag::{Argument, DagError, Recording};
 
 use super::{Case, Check, Want, hand, moving, over, scratch_words, uniform};
 
-/// Diameters of the blurs: small, large, and the one that is sharpened against.
+/// Diameters of the blurs: small, large, and the one for sharpening.
 const DIAMETERS: [usize; 3] = [3, 5, 3];
 /// Strengths of the blurs, in pixels.
 const SIGMAS: [f32; 3] = [1.0, 10.0, 5.0];
@@ -58,7 +58,7 @@ fn gaussian(diameter: usize, sigma: f32) -> Vec<f32> {
     raw.iter().map(|w| w / sum).collect()
 }
 
-/// A square image that is constant past its borders.
+/// A square image that is constant beyond its borders.
 struct Image {
     values: Vec<f64>,
     n: usize,
@@ -126,7 +126,7 @@ mod tests {
         let ones = vec![1.0 / 9.0; 9];
         let third = step.blurred(&ones).at(1, 1);
         assert!((third - 1.0 / 3.0).abs() < 1e-6, "{third}");
-        // The border repeats: column 2 is its own right neighbour.
+        // The border repeats: column 2 is its own right neighbor.
         assert!((step.blurred(&ones).at(0, 2) - 2.0 / 3.0).abs() < 1e-6);
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn ml(rows: usize) -> Result<Case, DagError> {
     let scores = one_each(rows * CLASSES, 128);
     let by_row = one_each(rows, 64);
     let small = moving(rows * CLASSES);
-    // One column a thread, three passes, eight loads in flight.
+    // One column per thread, three passes, eight loads in flight.
     let pole = 4.0 + rows as f64 * 3.0 / 8.0 * 0.6;
     let product = 3.0 + 0.02 * FEATURES as f64;
     r.launch("ml_normalise", one_each(FEATURES, 32), pole, &[r.read(data), r.write(z), n, f])?;
@@ -53,7 +53,7 @@ pub(super) fn ml(rows: usize) -> Result<Case, DagError> {
     })
 }
 
-/// The distributions of naive Bayes and of ridge regression, row after row.
+/// Distributions of naive Bayes and of ridge regression, row by row.
 fn reference(x: &[f32], ridge: &[f32], intercepts: &[f32], bayes: &[f32], features: usize) -> [Vec<f64>; 2] {
     let rows = x.len() / features;
     let at = |row: usize, k: usize| f64::from(x[row * features + k]);

@@ -1,7 +1,7 @@
 //! The kernel-level suite: eight programs with real kernels, and an independent reference for each.
 //!
-//! The programs are those that KeSCo was measured with, as far as they are published; the kernels (`csrc/suite`) and the
-//! references are ours. M1 and M2 were never published: ours are substitutes of the same width.
+//! The programs are those of KeSCo's evaluation, as far as they are published; the kernels (`csrc/suite`) and
+//! the references are ours. M1 and M2 were never published: ours are substitutes of the same width.
 
 mod check;
 mod dl;
@@ -19,45 +19,45 @@ use cusync_dag::{BufferId, DagError, LaunchConfig, Recording, StreamPlan};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// A benchmark: a program with inputs, and what it must compute in its first run.
+/// A benchmark: a program with inputs, and the expected results of its first run.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Its name in the suite.
+    /// Name in the suite.
     pub name: &'static str,
-    /// What its sizes are.
+    /// Description of its sizes.
     pub size: String,
     /// The program, as serial code would issue it.
     pub recording: Recording,
-    /// Streams and events as a person would write them.
+    /// Hand-written streams and events.
     pub hand: StreamPlan,
-    /// What its outputs must be after one run from the initial state.
+    /// Expected outputs after one run from the initial state.
     pub checks: Vec<Check>,
 }
 
 impl Case {
-    /// The buffers that are checked.
+    /// Buffers that are checked.
     pub fn outputs(&self) -> Vec<BufferId> {
         self.checks.iter().map(|check| check.buffer).collect()
     }
 }
 
-/// Which of the two sizes of a benchmark.
+/// Size of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Size {
-    /// Kernels of 2 to 10 us that leave room beside them on the GPU.
+    /// Kernels of 2 to 10 us that leave room for others on the GPU.
     Small,
-    /// Kernels of 5 to 50 us that fill the GPU: there is nothing to gain from concurrency, and nothing may be lost.
+    /// Kernels of 5 to 50 us that fill the GPU: concurrency cannot gain anything, and must not lose anything.
     Large,
 }
 
 /// Names of the suite, in KeSCo's order.
 pub const NAMES: [&str; 8] = ["VEC", "B&S", "ML", "HITS", "IMG", "DL", "M1", "M2"];
 
-/// KeSCo's speed-up over serial launches on an A100, in the order of [`NAMES`].
+/// KeSCo's speedup over serial launches on an A100, in the order of [`NAMES`].
 pub const KESCO_A100: [f64; 8] = [1.18, 1.47, 1.09, 1.14, 1.01, 1.22, 1.53, 1.66];
 
-/// A benchmark by its name in [`NAMES`]; `None` for another name.
+/// A benchmark by its name in [`NAMES`]; `None` for other names.
 pub fn case(name: &str, size: Size) -> Option<Result<Case, DagError>> {
     let pick = |small, large| if size == Size::Small { small } else { large };
     Some(match name {
@@ -76,8 +76,7 @@ pub fn case(name: &str, size: Size) -> Option<Result<Case, DagError>> {
 /// Names of the benchmarks that also have a variant with copies.
 pub const WITH_COPIES: [&str; 2] = ["VEC", "B&S"];
 
-/// A benchmark of [`WITH_COPIES`] whose inputs come from pinned host memory and whose results go there; `None` for another
-/// name.
+/// A benchmark of [`WITH_COPIES`] with inputs and results in pinned host memory; `None` for other names.
 pub fn case_with_copies(name: &str, size: Size) -> Option<Result<Case, DagError>> {
     let hand = match name {
         "VEC" => hand::vec_with_copies(),
@@ -90,30 +89,31 @@ pub fn case_with_copies(name: &str, size: Size) -> Option<Result<Case, DagError>
     }))
 }
 
-/// HITS with so many iterations: its table of dependences is of one.
+/// HITS with the given number of iterations; the published table of dependences is for one.
 pub fn hits_iterations(iterations: usize) -> Result<Case, DagError> {
     hits::hits(1 << 10, iterations)
 }
 
-/// Threads of a CTA of the kernels that run over an index.
+/// Threads per CTA of kernels that iterate over an index.
 const THREADS: u32 = 256;
 
-/// A launch over `n` indices: at most eight CTAs for each of 132 SMs, as the kernels go on in strides.
+/// A launch over `n` indices: at most eight CTAs for each of 132 SMs, because the kernels use a grid-stride
+/// loop.
 fn over(n: usize) -> LaunchConfig {
     LaunchConfig::linear((n as u32).div_ceil(THREADS).clamp(1, 1056), THREADS)
 }
 
-/// A launch of exactly one thread an index.
+/// A launch with exactly one thread per index.
 fn one_each(n: usize, threads: u32) -> LaunchConfig {
     LaunchConfig::linear((n as u32).div_ceil(threads).max(1), threads)
 }
 
-/// Words of scratch that a reduction launched so needs.
+/// Words of scratch memory for a reduction with this launch.
 fn scratch_words(launch: LaunchConfig) -> usize {
     1 + launch.ctas() as usize
 }
 
-/// Rough microseconds of a kernel that moves so many words: a launch takes two, and memory moves 3 TB/s.
+/// Estimated microseconds of a kernel that moves `words` words: a launch takes two, and memory moves 3 TB/s.
 fn moving(words: usize) -> f64 {
     2.0 + words as f64 * 4.0 / 3e6
 }
@@ -140,16 +140,16 @@ mod tests {
 
     #[test]
     fn programs_have_the_dependences_that_are_published() {
-        let of =
+        let counted =
             |name| counts(&case(name, Size::Small).expect("a name of the suite").expect("a valid program"));
-        assert_eq!(of("VEC"), [3, 2, 2, 1]);
-        assert_eq!(of("B&S"), [10, 0, 0, 0]);
-        assert_eq!(of("ML"), [10, 12, 9, 1]);
-        assert_eq!(of("IMG"), [11, 14, 11, 4]);
-        assert_eq!(of("DL"), [8, 7, 7, 1]);
+        assert_eq!(counted("VEC"), [3, 2, 2, 1]);
+        assert_eq!(counted("B&S"), [10, 0, 0, 0]);
+        assert_eq!(counted("ML"), [10, 12, 9, 1]);
+        assert_eq!(counted("IMG"), [11, 14, 11, 4]);
+        assert_eq!(counted("DL"), [8, 7, 7, 1]);
         assert_eq!(counts(&hits_iterations(1).expect("a valid program")), [7, 14, 8, 3]);
-        assert_eq!(of("M1"), [19, 18, 18, 5]);
-        assert_eq!(of("M2"), [37, 36, 36, 11]);
+        assert_eq!(counted("M1"), [19, 18, 18, 5]);
+        assert_eq!(counted("M2"), [37, 36, 36, 11]);
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Parameters of every kernel of the suite, by the C++ sources: `*` for a pointer, else the type.
+    /// Parameters of every kernel of the suite, from the C++ sources: `*` for a pointer, else the type.
     fn signatures() -> std::collections::HashMap<String, Vec<String>> {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../csrc/suite");
         let mut found = std::collections::HashMap::new();
@@ -213,7 +213,7 @@ mod tests {
                 launched.insert(kernel.to_owned());
             }
         }
-        // All but the stamp, which only tasks have.
+        // All but the stamp, which only tasks use.
         assert_eq!(launched.len() + 1, signatures.len(), "{launched:?}");
     }
 }

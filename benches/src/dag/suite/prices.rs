@@ -13,7 +13,7 @@ pub(super) fn black_scholes(n: usize) -> Result<Case, DagError> {
     for kernel in 0..KERNELS {
         let spots: Vec<f64> = uniform(kernel as u64, n, 20.0, 120.0).into_iter().map(f64::from).collect();
         let (spot, price) = (r.filled("spot", of_doubles(&spots)), r.zeros("price", 2 * n));
-        // Some 200 operations at 30 TFLOP/s, half of which the divisions and roots leave.
+        // About 200 operations at 30 TFLOP/s, half of which is lost to divisions and roots.
         let us = 3.0 + n as f64 * 200.0 / 15e6;
         r.launch("black_scholes", over(n), us, &[r.read(spot), r.write(price), Argument::U32(n as u32)])?;
         let want = Want::F64(spots.iter().map(|&s| call_price(s)).collect(), 1e-12);
@@ -28,15 +28,15 @@ pub(super) fn black_scholes(n: usize) -> Result<Case, DagError> {
     })
 }
 
-/// The value of the call that the kernel prices: rate 0.08, volatility 0.3, one year, strike 60.
+/// Value of the call option that the kernel prices: rate 0.08, volatility 0.3, one year, strike 60.
 fn call_price(spot: f64) -> f64 {
     let (rate, volatility, strike) = (0.08_f64, 0.3_f64, 60.0_f64);
     let d1 = ((spot / strike).ln() + rate + volatility * volatility / 2.0) / volatility;
     spot * normal_cdf(d1) - strike * (-rate).exp() * normal_cdf(d1 - volatility)
 }
 
-/// The normal distribution function, from the series 1/2 + density(x) * (x + x^3/3 + x^5/(3*5) + ...), whose terms are all
-/// of one sign.
+/// Normal distribution function, from the series 1/2 + density(x) * (x + x^3/3 + x^5/(3*5) + ...), whose
+/// terms all have the same sign.
 fn normal_cdf(x: f64) -> f64 {
     let (mut term, mut sum, mut k) = (x, x, 3.0);
     while term.abs() > 1e-18 * sum.abs() {

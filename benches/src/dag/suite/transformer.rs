@@ -1,11 +1,12 @@
-//! M1 and M2: as many independent chains of bias + GELU, layer norm and residual addition as the program is wide, and one
-//! join. The originals were never published; these have their width and their kind of kernels.
+//! M1 and M2: independent chains of bias + GELU, layer norm and residual addition, one per unit of the
+//! program's width, and one join. The originals were never published; these have the same width and kind of
+//! kernels.
 
 use cusync_dag::{Argument, DagError, LaunchConfig, Recording};
 
 use super::{Case, Check, Want, hand, moving, over, uniform};
 
-/// Most inputs of the join.
+/// Maximum number of inputs of the join.
 const WIDEST: usize = 12;
 
 pub(super) fn chains(
@@ -72,7 +73,7 @@ fn reference(x: &[f32], bias: &[f32], gain: &[f32], shift: &[f32]) -> Vec<f64> {
 mod tests {
     #[test]
     fn by_hand() {
-        // GELU(1) = 0.841192, GELU(-1) = -0.158808: mean 0.341192, deviation 0.5, which becomes -1 and 1.
+        // GELU(1) = 0.841192, GELU(-1) = -0.158808: mean 0.341192, deviation 0.5, normalized to -1 and 1.
         let row = super::reference(&[1.0, -1.5], &[0.0, 0.5], &[1.0, 2.0], &[10.0, 20.0]);
         assert!((row[0] - (1.0 + 10.0 + 1.0)).abs() < 1e-4, "{row:?}");
         assert!((row[1] - (-2.0 + 20.0 - 1.5)).abs() < 1e-4, "{row:?}");

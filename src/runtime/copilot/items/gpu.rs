@@ -1,4 +1,4 @@
-//! The chain kernel with mailboxes: filled by this host, or by worker 0.
+//! The chain kernel with mailboxes, filled by the host or by worker 0.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::pipeline::{Pipeline, Work};
 use crate::runtime::traced::ItemTrace;
 
-/// The kernel of a pipeline with mailboxes, and counters of its own.
+/// Kernel of a pipeline with mailboxes and its own counters.
 fn mailed(
     pipeline: &mut Pipeline,
     line: impl FnOnce(u32) -> Result<Arc<MailLine>>,
@@ -25,7 +25,8 @@ fn mailed(
     if let device::Work::Lists { mail, .. } = &mut args.work {
         *mail = Some(line.clone());
     }
-    // Epochs come with words, or count launches of this kernel; other runs of the pipeline have others.
+    // Epochs come from mailbox words or count launches of this kernel; other runs of the pipeline use
+    // different epochs.
     let slots = pipeline.plan.slot_count().max(1) as usize;
     args.sync.semaphores = Some(Arc::new(DeviceBuffer::zeroed(&pipeline.device, slots, "semaphores")?));
     let kept = 2 * workers as usize;
@@ -55,7 +56,8 @@ impl Taker for Gpu<'_> {
     }
 
     fn launch(&mut self, _: u32) -> Result<()> {
-        // The kernel numbers its launches as the host does: each leaves once, and the next one comes behind it in the stream.
+        // The kernel and the host number launches alike: each launch leaves once, and the next one follows it
+        // in the stream.
         let launch =
             LaunchAttributes { stream: &self.pipeline.main, started: None, programmatic: self.beside };
         self.pipeline.in_turn(&self.pipeline.main, || Ok(self.kernel.launch(launch)?))
@@ -64,7 +66,7 @@ impl Taker for Gpu<'_> {
     fn check(&mut self) -> Result<()> {
         match self.pipeline.main.is_idle() {
             Ok(_) => Ok(()),
-            // Says which wait it was.
+            // Identifies the wait that failed.
             Err(_) => self.pipeline.synchronize(),
         }
     }
@@ -83,7 +85,7 @@ impl Taker for Gpu<'_> {
     }
 }
 
-/// The same kernel with a scheduler of its own: worker 0, which hands out the items of each run in the order of the list.
+/// The same kernel with its own scheduler: worker 0 hands out the items of each run in list order.
 #[derive(Debug)]
 pub struct Scheduled<'a> {
     pipeline: &'a mut Pipeline,
@@ -91,10 +93,11 @@ pub struct Scheduled<'a> {
 }
 
 impl<'a> Scheduled<'a> {
-    /// For the first set of a pipeline, with up to `ahead` items for each other worker, 1 to 7.
+    /// Creates the kernel for the first set of a pipeline, with up to `ahead` items for each other worker, 1
+    /// to 7.
     ///
     /// # Errors
-    /// As [`Items::open`](super::Items::open); there is one worker.
+    /// As [`Items::open`](super::Items::open); also if there is only one worker.
     pub fn new(pipeline: &'a mut Pipeline, ahead: u32) -> Result<Scheduled<'a>> {
         ledger_of(pipeline.plan(), Handing { ahead, ..Handing::default() })?;
         let device = pipeline.device.clone();
@@ -102,7 +105,7 @@ impl<'a> Scheduled<'a> {
         Ok(Scheduled { pipeline, kernel })
     }
 
-    /// Queues a run; with `beside` it begins with the SMs that it gets.
+    /// Queues a run; with `beside`, it begins with the SMs that it gets.
     ///
     /// # Errors
     /// The launch failed.

@@ -1,4 +1,4 @@
-//! Threads in place of the kernel's workers, with the same words between them and the host.
+//! Threads that replace the kernel's workers and use the same words to communicate with the host.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,17 +15,17 @@ use crate::runtime::cpu::{CpuError, CpuPipeline};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::traced::ItemTrace;
 
-/// What threads of a launch share.
+/// State shared by the threads of a launch.
 struct Shared {
     mail: HostMail,
     pipeline: CpuPipeline,
-    /// Workers that are here and have work, of launches in turn; see `csrc/kernels/chain/sm90/mail.cuh`.
+    /// Present workers that have work, for alternating launches; see `csrc/kernels/chain/sm90/mail.cuh`.
     awake: [AtomicU32; 2],
     failed: AtomicBool,
     why: Mutex<Option<CpuError>>,
     opened: Instant,
     idle: Duration,
-    /// The plan's items, and when each ran last.
+    /// Items of the plan, and when each ran last.
     sequence: Vec<Item>,
     ran: Mutex<BTreeMap<u32, ItemTrace>>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Host {
     workers: usize,
 }
 
-/// No worker wakes any more.
+/// No worker wakes up any more.
 const CLOSED: u32 = 1 << 31;
 
 impl Host {
@@ -77,7 +77,7 @@ impl Shared {
         self.opened.elapsed().as_nanos() as u64
     }
 
-    /// A thread knows when it began and ended an item, and not what it did between.
+    /// A thread records only the start and end of an item, no times in between.
     fn note(&self, worker: usize, index: u32, begin: u64) {
         let Some(item) = self.sequence.get(index as usize).copied() else { return };
         let (worker, end) = (worker as u32, self.now_ns());
@@ -86,7 +86,7 @@ impl Shared {
         self.ran.lock().unwrap_or_else(PoisonError::into_inner).insert(index, trace);
     }
 
-    /// One launch of one worker: item after item, until all workers sleep.
+    /// Runs one launch of one worker: item after item, until all workers sleep.
     fn run(&self, worker: usize, launch: u32) {
         let Some(boxes) = self.mail.boxes() else { return };
         let awake = &self.awake[launch as usize % 2];

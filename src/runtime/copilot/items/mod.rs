@@ -1,10 +1,11 @@
-//! Items of a chain kernel that keeps running, handed out one by one by the host.
+//! Items of a persistent chain kernel, handed out one by one by the host.
 //!
-//! A job is a run of one kind of a plan's stages ([`Ledger`] says which belong together). Whoever polls or waits gives each worker that has
-//! room the next item of the first job that has any left, in the order that the ledger numbers them; no worker has more than
-//! [`Handing::ahead`] that are not done. So jobs of several kinds overlap, a job that is submitted first goes ahead of all others from the next item
-//! on, and workers without an SM are sent nothing. Without words for [`Handing::idle`] the kernel ends, and what it left lying is the next
-//! launch's. Which words say what is in `src/device/mail.rs`, and why nothing stands still in `docs/progress.md`.
+//! A job is a run of one kind of a plan's stages ([`Ledger`] defines the kinds). Each poll or wait gives
+//! every worker with room the next item of the first job that has items left, in ledger order; no worker has
+//! more than [`Handing::ahead`] unfinished items. So jobs of several kinds overlap, a job submitted first
+//! takes precedence from the next item on, and workers without an SM get no items. After [`Handing::idle`]
+//! without a word the kernel ends, and the next launch takes the items that it left. `src/device/mail.rs`
+//! documents the words, `docs/progress.md` the absence of deadlock.
 //!
 //! ```
 //! use cusync::codegen::check::Executor;
@@ -54,20 +55,22 @@ use crate::runtime::traced::ItemTrace;
 
 pub use gpu::Scheduled;
 
-/// How items are handed out.
+/// Settings for handing out items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handing {
-    /// How long the kernel goes on without a word, 1 ns to 1 s.
+    /// Time the kernel keeps running without a word, 1 ns to 1 s.
     pub idle: Duration,
-    /// How long [`Items::wait`] waits for a job.
+    /// Time limit of [`Items::wait`].
     pub patience: Duration,
-    /// Items that a worker has at most, the one that it computes included; 1 to 7.
+    /// Maximum number of items per worker, including the one being computed; 1 to 7.
     pub ahead: u32,
-    /// How long before a worker is expected to have none its next item is sent, and not before what its last one waits for is done; `None`: as soon as
-    /// there is room. What is sent early is settled before it is known which worker will be free first, or whether a job comes that goes first; what
-    /// is sent late is missed, and a host sees ends of items late when many come at once.
+    /// Time before a worker's expected idle point at which its next item is sent, but not before the
+    /// dependences of its last item are done; `None`: as soon as there is room. Items sent early are assigned
+    /// before it is known which worker is free first, or whether a job with precedence arrives; items sent
+    /// late leave workers idle, and the host sees ends late when many items end at once.
     pub lead: Option<Duration>,
-    /// The kernel begins with the SMs that it gets, beside others; else when it gets all.
+    /// Whether the kernel starts next to other kernels with the SMs that it gets, instead of waiting for all
+    /// SMs.
     pub beside: bool,
 }
 
@@ -78,12 +81,12 @@ impl Default for Handing {
     }
 }
 
-/// What takes items, launch after launch.
+/// A kernel or group of threads that takes items, launch after launch.
 trait Taker {
     fn boxes(&self) -> Result<Boxes<'_>>;
-    /// Starts launch number `launch`. The one before has left.
+    /// Starts launch number `launch`. The previous launch has left.
     fn launch(&mut self, launch: u32) -> Result<()>;
-    /// Whether it is still whole.
+    /// Checks that the launch has not failed.
     fn check(&mut self) -> Result<()>;
     /// Waits until the last launch is over.
     fn finish(&mut self) -> Result<()>;
@@ -91,19 +94,19 @@ trait Taker {
     fn take_trace(&mut self) -> Result<Vec<ItemTrace>>;
 }
 
-/// A worker as the host knows it.
+/// The host's view of a worker.
 #[derive(Debug, Default)]
 struct Worker {
     /// Number of its last word.
     sent: u32,
-    /// Items of its words that are not done.
+    /// Unfinished items that were sent to it.
     items: VecDeque<Out>,
-    /// Since when it can compute the first of them, as far as the host knows: it has turned to it, and what that waits for is done. And when it is then
-    /// expected to have none.
+    /// Start and expected end of its work as far as the host knows: when it could compute its first item (it
+    /// had turned to it and the dependences were done), and when it is expected to run out.
     since: Option<(Duration, Duration)>,
-    /// How many of the words that the first waits for are known to be full.
+    /// How many of the words that its first item waits for are known to be full.
     fed: usize,
-    /// Whether it has begun the present launch.
+    /// Whether it has begun the current launch.
     here: bool,
 }
 
@@ -116,19 +119,20 @@ struct Out {
 }
 
 impl Worker {
-    /// Notes whether it can compute its first item, where that is not known.
+    /// Notes that it can compute its first item, if that is not known yet.
     fn note_fed(&mut self, ledger: &Ledger, paces: &[Pace], now: Duration) {
         let Some(first) = self.items.front().filter(|_| self.since.is_none()) else { return };
-        let (fed, of) = ledger.fed(first.item, self.fed);
+        let (fed, needed) = ledger.fed(first.item, self.fed);
         self.fed = fed;
-        if fed == of {
+        if fed == needed {
             let takes = self.items.iter().map(|out| paces[ledger.stage_of(out.item)].0).sum::<Duration>();
             self.since = Some((now, now + takes));
         }
     }
 }
 
-/// How long the items of a stage take, as the host sees it. More often too little than too much: what it sees late is what it did not look at.
+/// Time per item of a stage, as the host sees it. Underestimates rather than overestimates: an item may look
+/// slow only because the host noticed its end late.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace(Duration);
 
@@ -147,26 +151,27 @@ impl Pace {
 struct Active {
     kind: usize,
     first: bool,
-    /// Items that are handed out.
+    /// Number of items handed out.
     next: usize,
 }
 
-/// A kernel, or threads, that take items as the host hands them out. Nothing else runs the pipeline meanwhile.
+/// A kernel, or threads, that compute items as the host hands them out. Nothing else may run the pipeline
+/// meanwhile.
 pub struct Items<'a> {
     taker: Box<dyn Taker + 'a>,
     ledger: Ledger,
     handing: Handing,
     workers: Vec<Worker>,
-    /// Jobs that wait for the one before of their kind: number, kind, whether it goes first.
+    /// Jobs waiting for the previous job of their kind: number, kind, whether it has precedence.
     waiting: VecDeque<(u32, usize, bool)>,
     active: Vec<Active>,
-    /// The number of the job under way, for each kind.
+    /// Number of the running job of each kind.
     running: Vec<Option<u32>>,
     submitted: u32,
     launches: u32,
     checked: Instant,
     noting: Noting,
-    /// How long the items of each stage take.
+    /// Time per item of each stage.
     paces: Vec<Pace>,
     closed: bool,
 }
@@ -181,15 +186,16 @@ impl<'a> Items<'a> {
     /// Opens a session on a GPU, with the first set of a pipeline. The first job launches the kernel.
     ///
     /// # Errors
-    /// The plan's items are not whole tiles that workers draw; its kernel has no mailboxes; memory is short.
+    /// The plan's items are not whole tiles that workers draw, its kernel has no mailboxes, or memory is
+    /// short.
     pub fn open(pipeline: &'a mut Pipeline, handing: Handing) -> Result<Items<'a>> {
         let ledger = ledger_of(pipeline.plan(), handing)?;
         let idle_ns = idle_ns(Settings { idle: handing.idle, patience: handing.patience })?;
         let gpu = gpu::Gpu::new(pipeline, idle_ns, handing.beside)?;
-        Items::of(Box::new(gpu), ledger, handing, Instant::now())
+        Items::new(Box::new(gpu), ledger, handing, Instant::now())
     }
 
-    /// Opens a session on the host: threads take the items, one for each of the plan's workers.
+    /// Opens a session on the host with one thread per worker of the plan.
     ///
     /// # Errors
     /// As [`Items::open`].
@@ -204,10 +210,10 @@ impl<'a> Items<'a> {
         let opened = Instant::now();
         let host =
             host::Host::new(CpuPipeline::new(plan, inputs, options)?, plan, workers, (opened, handing.idle));
-        Items::of(Box::new(host), ledger, handing, opened)
+        Items::new(Box::new(host), ledger, handing, opened)
     }
 
-    fn of(
+    fn new(
         taker: Box<dyn Taker + 'a>,
         ledger: Ledger,
         handing: Handing,
@@ -236,16 +242,16 @@ impl<'a> Items<'a> {
         self.ledger.kinds()
     }
 
-    /// Hands over a job: a run of the stages of a kind. What the host, or copies that it has waited for, wrote before is seen by it. A kind
-    /// has one job under way; others wait for it.
+    /// Submits a job: a run of the stages of a kind. It sees all earlier writes of the host and of copies
+    /// that the host has waited for. Each kind runs one job at a time; others wait for it.
     ///
     /// # Errors
-    /// There is no such kind; the session failed.
+    /// There is no such kind, or the session failed.
     pub fn submit(&mut self, kind: usize) -> Result<Job> {
         self.take_up(kind, false)
     }
 
-    /// [`Items::submit`], ahead of jobs of other kinds from the next item on.
+    /// [`Items::submit`] with precedence over jobs of other kinds from the next item on.
     ///
     /// # Errors
     /// As [`Items::submit`].
@@ -267,10 +273,10 @@ impl<'a> Items<'a> {
         Ok(Job(self.submitted))
     }
 
-    /// Whether a job is over; what it wrote can then be read. Hands out what there is room for.
+    /// Whether a job is over, so that its results can be read. Also hands out items to workers with room.
     ///
     /// # Errors
-    /// The kernel failed; which jobs are not over is said.
+    /// The kernel failed; the error names the unfinished jobs.
     pub fn poll(&mut self, job: Job) -> Result<bool> {
         self.pump()?;
         if self.checked.elapsed() > CHECK_EVERY {
@@ -283,7 +289,7 @@ impl<'a> Items<'a> {
     /// Polls until a job is over.
     ///
     /// # Errors
-    /// As [`Items::poll`]; it takes longer than [`Handing::patience`].
+    /// As [`Items::poll`]; also if the job takes longer than [`Handing::patience`].
     pub fn wait(&mut self, job: Job) -> Result<()> {
         let begin = Instant::now();
         while !self.poll(job)? {
@@ -301,23 +307,24 @@ impl<'a> Items<'a> {
         !open && !self.running.contains(&Some(job.0))
     }
 
-    /// Jobs that were submitted and are not over.
+    /// Number of unfinished jobs.
     pub fn unfinished(&self) -> usize {
         self.waiting.len() + self.running.iter().flatten().count()
     }
 
-    /// How often the kernel was launched.
+    /// Number of kernel launches.
     pub fn launches(&self) -> u32 {
         self.launches
     }
 
-    /// Notes all that is handed out from now on; returns what was noted since it was called last.
+    /// Starts recording notes, and returns those recorded since the previous call.
     pub fn take_notes(&mut self) -> SessionNotes {
         self.noting.take()
     }
 
-    /// What was noted of each item when it ran last, when the kernel has left: by a pipeline made with [`crate::runtime::Options::trace`], on
-    /// the GPU's clock, or by threads, in nanoseconds since the session was opened.
+    /// Records of the last run of each item, once the kernel has left. For a pipeline made with
+    /// [`crate::runtime::Options::trace`], times are on the GPU's clock; for threads, in nanoseconds since
+    /// the session was opened.
     ///
     /// # Errors
     /// As [`Pipeline::take_trace`].
@@ -336,7 +343,7 @@ impl<'a> Items<'a> {
     /// Waits for all jobs, ends the kernel and returns when it has ended.
     ///
     /// # Errors
-    /// Jobs are not over within [`Handing::patience`]; they are named.
+    /// Jobs are not over within [`Handing::patience`]; the error names them.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
@@ -355,16 +362,17 @@ impl<'a> Items<'a> {
         }
         if self.launches > 0 {
             let boxes = self.taker.boxes()?;
-            for (worker, of) in self.workers.iter().enumerate() {
-                boxes.post(worker, of.sent.wrapping_add(1), Letter { item: None, epoch: 0 });
+            for (worker, known) in self.workers.iter().enumerate() {
+                boxes.post(worker, known.sent.wrapping_add(1), Letter { item: None, epoch: 0 });
             }
         }
         self.taker.finish()
     }
 
-    /// One look: what is done, what can begin, who has room, and whether the kernel is there.
+    /// One round: finished items, jobs that can begin, workers with room, and whether the kernel is present.
     fn pump(&mut self) -> Result<()> {
-        // Before what is done: a kernel has done all that it took when it leaves, and what it did not take is the next one's.
+        // Read before the finished items: when a kernel leaves, it has finished all items that it took, and
+        // the next one gets the rest.
         let gone = self.taker.boxes()?.left() == self.launches;
         let now = self.noting.now();
         self.look(now)?;
@@ -374,7 +382,7 @@ impl<'a> Items<'a> {
         }
         if self.unfinished() > 0 {
             self.launches = self.launches.wrapping_add(1);
-            // Those of the next launch say so themselves: some may get no SM for a while.
+            // Workers of the next launch announce themselves: some may get no SM for a while.
             self.workers.iter_mut().for_each(|worker| worker.here = false);
             let begin = self.noting.now();
             self.taker.launch(self.launches)?;
@@ -383,14 +391,14 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// Notes what workers have done.
+    /// Records items that workers have finished.
     fn look(&mut self, now: Duration) -> Result<()> {
         let boxes = self.taker.boxes()?;
         let mut over = false;
         for (at, worker) in self.workers.iter_mut().enumerate().filter(|(_, worker)| !worker.items.is_empty())
         {
             let left = worker.sent.wrapping_sub(boxes.done(at)) as usize;
-            // Of several at once it is not known how long each took.
+            // If several items ended at once, their individual times are unknown.
             let one = worker.items.len() == left + 1;
             while worker.items.len() > left {
                 let Some(Out { item, epoch, at: sent }) = worker.items.pop_front() else { break };
@@ -398,7 +406,7 @@ impl<'a> Items<'a> {
                     self.paces[self.ledger.stage_of(item)].learn(now.saturating_sub(since));
                 }
                 worker.fed = 0;
-                // After the look: its item had ended by then.
+                // Stamped after the look: the item had ended by then.
                 let seen = self.noting.stamp(now);
                 self.noting.sent(Sent { at: sent, seen, worker: at as u32, item, epoch });
                 if self.ledger.done(item).map_err(refused)? {
@@ -418,7 +426,7 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// Begins the first job that waits of each kind without one.
+    /// Begins the first waiting job of each kind that has none running.
     fn begin(&mut self) -> Result<()> {
         let mut at = 0;
         while let Some(&(number, kind, first)) = self.waiting.get(at) {
@@ -436,7 +444,7 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// Gives workers that are here and have room, and will soon have nothing, the next items, first those that have least.
+    /// Gives the next items to present workers that have room and will run out soon, least loaded first.
     fn hand_out(&mut self, now: Duration) -> Result<()> {
         if self.active.is_empty() {
             return Ok(());
@@ -448,7 +456,7 @@ impl<'a> Items<'a> {
             {
                 if let Some(lead) = self.handing.lead.filter(|_| !worker.items.is_empty()) {
                     worker.note_fed(&self.ledger, &self.paces, now);
-                    // One that waits for others may wait long, and what is sent behind it waits with it.
+                    // An item that waits for others may wait long, and items sent behind it wait with it.
                     if worker.since.is_none_or(|(_, until)| until > now + lead) {
                         continue;
                     }
@@ -479,7 +487,7 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// The session will not get on.
+    /// Error for a session that cannot continue.
     fn stopped(&mut self, why: &str) -> Error {
         self.closed = true;
         let numbers =
@@ -491,7 +499,7 @@ impl<'a> Items<'a> {
 
 impl Drop for Items<'_> {
     fn drop(&mut self) {
-        // An error here has been told, or nobody asked for it.
+        // The error was already reported, or the caller did not ask for it.
         let _ = self.end();
     }
 }

@@ -27,7 +27,7 @@ fn open(plan: &Plan, inputs: &Inputs, idle: Duration) -> Items<'static> {
     Items::on_host(plan, inputs, CpuOptions::default(), handing).expect("opened")
 }
 
-/// The results of an ordinary run.
+/// Results of an ordinary run.
 fn results(plan: &Plan, inputs: &Inputs) -> [Vec<f32>; 2] {
     let mut pipeline = CpuPipeline::new(plan, inputs, CpuOptions::default()).expect("made");
     pipeline.run().expect("right");
@@ -67,14 +67,14 @@ fn a_launch_that_had_no_words_left_and_the_next_takes_what_lies_there() {
     let plan = planned(Hand::Drawn);
     let inputs = Inputs::random(plan.graph(), 2);
     let want = results(&plan, &inputs);
-    // As much as there is room for lies there.
+    // With no lead, all items that fit are in the mailboxes.
     let handing = Handing { idle: Duration::from_micros(200), lead: None, ..Handing::default() };
     let mut items = Items::on_host(&plan, &inputs, CpuOptions::default(), handing).expect("opened");
     items.take_notes();
     for round in 0..30 {
         let job = items.submit(round % 2).expect("taken");
         items.wait(job).expect("over");
-        // About when it leaves.
+        // Close to the time at which it leaves.
         std::thread::sleep(Duration::from_micros(round as u64 * 20));
     }
     assert_eq!(items.read_f32("Z").expect("a result"), want[0]);
@@ -85,7 +85,7 @@ fn a_launch_that_had_no_words_left_and_the_next_takes_what_lies_there() {
         std::thread::yield_now();
     }
     assert!(left(&items), "nobody asked: it has left by itself");
-    // A host that is held up in the middle of a job launches again there; none is launched without a job.
+    // A host that is delayed in the middle of a job relaunches there; it never launches without a job.
     let notes = items.take_notes();
     assert!(!notes.launches.is_empty() && notes.launches.len() == items.launches() as usize);
     for (begin, _) in &notes.launches {
@@ -108,7 +108,7 @@ fn a_job_that_goes_first_overtakes_what_is_not_handed_out() {
     sent.sort_by_key(|s| s.at);
     let kinds: Vec<_> = sent.iter().map(|s| items.ledger.kind_of(s.item).expect("known")).collect();
     let last_short = kinds.iter().rposition(|kind| *kind == SHORT).expect("some");
-    // Three workers of two items each may have been sent before it was submitted.
+    // Three workers may have been sent two items each before it was submitted.
     assert!(kinds[..last_short].iter().filter(|kind| **kind == LONG).count() <= 6, "{kinds:?}");
     items.close().expect("all over");
 }
@@ -154,7 +154,7 @@ fn what_a_stage_takes_is_learnt_at_once_and_forgotten_slowly() {
     }
 }
 
-/// Words that are sent late give the same results, whenever they come.
+/// Late words give the same results, whenever they arrive.
 #[test]
 fn results_are_the_same_however_late_words_are_sent() {
     let plan = planned(Hand::Drawn);
