@@ -104,7 +104,7 @@ fn grows(source: &str, batch: u32, element: Element, overlap: Overlap) {
         for step in 0..if quick() { 4 } else { 12 } {
             buffer.upload(&now)?;
             let look = step % 4 == 3 || step == 0;
-            let caches = look.then(|| Caches::of(&pipeline));
+            let caches = look.then(|| Caches::read(&pipeline));
             let mut first = None;
             for replayed in [step % 2 == 0, step % 2 == 1] {
                 pipeline.poison_outputs()?;
@@ -143,7 +143,7 @@ fn a_thousand_tokens_of_a_growing_cache() {
     let mut all = || -> cusync::runtime::Result<()> {
         let graph = pipeline.capture(Executor::Fused, &[0])?;
         for step in 0..1000 {
-            let caches = (step % 250 == 249).then(|| Caches::of(&pipeline));
+            let caches = (step % 250 == 249).then(|| Caches::read(&pipeline));
             buffer.upload(&now)?;
             if caches.is_some() {
                 pipeline.poison_outputs()?;
@@ -316,7 +316,7 @@ fn at_lengths(gpu: &Gpu, plan: &Plan, seed: u32, all: &[Vec<i32>]) {
         let label = format!("{} {:?} lengths {now:?}", plan.graph().name, plan.graph().dims);
         let mut twice = || -> cusync::runtime::Result<()> {
             buffer.upload(now)?;
-            let caches = Caches::of(&pipeline);
+            let caches = Caches::read(&pipeline);
             pipeline.poison_outputs()?;
             pipeline.run(Executor::Fused)?;
             let first = bits(&mut pipeline);
@@ -378,7 +378,7 @@ fn several_layers_in_one_launch() {
 
 /// A run that leaves sequence 2 out, and names it: its rows are zeros, the other rows and all caches are what they were.
 fn leaves_out(label: &str, pipeline: &mut Pipeline, sound: &[Vec<u16>], words: &[&str]) {
-    let caches = Caches::of(pipeline);
+    let caches = Caches::read(pipeline);
     pipeline.run(Executor::Fused).expect("it is queued");
     match pipeline.synchronize() {
         Err(Error::Cache { stage, sequence: 2, fault }) => {
@@ -392,7 +392,7 @@ fn leaves_out(label: &str, pipeline: &mut Pipeline, sound: &[Vec<u16>], words: &
     for (at, (a, b)) in made[1].iter().zip(&sound[1]).enumerate() {
         assert!(at / columns == 2 || a == b, "{label}: sequence {} changed", at / columns);
     }
-    assert!(Caches::of(pipeline) == caches, "{label}: a cache has changed");
+    assert!(Caches::read(pipeline) == caches, "{label}: a cache has changed");
 }
 
 /// What a run makes where every sequence has room.

@@ -28,7 +28,7 @@ fn stages(pipeline: &Pipeline) -> impl Iterator<Item = &Stage> {
 }
 
 impl Caches {
-    pub(crate) fn of(pipeline: &Pipeline) -> Caches {
+    pub(crate) fn read(pipeline: &Pipeline) -> Caches {
         Caches { before: stages(pipeline).map(|s| BOTH.map(|kind| bits(pipeline, s, kind))).collect() }
     }
 

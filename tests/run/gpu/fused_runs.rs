@@ -140,7 +140,7 @@ pub(crate) fn assert_repeats(
         let label = format!("{label} {overlap:?}");
         let mut pipeline = pipeline(gpu, plan, inputs, Options { overlap, ..Options::default() });
         let mut all = || -> cusync::runtime::Result<()> {
-            let caches = Caches::of(&pipeline);
+            let caches = Caches::read(&pipeline);
             let graph = pipeline.capture(executor, &[0, 0, 0])?;
             for repeat in 0..4 {
                 pipeline.poison_outputs()?;

@@ -134,7 +134,7 @@ fn the_second_checker_agrees_on_plans_and_mutants() {
     let mut all = Certificates::default();
     while (all.expected.len() as u64) < count {
         let base = plans::draw(&mut rng);
-        let recorded = Recorded::of(&base);
+        let recorded = Recorded::new(&base);
         let number = all.expected.len();
         all.add(&base, &recorded, judge_program(&base, &recorded).proved(), format!("plan {number}"));
         for _ in 0..4 {

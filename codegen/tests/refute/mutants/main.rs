@@ -153,7 +153,7 @@ impl Sample {
     #[allow(clippy::print_stdout)]
     fn mutants(&mut self, rng: &mut SmallRng, base: &Candidate, (seed, number): (u64, u64)) {
         let tells = std::env::var("CUSYNC_TELL").is_ok();
-        let recorded = Recorded::of(base);
+        let recorded = Recorded::new(base);
         let executor = base.launch.executor();
         if let Some(found) = violation(base, &recorded, Effort { random: 4, seed: number }) {
             self.accepted.push(format!("plan {number} of seed {seed} itself ({executor:?}): {found:?}"));

@@ -92,7 +92,7 @@ pub(crate) struct Mutant {
 impl Mutant {
     /// What the kernels make of a candidate.
     pub(crate) fn generated(candidate: Candidate) -> Mutant {
-        let program = Recorded::of(&candidate);
+        let program = Recorded::new(&candidate);
         Mutant { candidate, program, generated: true }
     }
 
@@ -173,7 +173,7 @@ pub(crate) fn mutate(
                     return None;
                 }
                 lists::change(rng, &mut plan.work, kind)?;
-                let program = Recorded::of(&c);
+                let program = Recorded::new(&c);
                 return Some(Mutant::changed(c, program));
             }
             lists::change(rng, c.launch.lists_mut()?, kind)?;
@@ -258,7 +258,7 @@ pub(crate) fn mutate(
             graph.tensors[new.0].alias = Some(old);
             if c.launch.shares().is_some() {
                 // Ours takes no chain that shares memory; it is another kernel's.
-                let program = Recorded::of(&c);
+                let program = Recorded::new(&c);
                 return Some(Mutant::changed(c, program));
             }
         }

@@ -49,7 +49,7 @@ fn draw(rng: &mut SmallRng) -> Option<Mutant> {
     if rng.random_ratio(1, 3) {
         return Some(Mutant::generated(candidate));
     }
-    let program = Recorded::of(&candidate);
+    let program = Recorded::new(&candidate);
     let kind = *KINDS.choose(rng)?;
     mutate::mutate(rng, &candidate, &program, kind)
 }

@@ -24,7 +24,7 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     /// What the kernels do for a candidate.
-    pub(crate) fn of(c: &Candidate) -> Recorded {
+    pub(crate) fn new(c: &Candidate) -> Recorded {
         let p = Generated::new(c);
         let tiles = |(gm, gn): (u32, u32)| (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }));
         let posts = c.graph.dependences.iter().enumerate().map(|(edge, d)| {

@@ -49,7 +49,7 @@ fn windows(operand: &mut Operand) -> impl Iterator<Item = &mut Footprint> {
 
 /// What runs when the waits, and nothing else, are those of another candidate.
 fn waits_of(base: &Candidate, other: &Candidate) -> Option<Mutant> {
-    Some(Mutant::changed(base.clone(), Recorded::of(other)))
+    Some(Mutant::changed(base.clone(), Recorded::new(other)))
 }
 
 /// The waits forget the halo; the loads do not.
@@ -115,7 +115,7 @@ fn forget_mask(base: &Candidate, recorded: &Recorded) -> Option<Mutant> {
             (shape.causal, at) = (true, Some(s));
         }
     }
-    let (at, waits) = (at?, Recorded::of(&causal));
+    let (at, waits) = (at?, Recorded::new(&causal));
     let mut program = recorded.clone();
     for (tile, short) in program.slices[at].iter_mut().zip(&waits.slices[at]) {
         for (slice, short) in tile.iter_mut().zip(short) {
@@ -150,7 +150,7 @@ fn split_mid_tile(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
         return None;
     }
     stage.split_k = rng.random_range(2..=stage.k_blocks);
-    let mut program = Recorded::of(&c);
+    let mut program = Recorded::new(&c);
     if rng.random() {
         for slices in &mut program.slices[at] {
             for slice in slices.iter_mut().skip(1) {
@@ -190,7 +190,7 @@ fn grow_consumer(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded) -> O
     for (e, _) in c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == StageId(at)) {
         c.edges[e].policy = cusync_gen::sync::Policy::Tile;
     }
-    let mut program = Recorded::of(&c);
+    let mut program = Recorded::new(&c);
     for (m, n) in (0..rows).flat_map(|m| (0..cols).map(move |n| (m, n))) {
         let upper = &recorded.slices[at][2 * m * cols + n];
         for (slice, old) in program.slices[at][m * cols + n].iter_mut().zip(upper) {

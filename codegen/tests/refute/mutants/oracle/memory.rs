@@ -55,7 +55,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// `cluster`: CTAs that load for each other, along M and N.
-    pub(crate) fn of(graph: &Graph, cluster: (u32, u32)) -> Layout {
+    pub(crate) fn new(graph: &Graph, cluster: (u32, u32)) -> Layout {
         let memory: Vec<usize> =
             (0..graph.tensors.len()).map(|t| shapes::memory_of(graph, TensorId(t)).0).collect();
         let mut cuts = vec![Cuts::default(); graph.tensors.len()];

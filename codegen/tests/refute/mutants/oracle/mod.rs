@@ -54,7 +54,7 @@ pub(crate) fn violation(c: &Candidate, p: &dyn TileProgram, effort: Effort) -> O
     if c.launch.on_gpu() && (c.launch.kernels().iter().any(|k| k.ctas_per_sm == 0) || c.device.sms == 0) {
         return Some(Violation::Stuck);
     }
-    let program = match Program::of(c, p) {
+    let program = match Program::new(c, p) {
         Ok(program) => program,
         Err(fault) => return Some(fault),
     };

@@ -95,13 +95,13 @@ struct Builder<'a> {
 impl Program {
     /// # Errors
     /// What is wrong before anything runs: an index outside its array, data that nobody loads.
-    pub(crate) fn of(c: &Candidate, p: &dyn TileProgram) -> Result<Program, Violation> {
+    pub(crate) fn new(c: &Candidate, p: &dyn TileProgram) -> Result<Program, Violation> {
         let counts = slot_counts(c);
         let bases = counts.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n))).collect();
         let slots: u32 = counts.iter().sum();
         let semaphores = c.launch.has_semaphores();
         let mut b =
-            Builder { c, p, layout: Layout::of(&c.graph, c.launch.cluster()), bases, counts, fault: None };
+            Builder { c, p, layout: Layout::new(&c.graph, c.launch.cluster()), bases, counts, fault: None };
         let (mut work, mut stages) = (Vec::new(), vec![Vec::new(); c.graph.stages.len()]);
         match c.launch.work() {
             Some(_) => b.schedule(&mut work)?,
