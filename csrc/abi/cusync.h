@@ -136,22 +136,27 @@ typedef struct cusync_depth {
   uint32_t first, step, most;
 } cusync_depth;
 
-/// The images of a convolution or a pool, and their tiling.
+/// The images of a convolution or a pool. A tile is rows of one image (a divisor of its height), or whole images.
 typedef struct cusync_images {
   uint32_t height, width, channels;  ///< input image; `channels` is a multiple of 8
   uint32_t out_height, out_width;    ///< output image
   uint32_t filter_rows, filter_cols;
   uint32_t stride_rows, stride_cols;
   uint32_t padding_rows, padding_cols;
-  uint32_t tile_pixels;  ///< output pixels per tile: rows of one image (a divisor of its height), or whole images
-  uint32_t mean;         ///< CUSYNC_POOL: 1: average, without padding; 0: maximum
+  uint32_t mean;  ///< CUSYNC_POOL: 1: average, without padding; 0: maximum
 } cusync_images;
+
+/// The tiles of a stage as they were planned and proved.
+typedef struct cusync_tiles {
+  uint32_t rows, columns;   ///< of one tile: output rows; columns of accumulators, or of the output of a row operation
+  uint32_t grid_m, grid_n;  ///< tiles along the rows and the columns
+  uint32_t k_blocks;        ///< k-blocks of the longest tile
+} cusync_tiles;
 
 /// Parameters of a normalization stage.
 typedef struct cusync_norm {
-  uint32_t tile_rows;  ///< rows per tile; a tile is as wide as the output
-  uint32_t centred;    ///< 1: subtracts the mean of the row (LayerNorm); 0: does not (RmsNorm)
-  float epsilon;       ///< added to the variance, or to the mean square
+  uint32_t centred;  ///< 1: subtracts the mean of the row (LayerNorm); 0: does not (RmsNorm)
+  float epsilon;     ///< added to the variance, or to the mean square
 } cusync_norm;
 
 /// The heads of CUSYNC_ATTENTION, CUSYNC_ATTEND and CUSYNC_ROTATED_GEMM, and their key/value caches.
@@ -205,6 +210,7 @@ typedef struct cusync_stage {
   uint32_t index;       ///< index of the stage in the plan, for reports
   uint32_t m, n;        ///< size of `out`, also if gated
   cusync_depth k;
+  cusync_tiles tiles;    ///< except in decode kernels
   cusync_images images;  ///< CUSYNC_CONV2D, CUSYNC_POOL; otherwise zeros
   cusync_norm norm;      ///< CUSYNC_NORM; otherwise zeros
   cusync_heads heads;    ///< CUSYNC_ATTENTION, CUSYNC_ATTEND, CUSYNC_ROTATED_GEMM; otherwise zeros

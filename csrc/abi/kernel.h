@@ -68,34 +68,6 @@ inline uint32_t packed_columns(cusync_stage const& stage) {
   return stage.operation == CUSYNC_GATED_GEMM ? 2 * stage.n : stage.n;
 }
 
-/// Size of one tile of a stage: output rows, and columns of accumulators or of the row operation.
-struct TileSize {
-  uint32_t m, n;
-};
-
-inline TileSize tile_of(cusync_stage const& stage, cusync_kernel_id const& id) {
-  switch (stage.operation) {
-    case CUSYNC_CONV2D: return {stage.images.tile_pixels, id.tile_n};
-    // Queries of one sequence.
-    case CUSYNC_ATTENTION: return {id.tile_m < stage.k.most ? id.tile_m : stage.k.most, stage.heads.head_dim};
-    case CUSYNC_NORM: return {stage.norm.tile_rows, stage.n};
-    case CUSYNC_POOL: return {stage.images.tile_pixels, stage.n};
-    default: return {id.tile_m, id.tile_n};
-  }
-}
-
-/// k-blocks of the stage's longest tile.
-inline uint32_t k_blocks_of(cusync_stage const& stage, uint32_t tile_k) {
-  switch (stage.operation) {
-    case CUSYNC_CONV2D:
-      return ceil_div(stage.images.channels, tile_k) * stage.images.filter_rows * stage.images.filter_cols;
-    case CUSYNC_ATTENTION: return ceil_div(stage.k.most, CUSYNC_PROMPT_TOKENS);
-    case CUSYNC_NORM:
-    case CUSYNC_POOL: return 1;
-    default: return ceil_div(stage.k.most, tile_k);
-  }
-}
-
 /// Whether the request is for a single stage without waits, posts, mail, trace or notes. Such a launch only has to
 /// produce its output in stream order.
 inline bool is_alone(Request const& request) {

@@ -78,7 +78,7 @@ bool valid_operands(cusync_stage const& s, bool decode) {
 bool valid_images(cusync_stage const& s) {
   cusync_images const& i = s.images;
   for (uint32_t const size : {i.height, i.width, i.channels, i.out_height, i.out_width, i.filter_rows, i.filter_cols,
-                              i.stride_rows, i.stride_cols, i.tile_pixels})
+                              i.stride_rows, i.stride_cols, s.tiles.rows})
     if (size == 0 || size > kMaxSize) return false;
   if (i.padding_rows > kMaxSize || i.padding_cols > kMaxSize || i.channels % 8) return false;
   auto const fits = [](uint64_t in, uint64_t padding, uint64_t filter, uint64_t stride, uint64_t out) {
@@ -88,8 +88,9 @@ bool valid_images(cusync_stage const& s) {
   if (!fits(i.width, i.padding_cols, i.filter_cols, i.stride_cols, i.out_width)) return false;
   uint64_t const image = uint64_t(i.out_height) * i.out_width;
   if (s.m % image) return false;
-  if (i.tile_pixels % i.out_width) return false;
-  return i.tile_pixels < image ? image % i.tile_pixels == 0 : i.tile_pixels % image == 0;
+  uint32_t const pixels = s.tiles.rows;
+  if (pixels % i.out_width) return false;
+  return pixels < image ? image % pixels == 0 : pixels % image == 0;
 }
 
 /// Every window contains pixels, and averaged windows have no padding.
@@ -104,9 +105,9 @@ bool valid_pool(cusync_stage const& s) {
 
 /// Rows are read and written 16 bytes at a time. In decode kernels each thread holds its part of a row in registers.
 bool valid_norm(cusync_stage const& s, bool decode) {
-  if (decode && (s.norm.tile_rows != 1 || s.n > CUSYNC_MAX_NORMED)) return false;
+  if (decode && s.n > CUSYNC_MAX_NORMED) return false;
   if (s.m == 0 || s.n == 0 || s.m > kMaxSize || s.n > kMaxSize || s.n % 8 || s.k.most != s.n) return false;
-  if (s.norm.tile_rows == 0 || s.norm.centred > 1 || !(s.norm.epsilon > 0.f)) return false;
+  if (s.norm.centred > 1 || !(s.norm.epsilon > 0.f)) return false;
   if (!valid_operands(s, false) || !operand(s, CUSYNC_OPERAND_GAIN)) return false;
   return s.activation == CUSYNC_IDENTITY && s.out && aligned(s.out, 16);
 }
@@ -151,10 +152,10 @@ bool valid_outputs(cusync_stage const& s) {
 }
 
 /// Whole sequences of a length such that no tile has queries of two sequences; a standalone kernel divides them itself.
-bool valid_prompt(cusync_stage const& s, cusync_kernel_id const& id, bool alone) {
+bool valid_prompt(cusync_stage const& s, bool alone) {
   if (!valid_outputs(s)) return false;
-  uint32_t const tokens = s.k.most, rows = tile_of(s, id).m;
-  if (tokens == 0 || tokens > 1u << 22 || s.m % tokens || (s.m != tokens && tokens % rows && !alone)) return false;
+  uint32_t const tokens = s.k.most, rows = min_u32(s.tiles.rows, tokens);
+  if (rows == 0 || tokens > 1u << 22 || s.m % tokens || (s.m != tokens && tokens % rows && !alone)) return false;
   bool const causal = s.k.first == rows && s.k.step == rows, full = s.k.first == tokens && s.k.step == 0;
   bool const keys = operand(s, CUSYNC_OPERAND_KEYS), values = operand(s, CUSYNC_OPERAND_VALUES);
   if (keys != values || s.heads.pages || (keys ? s.heads.capacity < tokens : s.heads.capacity != 0)) return false;
@@ -181,15 +182,24 @@ bool awaited(uint32_t operation, uint32_t role) {
   return role == CUSYNC_OPERAND_A || (is_product(operation) && role != CUSYNC_OPERAND_ROTARY && read_at(operation, role) != ~0u);
 }
 
-/// Every edge feeds an existing operand of a kind that kernels wait for.
-bool valid_edges(cusync_stage const& s, uint32_t tile_k) {
+/// The planned tiles cover the output, and those of a product are the kernel's.
+bool valid_tiles(cusync_stage const& s, cusync_kernel_id const& id) {
+  cusync_tiles const& t = s.tiles;
+  if (!t.rows || !t.columns || !t.k_blocks || t.rows > kMaxSize || t.columns > kMaxSize) return false;
+  if (t.grid_m != ceil_div(s.m, t.rows) || t.grid_n != ceil_div(packed_columns(s), t.columns)) return false;
+  if (is_product(s.operation) && (t.columns != id.tile_n || (t.rows != id.tile_m && s.operation != CUSYNC_CONV2D))) return false;
+  return uint64_t(t.grid_m) * t.grid_n <= kMaxSize;
+}
+
+/// Every edge feeds an existing operand of a kind that kernels wait for. Decode kernels wait by columns, not by k-block.
+bool valid_edges(cusync_stage const& s, bool decode) {
   if (s.wait_count > CUSYNC_MAX_WAITS || s.post_count > CUSYNC_MAX_POSTS) return false;
   for (uint32_t i = 0; i < s.wait_count; ++i) {
     cusync_edge const& e = s.waits[i];
     if (!valid_policy(e.policy) || e.wait_at > CUSYNC_WAIT_AT_START || !operand(s, e.operand)) return false;
     if (!awaited(s.operation, e.operand)) return false;
     if (!e.tile_rows || !e.tile_cols || !e.tensor_rows || !e.tensor_cols) return false;
-    if (e.k_blocks != k_blocks_of(s, tile_k)) return false;
+    if (!decode && e.k_blocks != s.tiles.k_blocks) return false;
   }
   for (uint32_t i = 0; i < s.post_count; ++i)
     if (!valid_policy(s.posts[i])) return false;
@@ -327,21 +337,20 @@ bool valid(Request const& r) {
   if (!r.stages || !r.count || r.count > r.kernel.stages || !valid_sync(r) || !valid_table(r)) return false;
   for (uint32_t i = 0; i < r.count; ++i) {
     cusync_stage const& s = r.stages[i];
+    if (!decode && !valid_tiles(s, id)) return false;
     bool sound = false;
     switch (s.operation) {
       case CUSYNC_NORM: sound = valid_norm(s, decode); break;
       case CUSYNC_POOL: sound = !decode && valid_pool(s); break;
-      case CUSYNC_ATTENTION: sound = !decode && valid_prompt(s, id, is_alone(r)); break;
+      case CUSYNC_ATTENTION: sound = !decode && valid_prompt(s, is_alone(r)); break;
       case CUSYNC_ATTEND: sound = decode && valid_attention(s); break;
       case CUSYNC_ROTATED_GEMM: sound = !decode && valid_rotated(s); break;
       default: sound = valid_product(s, decode);
     }
-    if (!sound || !valid_edges(s, r.kernel.tile_k)) return false;
+    if (!sound || !valid_edges(s, decode)) return false;
     if (decode) continue;
-    TileSize const tile = tile_of(s, id);
-    uint32_t const grid_m = ceil_div(s.m, tile.m), grid_n = ceil_div(packed_columns(s), tile.n);
-    if (uint64_t(grid_m) * grid_n > kMaxSize || !posts_by_tile(s, grid_m, grid_n)) return false;
-    if (id.family == CUSYNC_FAMILY_GEMM && !valid_order_work(r, grid_m, grid_n)) return false;
+    if (!posts_by_tile(s, s.tiles.grid_m, s.tiles.grid_n)) return false;
+    if (id.family == CUSYNC_FAMILY_GEMM && !valid_order_work(r, s.tiles.grid_m, s.tiles.grid_n)) return false;
   }
   if (id.family == CUSYNC_FAMILY_CHAIN) return valid_lists(r);
   if (!decode) return true;

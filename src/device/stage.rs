@@ -104,6 +104,8 @@ pub struct BoundStage {
     /// (M, N, K); N is that of the output, even if gated. For an attention over whole sequences, K is the
     /// tokens per sequence.
     pub shape: (u32, u32, u32),
+    /// Its tiles as planned, except in decode kernels.
+    pub tiles: ffi::cusync_tiles,
     /// Operands by role, each role once.
     pub operands: Vec<(Role, Source)>,
     /// M x N.
@@ -189,28 +191,6 @@ impl BoundStage {
         if self.gated() { 2 * self.shape.1 } else { self.shape.1 }
     }
 
-    /// Its tile in a kernel whose MMA tile is `tile`: rows and columns, and k-blocks.
-    pub(super) fn tile_in(&self, tile: (u32, u32, u32)) -> (u32, u32, u32) {
-        match self.operation {
-            ffi::CUSYNC_CONV2D => {
-                let i = &self.images;
-                let blocks = i.channels.div_ceil(tile.2) * i.filter_rows * i.filter_cols;
-                (i.tile_pixels.max(1), tile.1, blocks)
-            }
-            ffi::CUSYNC_ATTENTION => {
-                let tokens = self.shape.2;
-                (
-                    tokens.clamp(1, tile.0),
-                    self.heads.head_dim.max(1),
-                    tokens.div_ceil(ffi::CUSYNC_PROMPT_TOKENS),
-                )
-            }
-            ffi::CUSYNC_NORM => (self.norm.tile_rows.max(1), self.shape.1, 1),
-            ffi::CUSYNC_POOL => (self.images.tile_pixels.max(1), self.shape.1, 1),
-            _ => (tile.0, tile.1, self.shape.2.div_ceil(tile.2)),
-        }
-    }
-
     /// Matrices A, B and output of a stage whose operands are all plain matrices, with sizes checked against
     /// its shape.
     pub(super) fn product(&self) -> Result<(&Values, &Values, &Values)> {
@@ -239,6 +219,7 @@ impl BoundStage {
             residual_first: self.residual_first.into(),
             images: self.images,
             norm: self.norm,
+            tiles: self.tiles,
             index: self.index,
             m,
             n,

@@ -244,12 +244,11 @@ impl WorkLists {
             if u32::from(item.role) > ffi::CUSYNC_SHARE {
                 return refuse("without a role", item);
             }
-            let m = stage.shape.0;
-            let tile = stage.tile_in((kernel.id.tile_m, kernel.id.tile_n, kernel.tile_k));
-            let inside = u32::from(item.m) < m.div_ceil(tile.0 * kernel.id.cluster_m)
-                && u32::from(item.n) < stage.packed_columns().div_ceil(tile.1 * kernel.id.cluster_n)
+            let (tiles, id) = (&stage.tiles, &kernel.id);
+            let inside = u32::from(item.m) < tiles.grid_m.div_ceil(id.cluster_m)
+                && u32::from(item.n) < tiles.grid_n.div_ceil(id.cluster_n)
                 && item.k_begin < item.k_end
-                && u32::from(item.k_end) <= tile.2;
+                && u32::from(item.k_end) <= tiles.k_blocks;
             if !inside {
                 return refuse(&format!("of stage {} outside its grid", stage.name), item);
             }

@@ -535,7 +535,7 @@ const _: () = {
     ["Offset of field: cusync_depth::step"][::std::mem::offset_of!(cusync_depth, step) - 4usize];
     ["Offset of field: cusync_depth::most"][::std::mem::offset_of!(cusync_depth, most) - 8usize];
 };
-#[doc = " The images of a convolution or a pool, and their tiling."]
+#[doc = " The images of a convolution or a pool. A tile is rows of one image (a divisor of its height), or whole images."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_images {
@@ -555,14 +555,12 @@ pub struct cusync_images {
     pub stride_cols: u32,
     pub padding_rows: u32,
     pub padding_cols: u32,
-    #[doc = "< output pixels per tile: rows of one image (a divisor of its height), or whole images"]
-    pub tile_pixels: u32,
     #[doc = "< CUSYNC_POOL: 1: average, without padding; 0: maximum"]
     pub mean: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_images"][::std::mem::size_of::<cusync_images>() - 52usize];
+    ["Size of cusync_images"][::std::mem::size_of::<cusync_images>() - 48usize];
     ["Alignment of cusync_images"][::std::mem::align_of::<cusync_images>() - 4usize];
     ["Offset of field: cusync_images::height"][::std::mem::offset_of!(cusync_images, height) - 0usize];
     ["Offset of field: cusync_images::width"][::std::mem::offset_of!(cusync_images, width) - 4usize];
@@ -582,16 +580,37 @@ const _: () = {
         [::std::mem::offset_of!(cusync_images, padding_rows) - 36usize];
     ["Offset of field: cusync_images::padding_cols"]
         [::std::mem::offset_of!(cusync_images, padding_cols) - 40usize];
-    ["Offset of field: cusync_images::tile_pixels"]
-        [::std::mem::offset_of!(cusync_images, tile_pixels) - 44usize];
-    ["Offset of field: cusync_images::mean"][::std::mem::offset_of!(cusync_images, mean) - 48usize];
+    ["Offset of field: cusync_images::mean"][::std::mem::offset_of!(cusync_images, mean) - 44usize];
+};
+#[doc = " The tiles of a stage as they were planned and proved."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_tiles {
+    #[doc = "< of one tile: output rows; columns of accumulators, or of the output of a row operation"]
+    pub rows: u32,
+    #[doc = "< of one tile: output rows; columns of accumulators, or of the output of a row operation"]
+    pub columns: u32,
+    #[doc = "< tiles along the rows and the columns"]
+    pub grid_m: u32,
+    #[doc = "< tiles along the rows and the columns"]
+    pub grid_n: u32,
+    #[doc = "< k-blocks of the longest tile"]
+    pub k_blocks: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_tiles"][::std::mem::size_of::<cusync_tiles>() - 20usize];
+    ["Alignment of cusync_tiles"][::std::mem::align_of::<cusync_tiles>() - 4usize];
+    ["Offset of field: cusync_tiles::rows"][::std::mem::offset_of!(cusync_tiles, rows) - 0usize];
+    ["Offset of field: cusync_tiles::columns"][::std::mem::offset_of!(cusync_tiles, columns) - 4usize];
+    ["Offset of field: cusync_tiles::grid_m"][::std::mem::offset_of!(cusync_tiles, grid_m) - 8usize];
+    ["Offset of field: cusync_tiles::grid_n"][::std::mem::offset_of!(cusync_tiles, grid_n) - 12usize];
+    ["Offset of field: cusync_tiles::k_blocks"][::std::mem::offset_of!(cusync_tiles, k_blocks) - 16usize];
 };
 #[doc = " Parameters of a normalization stage."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct cusync_norm {
-    #[doc = "< rows per tile; a tile is as wide as the output"]
-    pub tile_rows: u32,
     #[doc = "< 1: subtracts the mean of the row (LayerNorm); 0: does not (RmsNorm)"]
     pub centred: u32,
     #[doc = "< added to the variance, or to the mean square"]
@@ -599,11 +618,10 @@ pub struct cusync_norm {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_norm"][::std::mem::size_of::<cusync_norm>() - 12usize];
+    ["Size of cusync_norm"][::std::mem::size_of::<cusync_norm>() - 8usize];
     ["Alignment of cusync_norm"][::std::mem::align_of::<cusync_norm>() - 4usize];
-    ["Offset of field: cusync_norm::tile_rows"][::std::mem::offset_of!(cusync_norm, tile_rows) - 0usize];
-    ["Offset of field: cusync_norm::centred"][::std::mem::offset_of!(cusync_norm, centred) - 4usize];
-    ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 8usize];
+    ["Offset of field: cusync_norm::centred"][::std::mem::offset_of!(cusync_norm, centred) - 0usize];
+    ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 4usize];
 };
 #[doc = " The heads of CUSYNC_ATTENTION, CUSYNC_ATTEND and CUSYNC_ROTATED_GEMM, and their key/value caches."]
 #[repr(C)]
@@ -648,6 +666,8 @@ pub struct cusync_stage {
     #[doc = "< size of `out`, also if gated"]
     pub n: u32,
     pub k: cusync_depth,
+    #[doc = "< except in decode kernels"]
+    pub tiles: cusync_tiles,
     #[doc = "< CUSYNC_CONV2D, CUSYNC_POOL; otherwise zeros"]
     pub images: cusync_images,
     #[doc = "< CUSYNC_NORM; otherwise zeros"]
@@ -670,7 +690,7 @@ pub struct cusync_stage {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 920usize];
+    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 928usize];
     ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
     ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
     ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
@@ -680,21 +700,22 @@ const _: () = {
     ["Offset of field: cusync_stage::m"][::std::mem::offset_of!(cusync_stage, m) - 16usize];
     ["Offset of field: cusync_stage::n"][::std::mem::offset_of!(cusync_stage, n) - 20usize];
     ["Offset of field: cusync_stage::k"][::std::mem::offset_of!(cusync_stage, k) - 24usize];
-    ["Offset of field: cusync_stage::images"][::std::mem::offset_of!(cusync_stage, images) - 36usize];
-    ["Offset of field: cusync_stage::norm"][::std::mem::offset_of!(cusync_stage, norm) - 88usize];
-    ["Offset of field: cusync_stage::heads"][::std::mem::offset_of!(cusync_stage, heads) - 100usize];
-    ["Offset of field: cusync_stage::round"][::std::mem::offset_of!(cusync_stage, round) - 120usize];
-    ["Offset of field: cusync_stage::rounds"][::std::mem::offset_of!(cusync_stage, rounds) - 124usize];
+    ["Offset of field: cusync_stage::tiles"][::std::mem::offset_of!(cusync_stage, tiles) - 36usize];
+    ["Offset of field: cusync_stage::images"][::std::mem::offset_of!(cusync_stage, images) - 56usize];
+    ["Offset of field: cusync_stage::norm"][::std::mem::offset_of!(cusync_stage, norm) - 104usize];
+    ["Offset of field: cusync_stage::heads"][::std::mem::offset_of!(cusync_stage, heads) - 112usize];
+    ["Offset of field: cusync_stage::round"][::std::mem::offset_of!(cusync_stage, round) - 132usize];
+    ["Offset of field: cusync_stage::rounds"][::std::mem::offset_of!(cusync_stage, rounds) - 136usize];
     ["Offset of field: cusync_stage::operand_count"]
-        [::std::mem::offset_of!(cusync_stage, operand_count) - 128usize];
+        [::std::mem::offset_of!(cusync_stage, operand_count) - 140usize];
     ["Offset of field: cusync_stage::wait_count"]
-        [::std::mem::offset_of!(cusync_stage, wait_count) - 132usize];
+        [::std::mem::offset_of!(cusync_stage, wait_count) - 144usize];
     ["Offset of field: cusync_stage::post_count"]
-        [::std::mem::offset_of!(cusync_stage, post_count) - 136usize];
-    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 144usize];
-    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 240usize];
-    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 248usize];
-    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 728usize];
+        [::std::mem::offset_of!(cusync_stage, post_count) - 148usize];
+    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 152usize];
+    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 248usize];
+    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 256usize];
+    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 736usize];
 };
 impl Default for cusync_stage {
     fn default() -> Self {

@@ -176,6 +176,7 @@ impl Pipeline {
             residual_first: epilogue.residual_first,
             images: images_of(stage),
             norm: norm_of(stage),
+            tiles: tiles_of(stage),
             element: element_code(graph.element),
             index: index as u32,
             shape: (stage.m, stage.n, k),
@@ -265,6 +266,19 @@ fn operation_code(stage: &Stage) -> Result<(u32, Epilogue)> {
     }
 }
 
+/// The tiles that were planned and proved; those of a gated product count accumulators of gate and up.
+fn tiles_of(stage: &Stage) -> ffi::cusync_tiles {
+    let (rows, columns) = stage.out_tile();
+    let per_column = if stage.op.is_gated() { 2 } else { 1 };
+    ffi::cusync_tiles {
+        rows,
+        columns: columns * per_column,
+        grid_m: stage.grid.0,
+        grid_n: stage.grid.1,
+        k_blocks: stage.k_blocks,
+    }
+}
+
 /// Images of a convolution or pool; empty for other operations.
 fn images_of(stage: &Stage) -> ffi::cusync_images {
     let (sliding, channels, mean) = match &stage.op {
@@ -292,7 +306,6 @@ fn images_of(stage: &Stage) -> ffi::cusync_images {
         stride_cols: sliding.stride.1,
         padding_rows: sliding.padding.0,
         padding_cols: sliding.padding.1,
-        tile_pixels: stage.out_tile().0,
         mean: mean.into(),
     }
 }
@@ -300,11 +313,7 @@ fn images_of(stage: &Stage) -> ffi::cusync_images {
 /// Parameters of a normalization; empty for other operations.
 fn norm_of(stage: &Stage) -> ffi::cusync_norm {
     match &stage.op {
-        Op::Norm(norm) => ffi::cusync_norm {
-            tile_rows: stage.mma_tile.0,
-            centred: u32::from(norm.centred),
-            epsilon: norm.epsilon,
-        },
+        Op::Norm(norm) => ffi::cusync_norm { centred: u32::from(norm.centred), epsilon: norm.epsilon },
         Op::Gemm(_)
         | Op::GatedGemm
         | Op::RotatedGemm(_)

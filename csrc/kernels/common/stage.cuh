@@ -53,12 +53,11 @@ struct OrderedTiles {
 
 /// The first `load_waits` waits are for operands read along k. Starved stages do not post, and some tests omit the
 /// waits.
-inline Stage make_stage(cusync_stage const& from, cusync_test const& test, uint32_t tile_m, uint32_t tile_n,
-                        Edges& edges) {
+inline Stage make_stage(cusync_stage const& from, cusync_test const& test, Edges& edges) {
   Stage s{};
   s.bias = data_of(from, CUSYNC_OPERAND_BIAS), s.residual = data_of(from, CUSYNC_OPERAND_RESIDUAL);
   s.m = from.m, s.columns = from.n;
-  s.grid_m = ceil_div(from.m, tile_m), s.grid_n = ceil_div(packed_columns(from), tile_n);
+  s.grid_m = from.tiles.grid_m, s.grid_n = from.tiles.grid_n;
   s.operation = uint8_t(from.operation), s.activation = uint8_t(from.activation), s.index = uint8_t(from.index);
   s.residual_first = uint8_t(from.residual_first);
   edges = {};
@@ -84,7 +83,7 @@ inline OrderedTiles make_tiles(Request const& request) {
   cusync_stage const& stage = request.stages[0];
   bool const drawn = request.work.source == CUSYNC_SOURCE_TICKETS;
   cusync_order const& order = request.work.order;
-  return {order, request.sync.tickets, order.grid_m * order.grid_n, ceil_div(stage.k.most, request.kernel.tile_k), drawn,
+  return {order, request.sync.tickets, order.grid_m * order.grid_n, stage.tiles.k_blocks, drawn,
           drawn || stage.wait_count || stage.post_count};
 }
 

@@ -198,6 +198,7 @@ impl Rig {
             round: (0, 1),
             images: ffi::cusync_images::default(),
             norm: ffi::cusync_norm::default(),
+            tiles: ffi::cusync_tiles::default(),
             element: self.element,
             index: i as u32,
             shape: (self.m, layer.n, k),

@@ -58,8 +58,7 @@ struct ChainHost {
     if (!table) return CUSYNC_ERROR_NO_MEMORY;
     for (uint32_t s = 0; s < request.count; ++s) {
       cusync_stage const& stage = request.stages[s];
-      TileSize const tile = tile_of(stage, request.kernel.id);
-      p.stages[s] = make_stage(stage, request.sync.test, tile.m, tile.n, table[s].edges);
+      p.stages[s] = make_stage(stage, request.sync.test, table[s].edges);
       table[s].fill(stage);
       if (C::is_rows(stage.operation)) continue;
       if constexpr (C::kAttends)
@@ -85,7 +84,7 @@ struct ChainHost {
             rows && !map_box<Element, 3>(table[s].last_rows, data_of(stage, CUSYNC_OPERAND_A), {stage.k.most, stage.m, 1}, {C::kTileK, rows, 1}))
           return status_of(cudaErrorInvalidValue);
       } else {
-        if (!make_window(stage.images, C::kTileM, C::kWindowRows, C::kTurned ? C::kConsumerGroups : 0, p.windows[s])) return CUSYNC_ERROR_BAD_ARGUMENT;
+        if (!make_window(stage, C::kTileM, C::kWindowRows, C::kTurned ? C::kConsumerGroups : 0, p.windows[s])) return CUSYNC_ERROR_BAD_ARGUMENT;
         if (groups_filters(stage, p.windows[s])) p.windows[s].filter_group = kFilterGroup;
         if (!map_windows<C>(stage, p.windows[s], table[s])) return status_of(cudaErrorInvalidValue);
       }

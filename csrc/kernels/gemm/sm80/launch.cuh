@@ -23,14 +23,12 @@ struct GemmHost {
     uint32_t slots = 0;
     if (int32_t const status = resident(&slots); status != CUSYNC_OK) return status;
     cusync_stage const& stage = request.stages[0];
-    TileSize const tile = tile_of(stage, request.kernel.id);
     Params<C> params;
     params.operands = C::operands_of(stage);
-    params.stage = make_stage(stage, request.sync.test, tile.m, tile.n, params.edges);
+    params.stage = make_stage(stage, request.sync.test, params.edges);
     params.coupling = make_coupling(request.sync, 1);
     params.tiles = make_tiles(request);
-    params.tiles.k_blocks = k_blocks_of(stage, C::kTileK);
-    params.tile_rows = tile.m;
+    params.tile_rows = stage.tiles.rows;
     params.d = stage.out;
     return ready(code(), request.work.workers ? request.work.workers : min_u32(params.tiles.tiles, slots), params, out);
   }

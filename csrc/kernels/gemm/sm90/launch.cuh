@@ -21,7 +21,7 @@ struct GemmHost {
     if (int32_t const status = resident(&slots); status != CUSYNC_OK) return status;
     typename C::Params params;
     cusync_stage const& stage = request.stages[0];
-    params.stage = make_stage(stage, request.sync.test, C::kTileM, C::kTileN, params.edges);
+    params.stage = make_stage(stage, request.sync.test, params.edges);
     params.coupling = make_coupling(request.sync, 1);
     params.tiles = make_tiles(request);
     params.store = map_output<C>(stage, typename C::ChunkLayout{});

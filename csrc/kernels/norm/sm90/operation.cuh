@@ -88,7 +88,7 @@ struct Operation<CUSYNC_NORM> {
   static Table table(cusync_stage const& stage) {
     return {data_of(stage, CUSYNC_OPERAND_A),    data_of(stage, CUSYNC_OPERAND_GAIN),
             data_of(stage, CUSYNC_OPERAND_BIAS), stage.out,
-            stage.norm.tile_rows,                stage.norm.centred,
+            stage.tiles.rows,                    stage.norm.centred,
             stage.norm.epsilon};
   }
 

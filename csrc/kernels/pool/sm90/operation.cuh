@@ -14,6 +14,7 @@ struct PoolTable {
   void const* in;
   void* out;
   cusync_images images;
+  uint32_t tile_pixels;
 };
 
 template <>
@@ -24,7 +25,7 @@ struct Operation<CUSYNC_POOL> {
   using Store = RowStore;
   using Table = PoolTable;
 
-  static Table table(cusync_stage const& stage) { return {data_of(stage, CUSYNC_OPERAND_A), stage.out, stage.images}; }
+  static Table table(cusync_stage const& stage) { return {data_of(stage, CUSYNC_OPERAND_A), stage.out, stage.images, stage.tiles.rows}; }
 
   template <class C>
   class Rows {
@@ -37,8 +38,8 @@ struct Operation<CUSYNC_POOL> {
     CUSYNC_DEVICE Rows(typename C::Params const& params, Item const& item, int thread)
         : table_(static_cast<typename C::template RowTable<kOperation> const&>(params.table[item.stage]).table),
           vectors_(params.stages[item.stage].columns / kRowElements), thread_(thread) {
-      begin_ = item.range.m * table_.images.tile_pixels;
-      end_ = min_u32(begin_ + table_.images.tile_pixels, params.stages[item.stage].m);
+      begin_ = item.range.m * table_.tile_pixels;
+      end_ = min_u32(begin_ + table_.tile_pixels, params.stages[item.stage].m);
     }
 
     /// A thread computes eight channels of a pixel at a time. `mark` is called when the pixels may be read.
