@@ -154,7 +154,7 @@ bool valid_outputs(cusync_stage const& s) {
 /// Whole sequences of a length such that no tile has queries of two sequences; a standalone kernel divides them itself.
 bool valid_prompt(cusync_stage const& s, bool alone) {
   if (!valid_outputs(s)) return false;
-  uint32_t const tokens = s.k.most, rows = min_u32(s.tiles.rows, tokens);
+  uint32_t const tokens = s.k.most, rows = min_u32(min_u32(s.tiles.rows, CUSYNC_PROMPT_TOKENS), tokens);
   if (rows == 0 || tokens > 1u << 22 || s.m % tokens || (s.m != tokens && tokens % rows && !alone)) return false;
   bool const causal = s.k.first == rows && s.k.step == rows, full = s.k.first == tokens && s.k.step == 0;
   bool const keys = operand(s, CUSYNC_OPERAND_KEYS), values = operand(s, CUSYNC_OPERAND_VALUES);

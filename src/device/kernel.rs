@@ -290,6 +290,28 @@ impl KernelArgs {
     }
 }
 
+/// Whether the kernel library takes a request for a chain kernel of one stage that waits for nothing. Its memory is never touched: no GPU
+/// is there to make the kernel for. `None` where a GPU is, or no kernels were built.
+#[cfg(test)]
+pub(crate) fn takes_alone(id: &ffi::cusync_kernel_id, stage: &ffi::cusync_stage) -> Option<bool> {
+    if super::gpu_count().is_ok_and(|count| count > 0) {
+        return None;
+    }
+    let memory = std::ptr::without_provenance_mut::<std::ffi::c_void>(1 << 12);
+    let work = ffi::cusync_work {
+        source: ffi::CUSYNC_SOURCE_LISTS,
+        workers: 132,
+        items: memory.cast_const().cast(),
+        length: 1,
+        ..Default::default()
+    };
+    let sync = ffi::cusync_sync { tickets: memory.cast(), epochs: memory.cast(), ..Default::default() };
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: the library looks at pointers, not behind them, until it needs a GPU, and there is none.
+    let status = unsafe { ffi::cusync_create(id, stage, 1, &work, &sync, memory, &mut handle) };
+    (status != ffi::CUSYNC_ERROR_NOT_BUILT).then_some(status != ffi::CUSYNC_ERROR_BAD_ARGUMENT)
+}
+
 /// A kernel ready to launch: module loaded, tensor maps encoded, stage table in device memory. Keeps all
 /// memory alive that it accesses.
 #[derive(Debug)]

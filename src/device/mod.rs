@@ -53,6 +53,8 @@ pub use context::{Device, Entered, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
 pub use graph::{EdgeKind, Graph, GraphNode, allocation};
+#[cfg(test)]
+pub(crate) use kernel::takes_alone;
 pub use kernel::{
     Delays, Deviations, Kernel, KernelArgs, Synchronisation, chain_id, compiled, ctas_of, decode_id, gemm_id,
     kernels, kernels_of, resident,

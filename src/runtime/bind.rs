@@ -327,9 +327,81 @@ fn norm_of(stage: &Stage) -> ffi::cusync_norm {
 
 #[cfg(test)]
 mod tests {
-    use cusync_gen::device::Operation;
+    use cusync_gen::check::Executor;
+    use cusync_gen::choose;
+    use cusync_gen::device::{Operation, Profile};
 
-    use super::ffi;
+    use super::*;
+    use crate::device::{chain_id, takes_alone};
+    use crate::runtime::{Overrides, resolve_text};
+
+    const PROMPT: &str = r#"Pipeline(name: "p", dims: { "B": 3, "S": 65, "D": 64, "C": 2100 }, stages: [
+        Attention(name: "attend", qkv: "QKV(B*S,12*D)", heads: 8, kv_heads: 2, sequences: "B", causal: CAUSAL, CACHE
+            out: "A(B*S,8*D)"),
+    ])"#;
+
+    /// The request for a stage's own launch, with the pointer of some memory.
+    fn request(stage: &Stage) -> ffi::cusync_stage {
+        let ((operation, _), (heads, k)) = (operation_code(stage).expect("a kernel"), heads_of(stage));
+        let causal = matches!(&stage.op, Op::Attention(attention) if attention.causal);
+        let rows = k.min(ffi::CUSYNC_PROMPT_TOKENS);
+        let (first, step) = if causal { (rows, rows) } else { (k, 0) };
+        let data = std::ptr::without_provenance_mut::<std::ffi::c_void>(1 << 12);
+        let mut raw = ffi::cusync_stage {
+            operation,
+            m: stage.m,
+            n: stage.n,
+            k: ffi::cusync_depth { first, step, most: k },
+            tiles: tiles_of(stage),
+            heads,
+            out: data,
+            ..Default::default()
+        };
+        let mut roles = vec![ffi::CUSYNC_OPERAND_A];
+        if heads.capacity > 0 {
+            roles.extend([ffi::CUSYNC_OPERAND_KEYS, ffi::CUSYNC_OPERAND_VALUES]);
+        }
+        for (to, role) in raw.operands.iter_mut().zip(&roles) {
+            *to = ffi::cusync_operand { data, role: *role, read_at: ffi::CUSYNC_READ_IN_K_LOOP };
+        }
+        raw.operand_count = roles.len() as u32;
+        raw
+    }
+
+    /// Sequences of any length: the tiles of the plan are among those that the library takes, others are not.
+    #[test]
+    fn the_library_takes_the_planned_tiles_of_prompts() {
+        let h100 = Profile::named("h100").expect("it ships");
+        let cache = r#"cache: Cache(keys: "K(B,2,C,D)", values: "V(B,2,C,D)"),"#;
+        for (tokens, sequences, columns) in [1, 17, 64, 65, 100, 128, 197, 200, 256, 900, 2048]
+            .into_iter()
+            .flat_map(|tokens| [(tokens, 1, 64), (tokens, 3, 64), (tokens, 3, 128)])
+        {
+            for (causal, cache) in [("false", ""), ("true", ""), ("true", cache)] {
+                let source = PROMPT.replace("CAUSAL", causal).replace("CACHE", cache);
+                let dims = [("S", tokens), ("B", sequences), ("D", columns)];
+                let dims = dims.map(|(name, size)| (name.to_owned(), size)).to_vec();
+                let overrides = Overrides { dims, ..Overrides::default() };
+                let resolved = resolve_text(&source, "p", &overrides).unwrap_or_else(|e| panic!("{e}"));
+                let chosen =
+                    choose::candidate(&resolved, h100, Executor::Serial).expect("a kernel of its own");
+                let stage = &chosen.graph.stages[0];
+                let (element, kernel) = (element_code(chosen.graph.element), chosen.graph.kernel_tile());
+                let mut id = chain_id(element, (kernel.0, kernel.1), (1, 1));
+                id.operations = 1 << ffi::CUSYNC_ATTENTION;
+                let raw = request(stage);
+                let Some(taken) = takes_alone(&id, &raw) else { return };
+                assert!(
+                    taken,
+                    "{tokens} x {sequences} x {columns} causal: {causal} {cache}: {:?}",
+                    raw.tiles
+                );
+                let grid_m = raw.tiles.grid_m + 1;
+                let other = ffi::cusync_stage { tiles: ffi::cusync_tiles { grid_m, ..raw.tiles }, ..raw };
+                assert_eq!(takes_alone(&id, &other), Some(false), "a row of tiles too many");
+            }
+        }
+    }
 
     #[test]
     fn operations_have_the_numbers_of_the_c_abi() {
