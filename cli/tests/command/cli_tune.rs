@@ -1,4 +1,4 @@
-//! The contract of `cusync tune`, as docs/json.md has it, where there is no GPU; and of the cache's file anywhere.
+//! The contract of `cusync tune` in docs/json.md, without a GPU, and of the cache file on any machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -17,7 +17,7 @@ fn json(output: &Output) -> Value {
         .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stdout)))
 }
 
-/// A folder of the test's own, empty.
+/// An empty folder for this test.
 fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&path);
@@ -29,7 +29,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// A cache with one answer.
+/// Writes a cache with one entry.
 pub(super) fn cache(path: &Path, m: u64, measured: &str, median_us: f64) {
     let overrides = Overrides { dims: vec![("M".into(), m)], ..Overrides::default() };
     let source = shipped("llama65_mlp").expect("the spec ships");
@@ -72,7 +72,7 @@ fn without_a_gpu_the_choice_is_the_prediction() {
 
     let one = json(&cusync(&["tune", "diamond", "--executor", "streams", "--device", "a100", "--json"]));
     assert_eq!((&one["executor"], &one["device"]), (&"streams".into(), &"a100".into()));
-    // Of convolutions the tiles of every kernel are offered, whole and in parts.
+    // For convolutions, `tune` offers the tiles of every kernel, whole and split.
     let images = json(&cusync(&["tune", "resnet_layer", "--device", "h200", "--json"]));
     let names: Vec<&str> =
         images["candidates"].as_array().expect("a list").iter().filter_map(|c| c["name"].as_str()).collect();
@@ -101,7 +101,7 @@ fn caches_are_shown_and_merged() {
     assert_eq!(json(&cusync(&merge))["files"][0][2], 0, "nothing is new the second time");
     let shown = json(&cusync(&["tune", "--show", "--cache", &text(&mine), "--json"]));
     let mut entries = shown["entries"].as_array().expect("a list").clone();
-    // The file's order is that of digests.
+    // The file is sorted by digest.
     entries.sort_by_key(|e| e["key"]["dims"]["M"].as_u64());
     assert_eq!(entries.len(), 2);
     assert_eq!(entries[0]["key"]["machine"]["gpu"], "NVIDIA H200");
@@ -166,7 +166,7 @@ fn explain_prices_every_decision_by_the_whole_chain() {
         assert!(names.contains(&executor), "{names:?}");
     }
     let own = value["predicted"]["synchronised_us"].as_f64().expect("it is predicted");
-    // Two rows of tiles have few orders.
+    // Two rows of tiles allow few orders.
     for (kind, fewest) in [("tile of ", 3), ("order of ", 2)] {
         let of_kind = choices.iter().filter(|c| c["subject"].as_str().is_some_and(|s| s.starts_with(kind)));
         for choice in of_kind {
@@ -177,11 +177,11 @@ fn explain_prices_every_decision_by_the_whole_chain() {
                 .filter_map(|a| a[1].as_f64())
                 .collect();
             assert!(times.len() >= fewest && times.windows(2).all(|w| w[0] <= w[1]), "{choice}");
-            // The search does not leave much behind.
+            // The search finds little to improve.
             assert!(times[0] > own * 0.95, "{choice}: {own} us as chosen");
         }
     }
-    // Where a kernel without clusters is chosen: the CTAs of a cluster cannot draw.
+    // For cases where `choose` picks a kernel without clusters: the CTAs of a cluster cannot draw.
     let page = cusync(&["explain", "gpt3_mlp", "--dim", "M=100", "--executor", "fused"]);
     let page = String::from_utf8_lossy(&page.stdout);
     assert!(page.contains("executor: fused: ") && page.contains(" %)"), "{page}");

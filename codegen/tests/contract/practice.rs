@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-/// What the reader says; `None` where it cannot run.
+/// The reader's output; `None` if it cannot run.
 #[allow(clippy::print_stdout)]
 fn read(arguments: &[&str]) -> Option<(bool, String)> {
     crate::support::nvcc()?;
