@@ -39,7 +39,8 @@ __global__ void second(float const* c, float const* d, float* e, cusync::WaitCon
   if (threadIdx.x == 0) ctx.epoch = cusync::next_epoch_of_cta(epochs, blockIdx.x);
   cusync::TileCoord const t = S::Order::tile_at(blockIdx.x);
   for (uint32_t k = 0; k < S::k_blocks; ++k) {
-    // One thread waits for the tiles of C behind this k-block; the barrier passes what it saw to the others.
+    // One thread waits for the tiles of C that this k-block reads; the barrier makes its observation visible to the
+    // others.
     if (threadIdx.x == 0) Edge::wait_for_k_block(t.m, t.n, k, k == 0, S::k_blocks, ctx);
     __syncthreads();
     multiply_tile(c, d, e, K, N, t.m, t.n, S::tile_rows, S::tile_cols, k * S::mma_tile_k, (k + 1) * S::mma_tile_k);
@@ -69,7 +70,7 @@ int main() {
     CHECK(cudaMemset(c, 0, sizeof(float) * M * N));
     CHECK(cudaMemset(e, 0, sizeof(float) * M * K));
     CHECK(cudaDeviceSynchronize());
-    // Producers first; these few CTAs are resident together on any GPU, so waiting consumers starve nobody.
+    // Producers first; these few CTAs are resident together on any GPU, so waiting consumers starve no producer.
     first<<<stage_first::tiles, 256, 0, streams[0]>>>(a, b, c, semaphores);
     second<<<stage_second::tiles, 256, 0, streams[1]>>>(c, d, e, ctx, epochs);
     CHECK(cudaGetLastError());

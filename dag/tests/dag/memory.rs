@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::{kernel, programs};
 
-/// A program of temporary buffers, each written whole before it is read.
+/// A program of temporary buffers, each completely written before it is read.
 fn chain_of_temporaries(random: &mut SmallRng) -> Program {
     let mut program = Program::new("temporaries");
     let input = program.buffer("input", 8);
@@ -28,7 +28,8 @@ fn chain_of_temporaries(random: &mut SmallRng) -> Program {
     program
 }
 
-/// Runs the program in an order with buffers in their allocations: every kernel writes its number mixed with what it reads.
+/// Runs the program in an order with its buffer allocations: every kernel writes its number mixed with the data it
+/// reads.
 fn results(program: &Program, order: &[usize], of: &[u32]) -> Vec<u64> {
     let mut memory = vec![0u64; of.len()];
     let mut seen = vec![0; program.nodes().len()];
@@ -63,7 +64,7 @@ fn any_order_that_keeps_dependences_gives_the_serial_result_in_shared_memory() {
         let n = program.nodes().len();
         let serial = results(&program, &(0..n).collect::<Vec<_>>(), &apart);
         for _ in 0..8 {
-            // A random linear extension: what streams may make of it.
+            // A random linear extension: an order that streams may produce.
             let mut left: Vec<usize> = (0..n).collect();
             let mut order = Vec::new();
             while !left.is_empty() {

@@ -4,7 +4,7 @@ use cusync_gen::check::{Candidate, Event, Generated, Place, TileProgram};
 use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::sync::Tile;
 
-/// A slice of a tile: its events, and where it stands in a schedule.
+/// A slice of a tile: its events, and its position in a schedule.
 #[derive(Clone, Debug)]
 pub(crate) struct Slice {
     pub(crate) events: Vec<Event>,
@@ -14,16 +14,16 @@ pub(crate) struct Slice {
 /// All posts and events of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
-    /// The slot and the amount of each producer tile's post to an edge.
+    /// The slot and amount of each producer tile's post to an edge.
     pub(crate) posts: Vec<Vec<Vec<(u32, u32)>>>,
-    /// One entry for each tile of each stage, row by row.
+    /// One entry per tile of each stage, row by row.
     pub(crate) slices: Vec<Vec<Vec<Slice>>>,
     extents: Vec<(u32, u32)>,
     grids: Vec<(u32, u32)>,
 }
 
 impl Recorded {
-    /// What the kernels do for a candidate.
+    /// The program that the kernels run for a candidate.
     pub(crate) fn new(c: &Candidate) -> Recorded {
         let p = Generated::new(c);
         let tiles = |(gm, gn): (u32, u32)| (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }));
@@ -53,7 +53,7 @@ impl Recorded {
         Recorded { posts: posts.collect(), slices: slices.collect(), extents: extents.clone(), grids }
     }
 
-    /// Every slice: stage, tile number, slice number.
+    /// All slices: stage, tile number, slice number.
     pub(crate) fn all(&self) -> Vec<(usize, usize, usize)> {
         let of_tile = |(s, t, tile): (usize, usize, &Vec<Slice>)| {
             (0..tile.len()).map(move |i| (s, t, i)).collect::<Vec<_>>()
