@@ -10,7 +10,7 @@ using namespace cusync::plans::two_gemms;
 using Edge = edges::first_to_second;
 constexpr uint32_t M = stage_first::m, N = stage_first::n, K = stage_first::k;  // C = A B: M x N, then E = C D: M x K
 
-/// Ends the program where a call of CUDA fails.
+/// Ends the program if a CUDA call fails.
 #define CHECK(call)                                                              \
   if (cudaError_t const error = (call))                                          \
   return std::printf("%s: %s\n", #call, cudaGetErrorString(error)), 1
@@ -54,7 +54,7 @@ int main() {
   for (uint32_t i = 0; i < K * N; ++i) b[i] = float(i % 5) - 2, d[i] = float(i % 3) - 1;
   uint32_t* semaphores;
   CHECK(cudaMalloc(&semaphores, sizeof(uint32_t) * (slot_count + stage_second::tiles)));
-  CHECK(cudaMemset(semaphores, 0, sizeof(uint32_t) * (slot_count + stage_second::tiles)));  // once: every run has its epoch
+  CHECK(cudaMemset(semaphores, 0, sizeof(uint32_t) * (slot_count + stage_second::tiles)));  // once: every run has its own epoch
   uint32_t* const epochs = semaphores + slot_count;
   cusync_report* report;
   CHECK(cudaHostAlloc(&report, sizeof *report, cudaHostAllocMapped));
@@ -62,7 +62,7 @@ int main() {
   cusync::WaitContext const ctx{semaphores, 0, {report, 0, stage_second::index}};
   cudaStream_t streams[2];
   for (cudaStream_t& s : streams) CHECK(cudaStreamCreate(&s));
-  cudaFuncAttributes loaded;  // both kernels must be loaded before one of them waits for the other
+  cudaFuncAttributes loaded;  // load both kernels before one waits for the other
   CHECK(cudaFuncGetAttributes(&loaded, first));
   CHECK(cudaFuncGetAttributes(&loaded, second));
   double worst = 0, row[N];  // a row of C

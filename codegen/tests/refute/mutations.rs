@@ -290,7 +290,7 @@ fn a_serial_chain_out_of_order() {
 fn kernel_boundaries_carry_dependences_only_in_launch_order() {
     let mut c = candidate(mlp());
     *c.launch.how_mut().expect("stages") = How::Serial;
-    c.device.sms = 1; // nothing waits, so nothing can starve
+    c.device.sms = 1; // no waits, so nothing can starve
     assert_eq!(judge(&c).refutations, []);
     c.launch.kernels_mut().reverse();
     only(&judge(&c), Obligation::Cover, &[]);

@@ -1,11 +1,11 @@
-//! The benchmark's records hold together.
+//! The benchmark's records are consistent.
 
 use crate::common::gpu;
 use cusync_bench::{LayerArgs, Regime, bench_layers, convolutions, mlps, rows};
 
 #[test]
 fn a_small_benchmark_has_baselines_and_floors() {
-    // Only asks whether there is one; the benchmark opens it itself.
+    // Only checks that a GPU exists; the benchmark opens it itself.
     let Some(_gpu) = gpu() else { return };
     let args = LayerArgs {
         points: mlps(&["two_gemms", "gpt3_mlp", "llama65_mlp"].map(str::to_owned), &[64]),

@@ -1,4 +1,4 @@
-//! Memory that is bound, held against what was proved, with buffers of a GPU.
+//! Bound memory is checked against the proof, with GPU buffers.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use cusync::device::DeviceBuffer;
 use cusync::runtime::{Error, InputSets, Overrides, Pipeline, Tensor};
 use cusync_gen::check::Executor;
 
-/// A pipeline whose tensors, A B -> C and C D -> E, are all of one size.
+/// A pipeline A B -> C, C D -> E with tensors of equal size.
 fn two_gemms(gpu: &Gpu) -> Pipeline {
     let overrides = Overrides { dims: vec![("M".into(), 512)], ..Overrides::default() };
     let plan = plan(gpu, "two_gemms", &overrides, Executor::Serial);
@@ -42,7 +42,7 @@ fn memory_that_the_proof_does_not_know_is_refused() {
     let input = buffer(&gpu);
     one.bind("A", input.clone()).expect("an input of its own");
     refused(&mut one, "B", &input, "A is there");
-    // What overlaps by a row is no other memory.
+    // A buffer that overlaps by one row is not separate memory.
     let whole = Arc::new(DeviceBuffer::<u16>::zeroed(&gpu.device, 513 * 512, "more").expect("memory"));
     // SAFETY: a part of live memory, whose owner outlives it.
     #[allow(unsafe_code)]
@@ -53,13 +53,13 @@ fn memory_that_the_proof_does_not_know_is_refused() {
     one.bind("B", part(0)).expect("memory of its own");
     refused(&mut one, "D", &part(1), "B is there");
 
-    // The result of one run is an activation of another, and not its weight.
+    // The result of one run may be an activation of another, but not its weight.
     let mut other = two_gemms(&gpu);
     refused(&mut other, "B", &result, "another run writes");
     other.bind("A", result).expect("an activation is read behind the wait for the run before");
 }
 
-/// Lengths and page numbers are held against what is bound as other inputs are, and caches are what runs write.
+/// Lengths and page numbers are checked against bound memory like other inputs, and caches count as written by runs.
 #[test]
 fn integers_and_caches_have_memory_of_their_own() {
     let Some(gpu) = hopper() else { return };
@@ -82,7 +82,7 @@ fn integers_and_caches_have_memory_of_their_own() {
     told(one.bind_integers("n", integers(&cache)), "that a run writes: K is there");
     told(one.bind("V", cache), "that a run writes: K is there");
 
-    // A fork appends to caches of its own.
+    // A fork appends to its own caches.
     let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 2).expect("inputs fit");
     let mut first = Pipeline::new(&plan, &gpu.device).expect("memory");
     inputs.bind(&mut first).expect("inputs");

@@ -1,4 +1,4 @@
-//! What `cusync calibrate` measures is what a GPU can be.
+//! `cusync calibrate` measures plausible values for a GPU.
 
 use crate::common::gpu;
 use cusync::tune::calibrate::calibrate;
@@ -13,11 +13,12 @@ fn a_profile_is_measured_and_plausible() {
     let made = measured.profile(&base);
     println!("{}\nkept: {:?}", made.profile.to_ron(), made.kept);
     assert_eq!(Profile::from_ron(&made.profile.to_ron()).expect("it is a profile"), made.profile);
-    // Of the 64-row kernels a line fit does not tell k-block and fill apart on an H200: the base's values are kept.
+    // For the 64-row kernels on an H200, a line fit cannot separate k-block and fill times, so the base profile's
+    // values are kept.
     let told = measured.kernels.iter().filter(|k| k.times.is_some()).count();
     assert!(told >= 3, "the times of {told} kernels are told apart");
     let p = &made.profile;
-    // Within a factor of the same kind of GPU, and of physics.
+    // Within a factor of the same GPU model and of physical limits.
     let near = |what: &str, have: f64, want: f64, factor: f64| {
         assert!(have > want / factor && have < want * factor, "{what}: {have}, the base says {want}");
     };

@@ -1,6 +1,6 @@
-//! What kernels do, held against what was judged: every wait, load, store and post that a run notes is an event of its plan, none is
-//! missing, and they come in an order that the plan allows. A post is noted before it is made and a wait when it is over, so a
-//! wait whose posts have not been noted before it passed too early.
+//! Checks recorded kernel events against the judged program: every wait, load, store and post that a run records is an
+//! event of its plan, none is missing, and their order is allowed by the plan. A post is recorded before it is made and
+//! a wait after it passes, so a wait recorded before its posts passed too early.
 //!
 //! The kernels must be built with `CUSYNC_DELAYS=1`. Each case runs 100 times, or 10 times with `CUSYNC_GPU_QUICK=1`.
 
@@ -18,13 +18,13 @@ use cusync_gen::graph::{Element, Op, OperandKind, Partition, StageId};
 use cusync_gen::schedule::Hand;
 use cusync_gen::sync::Tile;
 
-/// Notes of a run that there is room for.
+/// Capacity for the notes of a run.
 const ROOM: usize = 1 << 19;
 
-/// Whose events they are: a stage, a tile, and an item of it.
+/// The owner of events: a stage, a tile, and an item of the tile.
 type Key = (u32, u32, u32, u32);
 
-/// The candidate that a plan was made from: what is judged, and with what program.
+/// The candidate of a plan: judged together with its program.
 fn candidate(plan: &Plan) -> Candidate {
     let edge =
         |e: &cusync_gen::check::EdgePlan| EdgeChoice { policy: e.policy().clone(), wait_at: e.wait_at() };
@@ -34,7 +34,7 @@ fn candidate(plan: &Plan) -> Candidate {
     }
 }
 
-/// The operand of the C ABI that carries what an edge is about.
+/// The operand of the C ABI that carries an edge's data.
 fn role(kind: OperandKind) -> u32 {
     match kind {
         // Queries, keys and values are columns of one matrix.
@@ -52,20 +52,20 @@ fn role(kind: OperandKind) -> u32 {
     }
 }
 
-/// What is to be noted of one item.
+/// The expected notes of one item.
 #[derive(Default)]
 struct Expected {
-    /// In the order of the program: waits (slot, value), loads (operand, k-block) with the waits that are before them.
+    /// In program order: waits (slot, value), and loads (operand, k-block) with the waits before them.
     waits: Vec<(u32, u32)>,
     loads: Vec<((u32, u32), Vec<u32>)>,
-    /// Loads of the epilogue, which each warpgroup makes for itself, and the waits before them.
+    /// Epilogue loads, which each warpgroup makes for itself, and the waits before them.
     late: Vec<(u32, Vec<u32>)>,
     gives: Vec<u32>,
     takes: Vec<u32>,
     units: std::ops::Range<u32>,
-    /// Whether each of the units has elements: the tile lies inside the output.
+    /// Whether each unit has elements, i.e. the tile is completely inside the output.
     whole: bool,
-    /// Whether it may have several workers, each of whom does all of it but the store.
+    /// Whether it may have several workers, each of which does everything except the store.
     shared: bool,
 }
 
@@ -73,7 +73,7 @@ struct Expected {
 struct Judged<'a> {
     c: &'a Candidate,
     p: Generated<'a>,
-    /// The first slot of each edge. In a decode kernel slots count from the first of their stage.
+    /// The first slot of each edge. In a decode kernel, slots are numbered from the first slot of their stage.
     base: Vec<u32>,
     items: BTreeMap<Key, Expected>,
 }
@@ -100,7 +100,7 @@ impl<'a> Judged<'a> {
         begins[slice as usize]
     }
 
-    /// What each item is to note; of tiles of an attention in a decode kernel with worker 0.
+    /// The expected notes of each item; for attention tiles in a decode kernel, those of worker 0.
     fn expected_items(&self) -> BTreeMap<Key, Expected> {
         let graph = &self.c.graph;
         let mut all = BTreeMap::new();
@@ -139,20 +139,20 @@ impl<'a> Judged<'a> {
                 if kind.when() != cusync_gen::graph::When::Epilogue {
                     of.loads.push(((role(kind), k_block), waits));
                 } else if !shares {
-                    // A share's epilogue reads what its own CTA wrote, and notes nothing of it.
+                    // A share's epilogue reads its own CTA's results and records no notes for that.
                     of.late.push((role(kind), waits));
                 }
             }
             Event::Contribute { slab } => of.gives.push(slab),
             Event::Await { slab } => of.takes.push(slab),
             Event::Store { units, .. } => {
-                // A kernel counts blocks of 64 columns; a unit of a stage that rotates has two.
+                // A kernel counts blocks of 64 columns; a unit of a rotating stage has two.
                 let blocks = if let Op::RotatedGemm(_) = graph.stages[stage].op { 2 } else { 1 };
                 of.units = units.start * blocks..units.end * blocks;
             }
             Event::Add { .. } | Event::Warp { .. } => {}
         });
-        // Queries, keys and values come together.
+        // Queries, keys and values are loaded together.
         if of.loads.iter().any(|(load, _)| *load == of.loads[0].0) {
             let mut together: Vec<((u32, u32), Vec<u32>)> = Vec::new();
             for (load, waits) in std::mem::take(&mut of.loads) {
@@ -166,13 +166,13 @@ impl<'a> Judged<'a> {
         of
     }
 
-    /// What an item is to note. Each worker that has a part of a tile which several may have does the same.
+    /// The expected notes of an item. Workers that each have a part of a shared tile all record the same notes.
     fn expects(&self, key: Key) -> Option<&Expected> {
         let shared = || self.items.get(&(key.0, key.1, key.2, 0)).filter(|of| of.shared);
         self.items.get(&key).or_else(shared)
     }
 
-    /// The posts of each slot that a tile is to make.
+    /// The expected posts of a tile to each slot.
     fn posts(&self, stage: u32, tile: Tile) -> BTreeMap<u32, u32> {
         let mut all = BTreeMap::new();
         for (edge, d) in self.c.graph.dependences.iter().enumerate() {
@@ -183,7 +183,7 @@ impl<'a> Judged<'a> {
             self.p.posts(edge, tile, &mut |slot, amount| {
                 *own.entry(self.base[edge] + slot).or_default() += amount
             });
-            // In a decode kernel a post is for all who read the stage.
+            // In a decode kernel a post serves all readers of the stage.
             if self.c.launch.shares().is_some() {
                 all.extend(own);
             } else {
@@ -193,7 +193,7 @@ impl<'a> Judged<'a> {
         all
     }
 
-    /// The stage whose posts a slot counts, as seen by a stage that waits for it; slots of different stages are different but
+    /// The stage whose posts a slot counts, as seen by a waiting stage; different stages have different slots, except
     /// in decode kernels.
     fn poster(&self, waits: u32) -> u32 {
         let of = |d: &&cusync_gen::graph::Dependence| d.consumer.0 == waits as usize;
@@ -204,11 +204,11 @@ impl<'a> Judged<'a> {
         if self.c.launch.shares().is_some() { found.map_or(0, |d| d.producer.0 as u32) } else { 0 }
     }
 
-    /// What of a run's notes is not as it was judged; `run` counts the pipeline's runs from 0.
+    /// The first deviation of a run's notes from the judged program; `run` counts the pipeline's runs from 0.
     fn deviation(&self, run: u32, notes: &[Note]) -> Option<String> {
         let shares = self.c.launch.shares().is_some();
         let mut noted: BTreeMap<Key, Vec<(usize, Note)>> = BTreeMap::new();
-        // Posts so far, by whose they are and slot.
+        // Posts so far, by poster and slot.
         let mut posted: HashMap<(u32, u32), u32> = HashMap::new();
         for (place, note) in notes.iter().enumerate() {
             let Note { stage, m, n, item, .. } = *note;
@@ -237,7 +237,7 @@ impl<'a> Judged<'a> {
             noted.entry(key).or_default().push((place, *note));
         }
         let mut tiles: BTreeMap<(u32, u32, u32), Vec<(usize, Note)>> = BTreeMap::new();
-        // Lengths decide who has a part of a tile that several workers may have.
+        // Lengths decide which workers have a part of a shared tile.
         let idle = |key: &&Key| !noted.contains_key(key);
         let all = self.items.iter().filter(|(_, of)| !of.shared).map(|(key, _)| key).filter(idle);
         for key in all.chain(noted.keys()) {
@@ -280,7 +280,7 @@ impl<'a> Judged<'a> {
             .or_else(|| self.out_of_order(&noted))
     }
 
-    /// Items of a list whose stores or posts do not come in the list's order.
+    /// Items of a list whose stores or posts are not in the list's order.
     fn out_of_order(&self, noted: &BTreeMap<Key, Vec<(usize, Note)>>) -> Option<String> {
         let schedule = self.c.launch.lists().filter(|s| s.mode == Hand::Fixed)?;
         let (rows, cols) = schedule.cluster;
@@ -296,7 +296,7 @@ impl<'a> Judged<'a> {
                         item.k_begin,
                     );
                     let of = noted.get(&key)?;
-                    // Each warpgroup's stores are in order among themselves, and so are the posts.
+                    // Each warpgroup's stores are in order, and so are the posts.
                     let line = |note: &Note| match note.event {
                         ffi::CUSYNC_EVENT_STORE => Some((note.event, note.value)),
                         ffi::CUSYNC_EVENT_POST => Some((note.event, 0)),
@@ -314,7 +314,7 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// What an item's notes lack, or have too much.
+/// Missing or extra notes of an item.
 fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
     let of_event = |event: u32| seen.iter().filter(move |(_, note)| note.event == event);
     let mut waits: HashMap<u32, usize> = HashMap::new();
@@ -325,7 +325,7 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
         return Some(format!("no wait for slot {slot}"));
     }
     let behind = |slots: &[u32], place: usize| slots.iter().find(|slot| waits[slot] > place).copied();
-    // Loads of operands that no stage writes are noted by some kernels and judged by nobody.
+    // Some kernels record loads of operands that no stage writes; these are not judged.
     let judged =
         |at: u32| of.loads.iter().any(|(load, _)| load.0 == at) || of.late.iter().any(|(r, _)| *r == at);
     let is_late = |at: u32| of.late.iter().any(|(role, _)| *role == at);
@@ -391,7 +391,7 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
             return Some(format!("{note:?} comes before what it is made from, at {needs}"));
         }
     }
-    // Of a tile at an edge of the output an item may have nothing to store.
+    // For a tile at the output's edge, an item may have nothing to store.
     let units: HashSet<u32> = of_event(ffi::CUSYNC_EVENT_STORE).map(|(_, note)| note.at).collect();
     if let Some(unit) = of.units.clone().find(|unit| of.whole && !units.contains(unit)) {
         return Some(format!("unit {unit} is not stored"));
@@ -402,7 +402,7 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
     early.map(|(_, note)| format!("{note:?} comes before a store of its item"))
 }
 
-/// Runs a pipeline with delays and holds the notes of each run against its plan; how many there were.
+/// Runs a pipeline with delays and checks the notes of each run against its plan; returns the number of notes.
 fn conforms(gpu: &Gpu, label: &str, plan: &Plan, runs: u32, skip_waits: bool) -> Result<usize, String> {
     let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 5).expect("inputs fit");
     let options = Options { delays: delays(11), notes: ROOM, skip_waits, ..Options::default() };
@@ -432,7 +432,7 @@ fn all_conform(gpu: &Gpu, plans: &[(String, Plan)]) {
             Ok(count) => println!("{label}: {count} events of {} runs, none of which deviates", runs()),
             Err(deviation) => panic!("{label}: {deviation}"),
         }
-        // What does not wait deviates.
+        // A run without waits must deviate.
         assert!(conforms(gpu, label, plan, 1, true).is_err(), "{label}: a run without waits conforms");
     }
 }
@@ -447,7 +447,7 @@ fn coupled_kernels_do_what_was_judged() {
     all_conform(&gpu, plans.as_flattened());
 }
 
-/// Products, one of them with a residual and a bias that stages make.
+/// GEMMs, one with a residual and a bias produced by stages.
 const OPERANDS: &str = r#"Pipeline(name: "operands", dims: { "M": 264 }, stages: [
     Gemm(name: "a", a: "X(M,136)", b: "Wa(136,520)", out: "A(M,520)"),
     Gemm(name: "c", a: "u(1,136)", b: "Wc(136,392)", out: "c(1,392)", epilogue: Relu),
@@ -486,7 +486,7 @@ fn prompts_do_what_was_judged() {
     all_conform(&gpu, &plans);
 }
 
-/// Windows, also under a stride, of a shortcut, and behind a pool.
+/// Windows, including with a stride, for a shortcut, and after a pool.
 #[test]
 fn convolutions_do_what_was_judged() {
     let Some(gpu) = delayed() else { return };
@@ -516,7 +516,7 @@ fn decode_kernels_do_what_was_judged() {
 }
 
 mod without_a_gpu {
-    //! The judge of notes can judge: of notes that a sound run would leave it finds nothing, and every change of them is found.
+    //! Tests the checker of notes: it accepts the notes of a sound run and detects every change to them.
 
     use super::*;
     use cusync::runtime::plan_text;
@@ -526,7 +526,7 @@ mod without_a_gpu {
         Note { event, stage: key.0, m: key.1, n: key.2, item: key.3, at, value }
     }
 
-    /// Notes of a run in which items go on as their waits are met.
+    /// Notes of a run in which items proceed as their waits are satisfied.
     fn sound(judged: &Judged<'_>) -> Vec<Note> {
         let items = &judged.items;
         let (mut notes, mut posted): (Vec<Note>, HashMap<(u32, u32), u32>) = Default::default();
@@ -629,7 +629,7 @@ mod without_a_gpu {
                 if alone && (gone.event != ffi::CUSYNC_EVENT_STORE || units.count() == 1) {
                     assert!(judged.deviation(0, &without).is_some(), "{label}: without {gone:?}");
                 }
-                // Waits look again and again, everything else is done once.
+                // Waits are repeated; everything else is done once.
                 if gone.event != ffi::CUSYNC_EVENT_WAIT && gone.event != ffi::CUSYNC_EVENT_TAKE {
                     let mut twice = notes.clone();
                     twice.insert(at, gone);

@@ -12,7 +12,7 @@ use cusync_gen::graph::Element;
 use cusync_gen::schedule::{Hand, Part};
 use cusync_gen::sync::Policy;
 
-/// A GPU that this binary has chain kernels for, or the reason to skip.
+/// A GPU supported by this binary's chain kernels, or the reason to skip.
 pub(crate) fn hopper() -> Option<Gpu> {
     let gpu = gpu()?;
     if gpu.device.capability().0 != 9 || kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty() {
@@ -43,7 +43,7 @@ pub(crate) fn of_images(gpu: &Gpu, name: &str, images: u32, chain: ChainOverride
     plan_of(gpu, shipped(name).expect("it ships"), &overrides, Executor::Fused)
 }
 
-/// Inputs of a graph, and what it should make of set 0.
+/// Inputs of a graph, and the expected results for set 0.
 pub(crate) fn expected(gpu: &Gpu, plan: &Plan, sets: usize, seed: u32) -> (InputSets, Reference) {
     let inputs = InputSets::random(plan.graph(), &gpu.device, sets, seed).expect("inputs fit");
     let mut model = pipeline(gpu, plan, &inputs, Options::default());
@@ -55,7 +55,7 @@ fn sizes() -> Vec<u32> {
     if quick() { vec![1, 37, 200, 512] } else { SIZES.into_iter().chain(RAGGED).collect() }
 }
 
-/// One pipeline at every size, in every way.
+/// One pipeline at every size, in every configuration.
 fn every_size(name: &str, element: Element) {
     let Some(gpu) = hopper() else { return };
     let source = shipped(name).expect("it ships");
@@ -138,7 +138,7 @@ const GATED: &str = r#"Pipeline(
     ],
 )"#;
 
-/// Every operand that a stage can have, each made by another stage.
+/// Every operand that a stage can have, each produced by another stage.
 const OPERANDS: &str = r#"Pipeline(
     name: "operands",
     dims: { "M": 264 },
@@ -168,7 +168,7 @@ fn every_kernel() {
                 .filter(|k| k.id.operations & Operations::products().bits() == Operations::products().bits())
             {
                 let kernel = ((info.id.tile_m, info.id.tile_n), (info.id.cluster_m, info.id.cluster_n));
-                // A cluster draws no items: each of its CTAs would draw one of its own.
+                // A cluster draws no items: each of its CTAs would draw a different one.
                 let alone = kernel.1 == (1, 1);
                 for way in WAYS.into_iter().filter(|w| alone || w.mode == Hand::Fixed) {
                     let way = ChainOverride { kernel: Some(kernel), ..way };

@@ -1,4 +1,4 @@
-//! The kernel library's helpers against plain host code, and the kernels that it says it has.
+//! The kernel library's helpers against plain host code, and the kernels it claims to have.
 
 use crate::common::gpu;
 use cusync::device::{DeviceBuffer, Stream, chain_id, decode_id, gemm_id, helpers, kernels};
@@ -115,7 +115,7 @@ fn semaphores_have_a_cost() {
     }
 }
 
-/// The library holds what the table of instances lists, for both element types, and nothing else.
+/// The library contains the kernels in the table of instances, for both element types, and no others.
 #[test]
 fn the_library_holds_the_table_of_instances() {
     let compiled = kernels();

@@ -1,5 +1,5 @@
-//! Row normalisation in chain kernels on a GPU: right to 2e-3 whatever is read and written around it, and the same bits in
-//! every run.
+//! Row normalization in chain kernels on a GPU: right to 2e-3 whatever the surrounding stages read and write, and
+//! bit-identical in every run.
 
 use crate::common::{assert_right, plan_of, quick};
 use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper};
@@ -9,9 +9,9 @@ use cusync_gen::check::Executor;
 use cusync_gen::device::{ChainKernel, Operation};
 use cusync_gen::graph::Element;
 
-/// Rows that are an input, and rows that another stage stores; read by TMA as an operand, and by plain loads as a residual. No
-/// sum over a few hundred elements stands before another: an element of bf16 that rounds to its neighbour there would shift
-/// whole rows behind it.
+/// Rows that are an input, and rows that another stage stores; read by TMA as an operand, and by plain loads as a
+/// residual. No sum over a few hundred elements precedes another: one bf16 element rounded differently there would
+/// shift whole rows after it.
 const BOTH: &str = r#"Pipeline(
     name: "norms",
     dims: { "M": 64, "H": 8192 },
@@ -24,8 +24,8 @@ const BOTH: &str = r#"Pipeline(
     ],
 )"#;
 
-/// One plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs; and all of them alike. So is a launch a
-/// stage, where norms have a kernel of their own.
+/// One plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs; all are
+/// bit-identical. So is a launch per stage, in which norms have their own kernel.
 fn assert_repeats(
     source: &str,
     (m, length): (u32, Option<u32>),
@@ -50,8 +50,8 @@ fn assert_repeats(
     }
 }
 
-/// Rows that fit the registers, rows that do not, and rows that end within a thread's round; rows that have a kernel of their own where they
-/// have a launch, a CTA for each or for two of them, and longer ones.
+/// Rows that fit in registers, rows that do not, and rows that end within a thread's round; with one launch per stage,
+/// rows that have their own kernel (one CTA per row or per two rows), and longer ones.
 fn every_length(element: Element) {
     let lengths = if quick() {
         vec![5120, 4104, 12280, 33024]

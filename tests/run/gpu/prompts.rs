@@ -1,5 +1,5 @@
-//! Attention of whole sequences in chain kernels on a GPU: blocks are right to 2e-3 for sequences of any length, causal and full,
-//! and the same bits in every run, eager and replayed.
+//! Attention over whole sequences in chain kernels on a GPU: blocks are right to 2e-3 for sequences of any length,
+//! causal and full, and bit-identical in every run, eager and replayed.
 
 use crate::common::{Gpu, assert_right, pipeline, plan_of, quick};
 use crate::fused::{DYNAMIC, STATIC, UNCUT, expected, hopper};
@@ -8,12 +8,12 @@ use cusync::runtime::{ChainOverride, Options, Overlap, Overrides, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::{Element, Op};
 
-/// Two heads a tile of QKV.
+/// Two heads per QKV tile.
 const WIDE: ChainOverride = ChainOverride { kernel: Some(((128, 256), (1, 1))), ..STATIC };
 
 const NAMES: [&str; 3] = ["gpt3_attention", "llama65_attention", "llama3_70b_attention"];
 
-/// Sequences of one tile and of several, groups of four heads of 64 columns that see all of their sequence.
+/// Sequences of one and of several tiles; groups of four 64-column heads that see their whole sequence.
 const SEQUENCES: &str = r#"Pipeline(
     name: "sequences",
     dims: { "B": 5, "S": 128, "E": 512, "HQ": 8, "HKV": 2, "D": 64 },
@@ -27,7 +27,7 @@ const SEQUENCES: &str = r#"Pipeline(
     ],
 )"#;
 
-/// Queries and keys are rotated, and keys and values fill the first rows of a cache that has room for more.
+/// Queries and keys are rotated, and keys and values fill the first rows of a larger cache.
 const CACHED: &str = r#"Pipeline(
     name: "cached",
     dims: { "B": 3, "S": 128, "C": 300, "E": 512, "HQ": 8, "HKV": 2, "D": 128 },
@@ -44,7 +44,7 @@ const CACHED: &str = r#"Pipeline(
     ],
 )"#;
 
-/// A plan for one launch, or where no `way` of it is stated, for a launch a stage.
+/// A plan for one launch or, without overrides, for one launch per stage.
 fn plan(
     gpu: &Gpu,
     source: &str,
@@ -63,13 +63,13 @@ fn plan(
     plan_of(gpu, source, &overrides, executor)
 }
 
-/// A shipped layer for a prompt, narrower than it ships.
+/// A shipped prompt layer, narrower than shipped.
 pub(crate) fn prompt_layer(gpu: &Gpu, name: &str, tokens: u32, element: Element, way: ChainOverride) -> Plan {
     plan(gpu, shipped(name).expect("it ships"), &[("S", tokens), ("E", 1024), ("I", 704)], element, way)
 }
 
-/// A plan with every kind of edge between runs, eager and as a graph, on poisoned outputs, each output verified. Caches
-/// are filled, and nothing else of them is changed.
+/// A plan with every kind of edge between runs, eager and as a graph, on poisoned outputs, with each output verified.
+/// Caches are filled and otherwise unchanged.
 fn assert_repeats(label: &str, gpu: &Gpu, plan: &Plan) {
     let (inputs, reference) = expected(gpu, plan, 1, 7);
     repeats(gpu, label, (plan, &inputs), &mut |label, pipeline, caches| {
@@ -131,8 +131,8 @@ fn prompts_that_fill_a_cache() {
     }
 }
 
-/// An attention that has a launch to itself follows no list: sequences that end anywhere in its tiles, and rings of operands that turn
-/// several times.
+/// An attention with a launch of its own follows no list: sequences that end anywhere in its tiles, and operand rings
+/// that wrap several times.
 fn alone(element: Element) {
     let Some(gpu) = hopper() else { return };
     let lengths = if quick() {
@@ -165,7 +165,7 @@ fn attentions_that_have_a_launch_to_themselves_in_bf16() {
     alone(Element::Bf16);
 }
 
-/// Seven stages in one launch, norms, residuals and an MLP among them.
+/// Seven stages in one launch, including norms, residuals and an MLP.
 #[test]
 fn whole_layers_of_prompts() {
     let Some(gpu) = hopper() else { return };

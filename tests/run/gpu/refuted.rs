@@ -1,8 +1,8 @@
-//! What `check` refutes for `cover` goes wrong on the device: mutants that drop or shift the waits of an edge give a wrong
-//! result under injected delays, and the plan that they are mutants of does not, under the very same delays.
+//! Plans that `check` refutes for `cover` fail on the device: mutants that drop or shift the waits of an edge give a
+//! wrong result under injected delays, and the original plan does not, under the same delays.
 //!
-//! The kernels must be built with `CUSYNC_DELAYS=1`. A delay comes before a tile is stored as well as before it is posted,
-//! so a consumer that does not wait finds the NaNs that every run begins with. `CUSYNC_GPU_QUICK=1` keeps few cases.
+//! The kernels must be built with `CUSYNC_DELAYS=1`. Delays come before a tile's store and before its post, so a
+//! consumer that does not wait reads the NaNs that every run begins with. `CUSYNC_GPU_QUICK=1` keeps few cases.
 
 use crate::common::{Gpu, assert_right, pipeline, quick};
 use crate::faults::{Expected, delayed, delays};
@@ -14,23 +14,23 @@ use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::sync::Policy;
 
-/// Runs of a plan. Every run has other delays, and the n-th run of every plan of a case has the same.
+/// Runs per plan. Each run has different delays; the n-th runs of all plans of a case have the same delays.
 const RUNS: usize = 50;
 
-/// Mutants of each case.
+/// Mutants per case.
 const SAMPLE: usize = 3;
 
 /// How a chain is run.
 #[derive(Clone, Debug)]
 enum Way {
-    /// A kernel a stage, with this policy on every edge.
+    /// One kernel per stage, with this policy on every edge.
     Coupled(Executor, Policy),
-    /// A chain kernel with a slot a tile.
+    /// A chain kernel with one slot per tile.
     Chain(ChainOverride),
 }
 
 impl Way {
-    /// What is chosen for a shipped spec, before it is proved.
+    /// The choice for a shipped spec, before it is proved.
     fn candidate(&self, profile: &Profile, name: &str, dims: &[(&str, u64)]) -> Candidate {
         let policy = match self {
             Way::Coupled(_, policy) => Some(policy.clone()),
@@ -61,7 +61,7 @@ impl Case {
         format!("{} {:?} {:?}", self.name, self.dims, self.way)
     }
 
-    /// What is judged, and mutants of it.
+    /// The judged candidate and its mutants.
     fn sample(&self, profile: &Profile) -> (Candidate, Vec<WaitMutant>) {
         let candidate = self.way.candidate(profile, self.name, &self.dims);
         let mutants = wait_mutants(&candidate, self.seed.into(), SAMPLE);
@@ -92,7 +92,7 @@ fn cases(quick: bool) -> Vec<Case> {
             cases.push((name, vec![("M", m)], way));
         }
     }
-    // Windows with their halos, pools, shortcuts, rows of norms, heads.
+    // Windows with halos, pools, shortcuts, norm rows, heads.
     cases.push(("resnet_layer", vec![("B", 2), ("HW", 28), ("C", 128)], Way::Chain(STATIC)));
     cases.push(("llama3_70b_attention", vec![("S", 512), ("E", 1024)], Way::Chain(STATIC)));
     if !quick {
@@ -106,7 +106,7 @@ fn cases(quick: bool) -> Vec<Case> {
     (400..).zip(cases).map(with_seed).collect()
 }
 
-/// How many of a plan's runs differ from what is expected.
+/// How many of a plan's runs differ from the expected result.
 fn wrong_runs(
     gpu: &Gpu,
     plan: &Plan,
@@ -126,17 +126,17 @@ fn wrong_runs(
     Ok(wrong)
 }
 
-/// What a case showed.
+/// Results of a case.
 #[derive(Default)]
 struct Tally {
     mutants: usize,
-    /// Mutants of which no run was wrong.
+    /// Mutants with no wrong run.
     always_right: Vec<String>,
-    /// Mutants that go wrong without delays too.
+    /// Mutants that also fail without delays.
     undelayed: usize,
 }
 
-/// One case: the plan, which is always right, and mutants of it.
+/// One case: the plan, which is always right, and its mutants.
 fn go_wrong(gpu: &Gpu, case: &Case, tally: &mut Tally) {
     let label = case.label();
     let profile = gpu.device.profile().expect("checked when the GPU was opened");
@@ -185,7 +185,7 @@ fn mutants_refuted_for_cover_go_wrong() {
     assert!(tally.always_right.is_empty(), "never wrong:\n{}", tally.always_right.join("\n"));
 }
 
-/// Needs no GPU: the sample of every case is found, and is the same each time.
+/// Needs no GPU: every case has a sample, and the sample is reproducible.
 #[test]
 fn the_sample_is_there() {
     let profile = Profile::named("h200").expect("the profile ships");

@@ -1,4 +1,4 @@
-//! Tuning on a GPU: what is measured is right, is kept, and is what a later plan is made of.
+//! Tuning on a GPU: the result is right, is stored, and is used by later plans.
 
 use crate::common::{assert_runs_right, gpu, quick};
 use cusync::runtime::{InputSets, Options, Overlap, Overrides, resolve_text, shipped};
@@ -69,7 +69,7 @@ fn the_winner_is_kept_and_used() {
         inputs.bind(&mut model).expect("its inputs");
         let reference = cusync::runtime::verify::Reference::new(&mut model, 0).expect("runs");
         assert_runs_right(&gpu, &format!("{name} tuned"), &planned.plan, &inputs, &reference);
-        // Another size has not been tuned for.
+        // Another size has not been tuned.
         let other =
             plan(source, name, &overrides(m + 1), &gpu.device, None, &options, &cache).expect("it is proved");
         assert_eq!(other.origin, Origin::Predicted { refused: None });
