@@ -1,4 +1,4 @@
-//! A candle model whose MLP is replaced by a pipeline: on the CPU, or with `candle-cuda` on a GPU.
+//! A candle model with its MLP replaced by a pipeline: on the CPU, or with `candle-cuda` on a GPU.
 //!
 //!     cargo run --release --features candle --example 10_candle
 

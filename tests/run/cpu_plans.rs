@@ -20,7 +20,7 @@ const SMALL: &[(&str, u64)] = &[
     // Images of 9 x 9 pixels, 72 channels: no tile ends with a row, and no k-block with a tap.
     ("HW", 9),
     ("C", 72),
-    // For bodies, whose first images are eight times as large along each side.
+    // For bodies: their first images are eight times as large along each side.
     ("L", 1),
     // Heads of 40 columns.
     ("E", 264),
@@ -316,7 +316,7 @@ fn threads_change_nothing() {
     }
 }
 
-/// A chain whose graph lists the consumer first, with the launch order that can be proved: the producer first.
+/// A chain with the consumer first in its graph, and the launch order that can be proved: the producer first.
 fn consumer_first(how: How) -> Candidate {
     let source = r#"Pipeline(name: "reversed", dims: { "M": 200, "H": 264, "I": 520 }, stages: [
         Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)", epilogue: Gelu),

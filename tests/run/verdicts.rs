@@ -172,7 +172,7 @@ impl Page<'_> {
         self.stage("Attention", &(heads + &rest), (rows, query * dim), &format!("{rows},{}", query * dim));
     }
 
-    /// A page of at least `depth` stages.
+    /// A spec of at least `depth` stages.
     fn source(rng: &mut SmallRng, depth: usize) -> String {
         let rows = [8, 24, 40, 72][rng.random_range(0..4)];
         let cols = [16, 40, 64][rng.random_range(0..3)];
@@ -240,7 +240,7 @@ fn deep(depth: usize, element: Element) -> Plan {
     plan(&format!(r#"Pipeline(name: "deep", dims: {{}}, stages: [{stages}])"#), Some(element))
 }
 
-/// The nearest value of the element type that is at least 1 % away from x, on the side away from zero.
+/// The value of the element type nearest to x that is at least 1 % larger in magnitude.
 fn off_by_a_percent(element: Element, x: f32) -> f32 {
     let (mut bits, mut back) = ([0], [0.0]);
     element.round(&[x * 1.01], &mut bits);

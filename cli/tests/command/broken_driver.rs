@@ -19,7 +19,7 @@ int cuGetErrorName(int error, const char **name) {
 }
 "#;
 
-/// A folder with a driver whose `cuInit` returns `fault`.
+/// Makes a folder with a driver that returns `fault` from `cuInit`.
 fn driver(fault: u32) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken_driver").join(fault.to_string());
     std::fs::create_dir_all(&folder).expect("writable");

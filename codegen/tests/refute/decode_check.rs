@@ -383,7 +383,7 @@ fn a_k_tile_loaded_before_its_wait() {
     });
     let says = ["share 0 of down may read", "before share 0 of gate_up has written it", "at k-block 0"];
     only(&late, Obligation::Cover, &says);
-    // Loads of 128 columns behind a wait for 64.
+    // Loads of 128 columns after a wait for 64.
     let wide = each(&c, |_, _, e| match e {
         Event::Load { operand, k_block } => {
             let cols = k_block * COLUMN_TILE..((k_block + 2) * COLUMN_TILE).min(2752);

@@ -24,7 +24,7 @@ fn convolution(input: &str, filter: &str, out: &str, more: &str) -> String {
     )
 }
 
-/// Few tokens through a gate whose shares are too wide for a worker's registers.
+/// Few tokens through a gate with shares too wide for a worker's registers.
 const WIDE_GATE: &str = r#"Pipeline(name: "w3", dims: { "B": 4, "I": 16904 }, stages: [
     RmsNorm(name: "n", x: "X(B,64)", gain: "g(64)", out: "N(B,64)", epsilon: 1e-5),
     Gemm(name: "qkv", a: "N(B,64)", b: "W(64,192)", out: "QKV(B,192)"),

@@ -171,7 +171,7 @@ impl OnAnH100 {
     }
 }
 
-/// Reports the prediction error, whose mean must not exceed `most`.
+/// Reports the prediction error; its mean must not exceed `most`.
 fn near(both: &[[f64; 2]], count: usize, most: f64) -> String {
     let errors: Vec<f64> =
         both.iter().map(|[predicted, measured]| (predicted / measured - 1.0).abs()).collect();

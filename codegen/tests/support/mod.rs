@@ -83,7 +83,7 @@ pub fn run_on_gpu(program: &Path) {
     }
 }
 
-/// Runs a program on an input and returns what it printed.
+/// Runs a program on an input and returns its output.
 pub(crate) fn run(program: &Path, input: &str) -> String {
     let mut child = Command::new(program)
         .stdin(Stdio::piped())

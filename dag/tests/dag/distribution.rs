@@ -278,7 +278,7 @@ fn a_plan_that_loses_a_dependence_is_refuted() {
 
 #[test]
 fn forms_have_the_edges_that_they_are_named_for() {
-    // upload x; f(x -> y); g(x -> z); h(y, z -> w): a diamond behind a copy.
+    // upload x; f(x -> y); g(x -> z); h(y, z -> w): a diamond after a copy.
     let mut code = Recording::new("diamond").built_for_programmatic_edges();
     let x = code.filled("x", vec![0; 4]);
     let [y, z, w]: [BufferId; 3] = ["y", "z", "w"].map(|name| code.zeros(name, 4));

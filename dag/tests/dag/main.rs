@@ -32,8 +32,8 @@ fn kernel(name: &str, us: f64, accesses: Vec<Access>) -> Node {
     Node { name: name.into(), work, accesses, us, zone: ZoneId(0) }
 }
 
-/// A chain of kernels over one arena whose halves are read and written in turn. CTA `i` reads its mirror image and,
-/// with a `shift`, also the data `shift` words further on, so that CTAs need their neighbors' results.
+/// A chain of kernels over one arena; its halves are read and written in turn. CTA `i` reads its mirror image and, with
+/// a `shift`, also the data `shift` words further on, so that CTAs need their neighbors' results.
 fn tiled_chain(kernels: usize, ctas: u32, (us, spread_us): (f64, f64), shift: u64) -> Program {
     let tile = 4 * 128;
     let range = u64::from(ctas) * tile as u64;

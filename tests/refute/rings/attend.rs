@@ -59,7 +59,7 @@ enum Broken {
 enum Step {
     /// Waits for the queries of a segment.
     Queries(u32),
-    /// Waits for a unit, and multiplies it.
+    /// Waits for a unit and multiplies it.
     Multiply(u32),
     /// Arrives for its group at the barrier of a unit, with the count of two warps.
     Free(u32),
@@ -81,8 +81,8 @@ enum Step {
 /// The position of each party. It determines the state of all barriers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
-    /// Units issued, known to have arrived, and freed, as counted by the streaming thread; and the units whose copies
-    /// have arrived.
+    /// Units issued, known to have arrived, and freed, as counted by the streaming thread; and units with arrived
+    /// copies.
     issued: u8,
     arrived: u8,
     freed: u8,

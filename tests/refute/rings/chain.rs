@@ -156,7 +156,7 @@ enum Step {
         last: u8,
         waits_for: u8,
     },
-    /// The n-th k-block, whose filter arrives with the copy for k-block `with`: its own barrier expects no bytes.
+    /// The n-th k-block; its filter arrives with the copy for k-block `with`, so its own barrier expects no bytes.
     Follow {
         n: u8,
         with: u8,
@@ -174,9 +174,9 @@ enum Step {
     },
     /// Asks for the next item.
     Ask,
-    /// Waits for the n-th k-block, and multiplies it.
+    /// Waits for the n-th k-block and multiplies it.
     Multiply(u8),
-    /// Frees it.
+    /// Frees the n-th k-block.
     Free(u8),
     /// Waits for the word, as a row operation does.
     Ready {
@@ -413,7 +413,7 @@ impl Model {
     fn step(&self, s: &State, step: Step, group: usize) -> Result<Option<State>, String> {
         let cta = &self.cta;
         let next = *s;
-        // A wait for a phase of a barrier of which `over` phases have completed.
+        // A wait for a phase of a barrier that has completed `over` phases.
         let on = |what: &str, number: u8, phase: u32, over: u32| match wait(phase, over) {
             Wait::Blocks => Ok(false),
             Wait::Passes => Ok(true),
@@ -651,7 +651,7 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
             drawn: Some(1),
             ..cta(vec![product(4, 1), product(4, 1)])
         },
-        // Groups, some of which do not fit before the end of the ring, the window or the item.
+        // Groups; some do not fit before the end of the ring, the window or the item.
         Cta {
             operands: 4,
             windows: Some(Windows { classes: &[2], buffers: 2, group: 2 }),
@@ -688,7 +688,7 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
             windows: Some(Windows { classes: &[2], buffers: 2, group: 1 }),
             ..cta(vec![with_own_residual(3, 1), with_own_residual(2, 1)])
         },
-        // Rows through the ring.
+        // Rows loaded through the ring.
         cta(vec![Kind::Rows { loads: 3 }, product(1, 1), Kind::Rows { loads: 1 }]),
         Cta {
             drawn: Some(1),
@@ -756,7 +756,7 @@ fn broken_rings_are_found() {
             },
             "stands still",
         ),
-        // One copy for two k-blocks, into places of which the second is still being read.
+        // One copy for two k-blocks, while the second place is still being read.
         (
             Cta {
                 operands: 4,

@@ -41,7 +41,7 @@ struct State {
     issued: u8,
     arrived: u8,
     freed: u8,
-    /// Chunks whose copies have arrived.
+    /// Chunks with arrived copies.
     here: u32,
     /// Tiles of each loader warp whose copies have been issued, and have arrived.
     copied: [u8; LOADERS],

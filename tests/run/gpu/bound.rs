@@ -44,7 +44,7 @@ fn memory_that_the_proof_does_not_know_is_refused() {
     refused(&mut one, "B", &input, "A is there");
     // A buffer that overlaps by one row is not separate memory.
     let whole = Arc::new(DeviceBuffer::<u16>::zeroed(&gpu.device, 513 * 512, "more").expect("memory"));
-    // SAFETY: a part of live memory, whose owner outlives it.
+    // SAFETY: a part of live memory; its owner outlives it.
     #[allow(unsafe_code)]
     let part = |row: usize| unsafe {
         let at = whole.pointer().cast::<u16>().wrapping_add(row * 512).cast();
@@ -66,7 +66,7 @@ fn integers_and_caches_have_memory_of_their_own() {
     let plan = plan_of(&gpu, PAGED, &Overrides::default(), Executor::Fused);
     let mut one = Pipeline::new(&plan, &gpu.device).expect("memory");
     let between = one.tensor(0, "QKV").expect("the pipeline's own");
-    // SAFETY: parts of live memory, whose owners outlive them.
+    // SAFETY: parts of live memory; their owners outlive them.
     #[allow(unsafe_code)]
     let integers = |of: &Tensor| unsafe {
         Arc::new(DeviceBuffer::<i32>::borrow(&gpu.device, of.pointer(), 5).expect("aligned"))

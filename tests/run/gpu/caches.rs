@@ -32,7 +32,7 @@ impl Caches {
         Caches { before: stages(pipeline).map(|s| BOTH.map(|kind| bits(pipeline, s, kind))).collect() }
     }
 
-    /// Checks the caches after a run whose sequences started with `first` tokens. `pages`: one row per sequence.
+    /// Checks the caches after a run that started with `first` tokens per sequence. `pages`: one row per sequence.
     pub(crate) fn assert_appended(
         &self,
         label: &str,

@@ -65,7 +65,7 @@ struct Expected {
     units: std::ops::Range<u32>,
     /// Whether each unit has elements, i.e. the tile is completely inside the output.
     whole: bool,
-    /// Whether it may have several workers, each of which does everything except the store.
+    /// Whether it may have several workers; each does everything except the store.
     shared: bool,
 }
 
@@ -193,8 +193,8 @@ impl<'a> Judged<'a> {
         all
     }
 
-    /// The stage whose posts a slot counts, as seen by a waiting stage; different stages have different slots, except
-    /// in decode kernels.
+    /// The stage that posts to a slot, as seen by a waiting stage; different stages have different slots, except in
+    /// decode kernels.
     fn poster(&self, waits: u32) -> u32 {
         let of = |d: &&cusync_gen::graph::Dependence| d.consumer.0 == waits as usize;
         let a = |d: &&cusync_gen::graph::Dependence| {
@@ -280,7 +280,7 @@ impl<'a> Judged<'a> {
             .or_else(|| self.out_of_order(&noted))
     }
 
-    /// Items of a list whose stores or posts are not in the list's order.
+    /// Items of a list with stores or posts out of the list's order.
     fn out_of_order(&self, noted: &BTreeMap<Key, Vec<(usize, Note)>>) -> Option<String> {
         let schedule = self.c.launch.lists().filter(|s| s.mode == Hand::Fixed)?;
         let (rows, cols) = schedule.cluster;

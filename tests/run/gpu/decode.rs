@@ -151,7 +151,7 @@ fn replays_stay_right() {
 }
 
 /// Tunings in which activation slots pass from one warpgroup to the other while much of the weight ring is full: few
-/// slots, small chunks, and shapes whose k-blocks do not fill the last chunk. The bits are compared with the first
+/// slots, small chunks, and shapes with k-blocks that do not fill the last chunk. The bits are compared with the first
 /// launch.
 #[test]
 fn slots_that_change_hands_are_read_in_time() {

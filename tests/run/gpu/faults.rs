@@ -181,7 +181,7 @@ fn repeat(
     Ok(began.elapsed())
 }
 
-/// A plan whose runs must be right regardless of delays.
+/// A plan that must give right results regardless of delays.
 struct Case {
     label: String,
     plan: Plan,
@@ -377,8 +377,8 @@ fn rows_and_heads_survive_delays() {
     survive(&gpu, sized_cases(&gpu, &cases, 400));
 }
 
-/// Decode kernels with attention: blocks and layers, paged caches, and 32-row GEMMs whose workers exchange sums in
-/// pairs.
+/// Decode kernels with attention: blocks and layers, paged caches, and 32-row GEMMs in which pairs of workers exchange
+/// sums.
 #[test]
 fn generation_survives_delays() {
     let Some(gpu) = delayed() else { return };

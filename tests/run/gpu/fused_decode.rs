@@ -17,7 +17,7 @@ pub(crate) fn decode(gpu: &Gpu, source: &str, m: u32, element: Element) -> Plan 
     plan_of(gpu, source, &overrides, Executor::Fused)
 }
 
-/// Input sets whose weights are repacked once and shared, with the originals released, and every kind of edge.
+/// Input sets with weights repacked once and shared, the originals released, and every kind of edge.
 fn runs_right_by_every_edge(gpu: &Gpu, label: &str, plan: &Plan, seed: u32) {
     let (mut inputs, reference) = expected(gpu, plan, 2, seed);
     assert_runs_right(gpu, label, plan, &inputs, &reference);
@@ -58,8 +58,8 @@ pub(crate) const WIDE_MLP: &str = r#"Pipeline(name: "wide_mlp", dims: { "M": 8, 
     Gemm(name: "down", a: "Y(M,I)", b: "D(I,E)", residual: "X(M,E)", out: "Z(M,E)"),
 ])"#;
 
-/// A vocabulary of 151 936, with a bias; and consecutive stages in two rounds, whose residual comes from the worker's
-/// own parts.
+/// A vocabulary of 151 936, with a bias; and consecutive stages in two rounds, with a residual from the worker's own
+/// parts.
 const WIDE_HEAD: &str = r#"Pipeline(name: "wide_head", dims: { "M": 8, "E": 896, "I": 36864, "V": 151936 }, stages: [
     Gemm(name: "up", a: "X(M,E)", b: "W(E,I)", bias: "b(I)", out: "P(M,I)", epilogue: Gelu),
     Gemm(name: "again", a: "X(M,E)", b: "W2(E,I)", residual: "P(M,I)", out: "Q(M,I)"),

@@ -271,7 +271,7 @@ fn starved_child() {
     assert!(pipeline.is_poisoned());
 }
 
-/// Starves in a child process, whose error must name the edge. This test's turn lasts until the child exits: with other
+/// Starves in a child process; its error must name the edge. This test's turn lasts until the child exits: with other
 /// kernels running, an error takes longer.
 pub(crate) fn starves(_turn: &Gpu, role: &str, edge: &str) {
     let this = std::env::current_exe().expect("this binary has a path");

@@ -1,4 +1,4 @@
-//! A consumer whose producer never posts ends in an error that names the edge, within two seconds.
+//! A consumer without a post from its producer ends in an error that names the edge, within two seconds.
 //!
 //! The trap that ends the wait destroys the process's CUDA context, so each case runs in a child process: this same
 //! binary, with an environment variable that selects the executor to starve.

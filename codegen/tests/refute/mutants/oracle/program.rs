@@ -166,7 +166,7 @@ impl Builder<'_> {
                 return Err(Violation::Outside);
             }
             let (gm, gn) = shapes::grid(&self.c.graph, item.stage);
-            // Chain kernels run only GEMMs, whose tiles are alike.
+            // Chain kernels run only GEMMs; their tiles are alike.
             let of = shapes::most_k_blocks(&self.c.graph, item.stage);
             if item.m >= gm.div_ceil(rows) || item.n >= gn.div_ceil(cols) || item.k_end > of {
                 return Err(Violation::Outside);

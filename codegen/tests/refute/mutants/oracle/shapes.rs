@@ -1,6 +1,6 @@
-//! What a tile reads and writes, from the shapes of its stage: a second definition of a graph's meaning. Reads come
-//! from the operation's definition and its MMA tile, not from the graph's footprints; only a user's own kernel relies
-//! on its stated footprints.
+//! The areas a tile reads and writes, from the shapes of its stage: a second definition of a graph's meaning. Reads
+//! come from the operation's definition and its MMA tile, not from the graph's footprints; only a user's own kernel
+//! relies on its stated footprints.
 
 use std::ops::Range;
 

@@ -28,7 +28,7 @@ impl Machine<'_> {
         {
             return false;
         }
-        // Neither does a worker whose epilogue is held back: its later tiles would be held back too.
+        // Nor does a worker with a delayed epilogue draw: its later tiles would be delayed too.
         let held = |(cta, at): (usize, &At)| {
             let of = |item: &u32| {
                 let site = Site { run, item: *item, cta };
