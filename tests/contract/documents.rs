@@ -166,8 +166,8 @@ fn pages_with_models_tell_that_they_are_shards() {
         let text = std::fs::read_to_string(&page).expect("listed");
         if ["llama65", "gpt3", "LLaMA", "GPT-3"].iter().any(|model| text.contains(model)) {
             count += 1;
-            let told = text.contains("tensor-parallel shard") || text.contains("8-way tensor parallelism");
-            assert!(told, "{} does not tell that its models are one of 8 shards", page.display());
+            let stated = text.contains("tensor-parallel shard") || text.contains("8-way tensor parallelism");
+            assert!(stated, "{} does not tell that its models are one of 8 shards", page.display());
         }
     }
     assert!(count >= 8, "only {count} pages name a model");

@@ -381,7 +381,7 @@ fn prompts_of_many_sequences_are_right_and_fill_a_cache() {
             let rows = if cache.is_empty() { "S" } else { "192" };
             let (query, kv) = heads;
             let angles = format!(r#"rotary: "cs({rows},D)", "#);
-            let (kind, of, own) = match made {
+            let (kind, heads_text, own) = match made {
                 true => {
                     ("RotatedGemm", format!(r#"heads: "HQ", kv_heads: "HKV", sequences: "B", {angles}"#), "")
                 }
@@ -389,7 +389,7 @@ fn prompts_of_many_sequences_are_right_and_fill_a_cache() {
             };
             let source = format!(
                 r#"Pipeline(name: "prompts", dims: {{ "B": {sequences}, "S": {tokens}, "HQ": {query}, "HKV": {kv}, "D": 64 }}, stages: [
-                    {kind}(name: "qkv", a: "X(B*S,264)", b: "Wqkv(264,(HQ+2*HKV)*D)", bias: "c((HQ+2*HKV)*D)", {of}
+                    {kind}(name: "qkv", a: "X(B*S,264)", b: "Wqkv(264,(HQ+2*HKV)*D)", bias: "c((HQ+2*HKV)*D)", {heads_text}
                         out: "QKV(B*S,(HQ+2*HKV)*D)"),
                     Attention(name: "attend", qkv: "QKV(B*S,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", causal: {causal},
                         sequences: "B", {own}{cache}out: "A(B*S,HQ*D)"),

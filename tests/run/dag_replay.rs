@@ -120,8 +120,8 @@ fn fit_costs() {
                 found.map(|r| r.time.median_us).sum::<f64>()
             };
             let (_, predicted) = replay(point, program, device);
-            let of = |form: Form| predicted.iter().find(|p| p.0 == form).map(|p| p.1);
-            let Some(base) = of(Form::BRANCH_GRAPH) else { continue };
+            let predicted_us = |form: Form| predicted.iter().find(|p| p.0 == form).map(|p| p.1);
+            let Some(base) = predicted_us(Form::BRANCH_GRAPH) else { continue };
             for &(form, us) in predicted.iter().filter(|p| !matches!(p.0, Form::SERIAL | Form::STREAMS)) {
                 let ratio = (us / base) / (measured(form) / measured(Form::BRANCH_GRAPH));
                 error += ratio.ln().powi(2) / predicted.len() as f64;

@@ -61,8 +61,8 @@ fn all_tests_or_those_of_a_name_may_run() {
     assert_eq!(faults(&["--test-threads", "1"], &[]), (Some(0), vec![]));
     let elsewhere = [("SAYS", "skipped: another build: delays need an option")];
     assert_eq!(faults(&[], &elsewhere), (Some(0), vec![]));
-    let told = run(&[], &elsewhere);
-    assert!(String::from_utf8_lossy(&told.stdout).contains("not in this build: delays need an option"));
+    let output = run(&[], &elsewhere);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("not in this build: delays need an option"));
 }
 
 #[test]

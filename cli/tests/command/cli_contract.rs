@@ -224,8 +224,9 @@ fn a_fused_plan_tells_its_schedule() {
         let value =
             json(&cusync(&[command, "llama65_mlp", "--executor", "fused", "--dim", "M=256", "--json"]));
         let schedule = &value["schedule"];
-        let number =
-            |of: &str| schedule[of].as_u64().unwrap_or_else(|| panic!("{command}: {of} in {schedule}"));
+        let number = |field: &str| {
+            schedule[field].as_u64().unwrap_or_else(|| panic!("{command}: {field} in {schedule}"))
+        };
         let cluster = schedule["cluster"].as_array().expect("a list");
         let ctas: u64 = cluster.iter().filter_map(|c| c.as_u64()).product();
         assert!(ctas > 0 && number("workers") * ctas <= 132, "{schedule}");

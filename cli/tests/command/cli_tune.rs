@@ -90,16 +90,16 @@ fn without_a_gpu_the_choice_is_the_prediction() {
 #[test]
 fn caches_are_shown_and_merged() {
     let folder = folder("tune_merges");
-    let (mine, theirs) = (folder.join("mine.json"), folder.join("theirs.json"));
-    cache(&mine, 8, "2026-11-20T10:00:00Z", 95.0);
+    let (own, theirs) = (folder.join("mine.json"), folder.join("theirs.json"));
+    cache(&own, 8, "2026-11-20T10:00:00Z", 95.0);
     cache(&theirs, 8, "2026-11-21T10:00:00Z", 93.5);
     cache(&theirs, 16, "2026-11-21T10:00:00Z", 96.0);
-    let merge = ["tune", "--cache", &text(&mine), "--merge", &text(&theirs), "--json"];
+    let merge = ["tune", "--cache", &text(&own), "--merge", &text(&theirs), "--json"];
     let merged = json(&cusync(&merge));
     assert_eq!(merged["entries"], 2);
     assert_eq!(merged["files"][0], serde_json::json!([text(&theirs), 2, 2]));
     assert_eq!(json(&cusync(&merge))["files"][0][2], 0, "nothing is new the second time");
-    let shown = json(&cusync(&["tune", "--show", "--cache", &text(&mine), "--json"]));
+    let shown = json(&cusync(&["tune", "--show", "--cache", &text(&own), "--json"]));
     let mut entries = shown["entries"].as_array().expect("a list").clone();
     // The file is sorted by digest.
     entries.sort_by_key(|e| e["key"]["dims"]["M"].as_u64());
@@ -108,7 +108,7 @@ fn caches_are_shown_and_merged() {
     assert_eq!(entries[0]["best"]["config"]["kernels"], "decode");
     let times: Vec<&Value> = entries.iter().map(|e| &e["best"]["time"]["median_us"]).collect();
     assert_eq!(times, [93.5, 96.0], "the later measurement, and both sizes");
-    let page = cusync(&["tune", "--show", "--cache", &text(&mine)]);
+    let page = cusync(&["tune", "--show", "--cache", &text(&own)]);
     let page = String::from_utf8_lossy(&page.stdout);
     assert!(page.contains("2026-11-21, 1 candidates") && page.contains("NVIDIA H200, CUDA 13.0"), "{page}");
     let none = json(&cusync(&["tune", "--show", "--cache", &text(&folder.join("none.json")), "--json"]));
@@ -143,11 +143,11 @@ fn what_cannot_be_read_is_told_and_left_alone() {
     ];
     for (args, word) in cases {
         let output = cusync(args);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
         assert!(
-            told.starts_with("error") && told.contains(word) && output.stdout.is_empty(),
-            "{args:?}: {told}"
+            errors.starts_with("error") && errors.contains(word) && output.stdout.is_empty(),
+            "{args:?}: {errors}"
         );
     }
     assert_eq!(std::fs::read_to_string(&bad).expect("readable"), "{ not json");
@@ -196,8 +196,11 @@ fn calibrate_needs_a_gpu_and_says_so() {
     }
     let file = folder("calibrates").join("here.ron");
     let output = cusync(&["calibrate", "-o", &text(&file)]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("no NVIDIA driver") || told.contains("GPU"), "{told}");
-    assert!(told.contains("help: `cusync doctor`") && output.stdout.is_empty() && !file.exists(), "{told}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("no NVIDIA driver") || errors.contains("GPU"), "{errors}");
+    assert!(
+        errors.contains("help: `cusync doctor`") && output.stdout.is_empty() && !file.exists(),
+        "{errors}"
+    );
 }

@@ -222,10 +222,13 @@ fn a_program_is_answered_with_the_plan_that_was_chosen() {
             nodes.iter().filter_map(|n| n["stream"].as_u64()).collect();
         assert_eq!(streams.len() as u64, chosen["streams"].as_u64().expect("a number"), "{program}");
         // A node that depends on a whole other node starts after it ends.
-        let of = |id: &Value| nodes.iter().find(|n| n["id"] == *id).expect("known");
+        let node_of = |id: &Value| nodes.iter().find(|n| n["id"] == *id).expect("known");
         for node in nodes {
             for before in node["waits_for"].as_array().expect("ids") {
-                assert!(of(before)["start_us"].as_f64() <= node["start_us"].as_f64(), "{program}: {node}");
+                assert!(
+                    node_of(before)["start_us"].as_f64() <= node["start_us"].as_f64(),
+                    "{program}: {node}"
+                );
             }
         }
     }

@@ -237,11 +237,16 @@ fn a_compiler_that_cannot_build_the_kernels_is_told_by_doctor_and_by_the_build()
         }
         let output = place.build(1, false);
         built(&output);
-        let told = String::from_utf8_lossy(&output.stdout);
-        let warning =
-            told.lines().find(|line| line.starts_with("cargo:warning")).unwrap_or_else(|| panic!("{told}"));
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let warning = printed
+            .lines()
+            .find(|line| line.starts_with("cargo:warning"))
+            .unwrap_or_else(|| panic!("{printed}"));
         assert!(words.iter().all(|word| warning.contains(word)), "{warning}");
-        assert!(warning.contains("without kernels") && told.contains("CUSYNC_BUILT_ARCHS=\n"), "{told}");
+        assert!(
+            warning.contains("without kernels") && printed.contains("CUSYNC_BUILT_ARCHS=\n"),
+            "{printed}"
+        );
     }
     std::fs::write(&nvcc, says("13.2, V13.2.7")).expect("writable");
     let (ok, detail, _) = doctor(&usual);
@@ -276,9 +281,9 @@ fn a_prebuilt_library_is_linked_or_refused_with_a_way_out() {
     library(own);
     let output = take();
     built(&output);
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains("rustc-link-lib=static=cusync_kernels"), "{told}");
-    assert!(told.contains("rustc-env=CUSYNC_BUILT_ARCHS=80;90a"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("rustc-link-lib=static=cusync_kernels"), "{printed}");
+    assert!(printed.contains("rustc-env=CUSYNC_BUILT_ARCHS=80;90a"), "{printed}");
     assert!(place.0.join("target/debug/build/cusync-0/out/libcusync_kernels.a").exists());
     assert!(place.log().is_empty(), "no compiler ran");
 

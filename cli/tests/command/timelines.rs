@@ -40,7 +40,7 @@ fn ns(value: &Value) -> i64 {
 type Track = (u64, u64);
 
 fn track(event: &Value) -> Track {
-    let number = |of: &str| event[of].as_u64().unwrap_or_else(|| panic!("no {of} in {event}"));
+    let number = |field: &str| event[field].as_u64().unwrap_or_else(|| panic!("no {field} in {event}"));
     (number("pid"), number("tid"))
 }
 
@@ -140,9 +140,9 @@ fn a_page_loads_nothing_and_holds_all() {
         let stages = data["stages"].as_array().expect("stages").len() as u64;
         let edges = data["edges"].as_array().expect("edges").len();
         for run in runs {
-            let column = |of: &str, name: &str| -> Vec<i64> {
-                let list = run[of][name].as_array().unwrap_or_else(|| panic!("{of}.{name}"));
-                list.iter().map(|v| v.as_i64().unwrap_or_else(|| panic!("{of}.{name}: {v}"))).collect()
+            let column = |table: &str, name: &str| -> Vec<i64> {
+                let list = run[table][name].as_array().unwrap_or_else(|| panic!("{table}.{name}"));
+                list.iter().map(|v| v.as_i64().unwrap_or_else(|| panic!("{table}.{name}: {v}"))).collect()
             };
             let (stage, sm, begin) =
                 (column("spans", "stage"), column("spans", "sm"), column("spans", "begin"));
@@ -275,10 +275,10 @@ fn a_session_shows_jobs_and_the_word_of_every_tile() {
     for (case, tiles) in SESSIONS.into_iter().zip([2 * 3 * 2, 0]) {
         let value: Value = serde_json::from_str(&traced("session.json", case)).expect("JSON");
         let events = value["traceEvents"].as_array().expect("a list");
-        let of = |category: &str| {
+        let slices_of = |category: &str| {
             events.iter().filter(|e| e["cat"] == category && e["ph"] == "X").collect::<Vec<_>>()
         };
-        let (jobs, words, spans) = (of("jobs"), of("words"), of("tile"));
+        let (jobs, words, spans) = (slices_of("jobs"), slices_of("words"), slices_of("tile"));
         assert_eq!((jobs.len(), words.len()), (1, tiles), "{case:?}");
         let end = |e: &Value| ns(&e["ts"]) + ns(&e["dur"]);
         // All work lies between submission and the moment its end is observed. There is only one clock, and the trace
@@ -297,10 +297,10 @@ fn a_session_shows_jobs_and_the_word_of_every_tile() {
         times.dedup();
         assert_eq!(times.len(), tiles, "{case:?}");
         let ends = |kind: &str| {
-            let of = |e: &&Value| e["cat"] == "mail" && e["ph"] == kind;
+            let of_kind = |e: &&Value| e["cat"] == "mail" && e["ph"] == kind;
             events
                 .iter()
-                .filter(of)
+                .filter(of_kind)
                 .map(|e| (e["id"].as_u64().expect("an id"), e))
                 .collect::<BTreeMap<_, _>>()
         };

@@ -211,9 +211,9 @@ fn layers_with_norms_are_proved_and_a_row_unawaited_is_refuted() {
     // The plan assigns each row to a worker; a different assignment is refuted.
     let mut moved = c.clone();
     let work = &mut moved.launch.shares_mut().expect("a decode plan").work;
-    let of = |item: &u32| work.sequence[*item as usize].stage == StageId(4);
-    let from = work.lists.iter().position(|list| list.iter().any(of)).expect("somebody has a row");
-    let place = work.lists[from].iter().position(of).expect("it is there");
+    let is_row = |item: &u32| work.sequence[*item as usize].stage == StageId(4);
+    let from = work.lists.iter().position(|list| list.iter().any(is_row)).expect("somebody has a row");
+    let place = work.lists[from].iter().position(is_row).expect("it is there");
     let item = work.lists[from].remove(place);
     work.lists[from + 1].push(item);
     assert!(judge(&moved).refutations.iter().any(|r| r.obligation == Obligation::Bounds));
@@ -361,11 +361,11 @@ fn a_head_or_the_new_token_unawaited_is_refuted() {
     let c = sound();
     // Drop the load of a 64-column tile of queries, keys or values (half a head), in one tile or in all.
     for (kind, first) in [(OperandKind::Query, 5), (OperandKind::Key, 17), (OperandKind::Value, 20)] {
-        let of = edge(&c, ATTEND, kind);
+        let read = edge(&c, ATTEND, kind);
         for everywhere in [true, false] {
             let report = each(&c, |stage, tile, event| match event {
                 Event::Wait { edge, slot, .. }
-                    if (stage, edge, slot) == (ATTEND, of, first) && (everywhere || tile.m == 3) =>
+                    if (stage, edge, slot) == (ATTEND, read, first) && (everywhere || tile.m == 3) =>
                 {
                     None
                 }
@@ -377,18 +377,18 @@ fn a_head_or_the_new_token_unawaited_is_refuted() {
         }
     }
     // Load the keys of another head.
-    let of = edge(&c, ATTEND, OperandKind::Key);
+    let keys = edge(&c, ATTEND, OperandKind::Key);
     let other = each(&c, |stage, _, event| match event {
-        Event::Wait { edge, slot, value } if (stage, edge) == (ATTEND, of) => {
+        Event::Wait { edge, slot, value } if (stage, edge) == (ATTEND, keys) => {
             Some(Event::Wait { edge, slot: if slot < 18 { slot + 2 } else { slot }, value })
         }
         other => Some(other),
     });
     assert!(other.refutations.iter().any(|r| r.obligation == Obligation::Cover), "{other:#?}");
     // Never loaded.
-    let of = c.graph.dependences[edge(&c, ATTEND, OperandKind::Value)].operand;
+    let values = c.graph.dependences[edge(&c, ATTEND, OperandKind::Value)].operand;
     let lost = each(&c, |stage, _, event| match event {
-        Event::Load { operand, .. } if (stage, operand) == (ATTEND, of) => None,
+        Event::Load { operand, .. } if (stage, operand) == (ATTEND, values) => None,
         other => Some(other),
     });
     only(&lost, Obligation::Order, &["attend(0, 0)", "never loads k-block 0 of `QKV`"]);
@@ -397,30 +397,31 @@ fn a_head_or_the_new_token_unawaited_is_refuted() {
 #[test]
 fn a_consumer_that_waits_for_too_few_sequences_or_heads_is_refuted() {
     let c = sound();
-    let of = edge(&c, PROJECT, OperandKind::A);
+    let outputs = edge(&c, PROJECT, OperandKind::A);
     let fewer = each(&c, |stage, _, event| match event {
-        Event::Wait { edge, slot, value } if (stage, edge) == (PROJECT, of) => {
+        Event::Wait { edge, slot, value } if (stage, edge) == (PROJECT, outputs) => {
             Some(Event::Wait { edge, slot, value: value - 1 })
         }
         other => Some(other),
     });
     assert!(fewer.refutations.iter().any(|r| r.obligation == Obligation::Count), "{fewer:#?}");
     let more = each(&c, |stage, _, event| match event {
-        Event::Wait { edge, slot, value } if (stage, edge) == (PROJECT, of) => {
+        Event::Wait { edge, slot, value } if (stage, edge) == (PROJECT, outputs) => {
             Some(Event::Wait { edge, slot, value: value + 1 })
         }
         other => Some(other),
     });
     only(&more, Obligation::Count, &["waits for 6 posts to slot 0", "which gets 5 a run", "never ends"]);
     let head = each(&c, |stage, _, event| match event {
-        Event::Wait { edge, slot: 1, .. } if (stage, edge) == (PROJECT, of) => None,
+        Event::Wait { edge, slot: 1, .. } if (stage, edge) == (PROJECT, outputs) => None,
         other => Some(other),
     });
     only(&head, Obligation::Cover, &["of project may read `A` before attend(0, 1) has written it"]);
     // A tile that posts nothing, posts twice, or posts to another head: the law of the shares forbids all three.
-    let silent = slots(&c, |edge, tile, slot| (edge != of || tile != Tile { m: 2, n: 1 }).then_some(slot));
+    let silent =
+        slots(&c, |edge, tile, slot| (edge != outputs || tile != Tile { m: 2, n: 1 }).then_some(slot));
     assert!(silent.refutations.iter().any(|r| r.obligation == Obligation::Count), "{silent:#?}");
-    let elsewhere = slots(&c, |edge, tile, slot| Some(if edge == of && tile.m == 2 { 0 } else { slot }));
+    let elsewhere = slots(&c, |edge, tile, slot| Some(if edge == outputs && tile.m == 2 { 0 } else { slot }));
     assert!(elsewhere.refutations.iter().any(|r| r.obligation == Obligation::Count), "{elsewhere:#?}");
 }
 

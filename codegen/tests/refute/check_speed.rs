@@ -157,14 +157,14 @@ fn strands_are_as_they_say(c: &Candidate) {
     for stage in (0..c.graph.stages.len()).map(StageId) {
         for tile in tiles(&program, &c.graph, stage) {
             for slice in 0..program.slices(&c.graph, stage, tile) {
-                let (mut told, mut found) = (Vec::new(), Vec::new());
-                program.stores(stage, tile, slice, &mut |units, of| told.push((units, of)));
+                let (mut stated, mut found) = (Vec::new(), Vec::new());
+                program.stores(stage, tile, slice, &mut |units, all| stated.push((units, all)));
                 program.events(stage, tile, slice, &mut |event| match event {
                     Event::Store { units, of } => found.push((units, of)),
                     _ => assert!(found.is_empty(), "something behind a store of {c:?}"),
                 });
-                assert_eq!(told, found, "stores of {tile:?} of stage {stage:?} of {c:?}");
-                let holds = |told: bool| {
+                assert_eq!(stated, found, "stores of {tile:?} of stage {stage:?} of {c:?}");
+                let holds = |from_strands: bool| {
                     // Waits and posts, in turn.
                     let (mut needs, mut all) = (BTreeSet::new(), Vec::new());
                     let mut note = |event: Event| match event {
@@ -174,7 +174,7 @@ fn strands_are_as_they_say(c: &Candidate) {
                         Event::Contribute { slab } => all.push((std::mem::take(&mut needs), slab)),
                         _ => {}
                     };
-                    if told {
+                    if from_strands {
                         program.holds(stage, tile, slice, &mut note);
                     } else {
                         program.events(stage, tile, slice, &mut note);
@@ -424,8 +424,8 @@ fn few_events_are_walked() {
     };
     let wrong = Changed::new(&program, change, true);
     let refutations = judge_program(&c, &wrong).refutations;
-    let told: Vec<&str> = refutations.iter().map(|r| r.message.as_str()).collect();
-    assert_eq!(told, ["g15(49, 0) may read `X15` before g14(49, 0) has written it"]);
+    let messages: Vec<&str> = refutations.iter().map(|r| r.message.as_str()).collect();
+    assert_eq!(messages, ["g15(49, 0) may read `X15` before g14(49, 0) has written it"]);
     // Two passes: find the fault, then build the message and rule out every other guarantee.
     let tiles: u64 = c.graph.stages.iter().map(|s| u64::from(s.tiles())).sum();
     assert!(wrong.walked.get() <= 5 * tiles, "{} events for {tiles} tiles", wrong.walked.get());
@@ -476,8 +476,8 @@ fn a_deep_residual_stack_is_judged_in_no_time() {
     c.graph.stages[0].operands[0].tensor = last;
     c.graph.dependences.insert(0, Dependence { producer: StageId(63), consumer: StageId(0), operand: 0 });
     c.edges.insert(0, c.edges[0].clone());
-    let told = judge(&c).refutations;
-    let cycle = told.iter().find(|r| r.obligation == Obligation::Acyclic).expect("a cycle");
+    let refutations = judge(&c).refutations;
+    let cycle = refutations.iter().find(|r| r.obligation == Obligation::Acyclic).expect("a cycle");
     assert_eq!(cycle.message, "`g0` waits for itself");
     assert!(now() - begin < Duration::from_secs(5), "{:?}", now() - begin);
 }
@@ -487,8 +487,8 @@ fn a_deep_residual_stack_is_judged_in_no_time() {
 fn now() -> Duration {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     let begin = BEGIN.get_or_init(Instant::now);
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let ns = told.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let ns = schedstat.and_then(|text| text.split_whitespace().next()?.parse().ok());
     ns.map_or_else(|| begin.elapsed(), Duration::from_nanos)
 }
 
@@ -532,11 +532,11 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
             _ => (50, 1000),
         };
         let mut worst: (Duration, String) = (Duration::ZERO, String::new());
-        let mut judged = |c: &Candidate, what: String| {
+        let mut judged = |c: &Candidate, label: String| {
             let time = verdict(c);
-            println!("{name}, {what}: {:.2} ms", ms(time));
+            println!("{name}, {label}: {:.2} ms", ms(time));
             if time > worst.0 {
-                worst = (time, what);
+                worst = (time, label);
             }
         };
         for executor in
@@ -597,8 +597,8 @@ fn workloads(name: &str) -> Vec<Vec<(String, u64)>> {
         }
         "resnet_layer" | "vgg_layer" => {
             let shapes = [(56, 64), (28, 128), (14, 256), (7, 512)];
-            let of = |b| shapes.map(|(hw, c)| vec![dim("B", b), dim("HW", hw), dim("C", c)]);
-            IMAGES.into_iter().flat_map(of).collect()
+            let dims_of = |b| shapes.map(|(hw, c)| vec![dim("B", b), dim("HW", hw), dim("C", c)]);
+            IMAGES.into_iter().flat_map(dims_of).collect()
         }
         _ if name.starts_with("resnet") || name.starts_with("vgg") => {
             IMAGES.map(|b| vec![dim("B", b)]).into()
@@ -626,15 +626,15 @@ fn every_workload_is_judged_in_10_ms_and_64_stages_in_100() {
         [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];
     let mut late = Vec::new();
     let (mut judged, mut longest) = (0, Duration::ZERO);
-    let mut time = |what: String, resolved: &Resolved, executor, most_ms| {
+    let mut time = |label: String, resolved: &Resolved, executor, most_ms| {
         let Ok(c) = choose::candidate(resolved, device, executor) else { return };
         let took = least(|| assert_eq!(judge(&c).refutations, []));
         (judged, longest) = (judged + 1, longest.max(took));
         if took > Duration::from_millis(most_ms) / 2 {
-            println!("{what}, {executor:?}: {:.1} ms", ms(took));
+            println!("{label}, {executor:?}: {:.1} ms", ms(took));
         }
         if took > Duration::from_millis(most_ms) {
-            late.push(format!("{what}, {executor:?}: {took:?}"));
+            late.push(format!("{label}, {executor:?}: {took:?}"));
         }
     };
     for (name, source) in SPECS {

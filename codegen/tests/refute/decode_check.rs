@@ -304,15 +304,15 @@ fn a_share_that_is_stored_twice_or_never() {
 #[test]
 fn a_k_block_that_is_brought_twice_or_never() {
     let c = sound();
-    let of = |worker, k| {
+    let loads = |worker, k| {
         move |stage, w, e: &Event| {
             (stage, w) == (1, worker) && matches!(e, Event::Load { k_block, .. } if *k_block == k)
         }
     };
-    let skipped = of(9, 17);
+    let skipped = loads(9, 17);
     let lost = each(&c, |stage, Tile { n: worker, .. }, e| (!skipped(stage, worker, &e)).then_some(e));
     only(&lost, Obligation::Order, &["share 9 of down (item 1 of worker 9) never loads k-block 17 of"]);
-    let repeated = of(131, 42);
+    let repeated = loads(131, 42);
     let twice = mutated(&c, |StageId(stage), Tile { n: worker, .. }, _, events| {
         let again = events.iter().find(|e| repeated(stage, worker, e)).cloned();
         events.into_iter().chain(again).collect()

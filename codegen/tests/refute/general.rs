@@ -184,11 +184,11 @@ fn a_convolution_that_waits_for_another_image_is_refuted() {
 
 #[test]
 fn a_convolution_that_leaves_a_block_of_channels_or_a_parity_unawaited_is_refuted() {
-    let refutes = |c: &Candidate, drop: &dyn Fn(u32) -> bool, what: &str| {
+    let refutes = |c: &Candidate, drop: &dyn Fn(u32) -> bool, label: &str| {
         let wrong = Without { base: Generated::new(c), drop: |_, slot| drop(slot) };
         let report = judge_program(c, &wrong);
-        let text = report.refutation(Obligation::Cover).expect(what).to_string();
-        assert!(text.contains("second(") && text.contains("may read `Y` before first("), "{what}: {text}");
+        let text = report.refutation(Obligation::Cover).expect(label).to_string();
+        assert!(text.contains("second(") && text.contains("may read `Y` before first("), "{label}: {text}");
     };
     // One slot per pixel row and block of 64 channels.
     let c = candidate(strided(128), &Policy::Tile, WaitAt::PerKBlock);
@@ -476,7 +476,8 @@ fn a_normalisation_that_leaves_a_tile_of_a_row_unawaited_is_refuted() {
         // A row block waits for the four tiles in its row of the GEMM, and for no others.
         assert_eq!(waits(&c, 1, Tile { m: 2, n: 0 }), [4, 5, 6, 7].map(|slot| (0, slot)));
         for slot in 0..12 {
-            let wrong = Without { base: Generated::new(&c), drop: |edge, of| (edge, of) == (0, slot) };
+            let wrong =
+                Without { base: Generated::new(&c), drop: |edge, dropped| (edge, dropped) == (0, slot) };
             let report = judge_program(&c, &wrong);
             assert_eq!(report.refutations.len(), 1, "{kind} {slot}: {:?}", report.refutations);
             let text = report.refutation(Obligation::Cover).expect("a race").to_string();

@@ -55,7 +55,7 @@ fn plan(spec: &str, policy: Policy) -> Plan {
 fn needs(plan: &Plan) -> Vec<Vec<u32>> {
     let items = &plan.launch().lists().expect("lists").sequence;
     let graph = plan.graph();
-    let of = |stage: StageId, tile: Tile| {
+    let item_of = |stage: StageId, tile: Tile| {
         items.iter().position(|i| i.stage == stage && (i.m, i.n) == (tile.m, tile.n)).expect("an item") as u32
     };
     let need = |item: &cusync_gen::schedule::Item| {
@@ -72,7 +72,7 @@ fn needs(plan: &Plan) -> Vec<Vec<u32>> {
                     .map(|t| slots.slot_of(t))
                     .collect();
                 found.extend(
-                    all().filter(|t| touched.contains(&slots.slot_of(*t))).map(|t| of(d.producer, t)),
+                    all().filter(|t| touched.contains(&slots.slot_of(*t))).map(|t| item_of(d.producer, t)),
                 );
             }
         }

@@ -28,9 +28,9 @@ fn fan(consumers: usize, kernels: &[(u32, Option<CtaResources>)]) -> Candidate {
 
 /// CTAs limited only by shared memory, in KiB out of an SM's 228, of which 1 KiB is reserved.
 fn shared(kib: &[u32]) -> Vec<(u32, Option<CtaResources>)> {
-    let of =
+    let sized =
         |kib: &u32| (227 / kib, Some(CtaResources { shared: kib << 10, registers: 32 * 128, threads: 128 }));
-    kib.iter().map(of).collect()
+    kib.iter().map(sized).collect()
 }
 
 fn stands_still(c: &Candidate) -> bool {
@@ -57,11 +57,11 @@ fn occupancies_alone_do_not_say_what_fits_together() {
 fn consumers_that_do_not_fit_together_leave_room() {
     assert!(!stands_still(&fan(3, &shared(&[32, 95, 80, 70]))));
     // Each of two CTAs is limited by a different resource, so both fit together; without register limits they do not.
-    let of = |shared: u32, registers: u32, fit| {
+    let kernel = |shared: u32, registers: u32, fit| {
         (fit, Some(CtaResources { shared: shared << 10, registers: registers << 10, threads: 128 }))
     };
-    assert!(stands_still(&fan(2, &[of(20, 8, 8), of(200, 8, 1), of(8, 60, 1)])));
-    assert!(!stands_still(&fan(2, &[of(20, 8, 8), of(150, 8, 1), of(79, 8, 2)])));
+    assert!(stands_still(&fan(2, &[kernel(20, 8, 8), kernel(200, 8, 1), kernel(8, 60, 1)])));
+    assert!(!stands_still(&fan(2, &[kernel(20, 8, 8), kernel(150, 8, 1), kernel(79, 8, 2)])));
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn gates_leave_an_sm_free() {
         judge(&c).refutation(Obligation::Progress).map(|refutation| refutation.to_string())
     };
     assert_eq!(gated(80, 4), None);
-    let told = gated(80, 3).expect("three consumers have gates");
-    assert!(told.contains("3 gates can take each of 3 SMs"), "{told}");
+    let message = gated(80, 3).expect("three consumers have gates");
+    assert!(message.contains("3 gates can take each of 3 SMs"), "{message}");
     // Triggers need no SM.
     assert_eq!(gated(90, 1), None);
 }

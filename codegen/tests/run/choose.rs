@@ -64,11 +64,11 @@ fn what_a_convolution_reads_wastes_and_shares_is_explained() {
         let spec =
             cusync_gen::spec::parse(source, "shipped").and_then(|s| s.resolve(&dims)).expect("shipped");
         let plan = choose::plan(&spec, h200(), Executor::Fused).expect("proved");
-        let of = |subject: &str| {
+        let explained = |subject: &str| {
             let choice = plan.choices().iter().find(|c| c.subject == subject);
             choice.map(|c| format!("{}: {}", c.decision, c.reason))
         };
-        (of("window of second"), of("parts of second"))
+        (explained("window of second"), explained("parts of second"))
     };
     let (window, parts) = choices(1, 56, 64);
     assert_eq!(

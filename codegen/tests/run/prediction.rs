@@ -154,12 +154,12 @@ impl OnAnH100 {
 
     /// Predicted and measured times at rest, in microseconds.
     fn both(&self, pipeline: &str, dims: &[(&str, u64)], executor: Executor) -> [f64; 2] {
-        let way = format!("cusync, {}", executor.name());
-        let of = |r: &&serde_json::Value| {
+        let name = format!("cusync, {}", executor.name());
+        let matches = |r: &&serde_json::Value| {
             let at = dims.iter().all(|(dim, size)| r["dims"][*dim] == *size);
-            at && r["pipeline"] == *pipeline && r["way"] == *way && r["regime"] == "rested"
+            at && r["pipeline"] == *pipeline && r["way"] == *name && r["regime"] == "rested"
         };
-        let measured = self.0["cusync"].as_array().and_then(|all| all.iter().find(of));
+        let measured = self.0["cusync"].as_array().and_then(|all| all.iter().find(matches));
         let measured = measured.and_then(|r| r["median_us"].as_f64()).expect("a record");
         let text = spec(pipeline).expect("it ships");
         let dims: Vec<_> = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
@@ -209,7 +209,7 @@ fn predictions_of_prompts_on_an_h100_are_near_and_rank_them() {
 #[test]
 fn predictions_of_generation_on_an_h100_are_near() {
     let record = OnAnH100::new(include_str!("../../../docs/results/pytorch/generation_h100.json"));
-    let blocks = [(1, 513), (1, 2049), (4, 2049), (32, 2049)].map(|of| ("generate", of));
+    let blocks = [(1, 513), (1, 2049), (4, 2049), (32, 2049)].map(|size| ("generate", size));
     let layers = [1, 8, 32].map(|batch| ("layer", (batch, 2049)));
     let mut all = Vec::new();
     for model in ["gpt3", "llama65", "llama3_70b"] {

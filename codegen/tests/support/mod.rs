@@ -100,11 +100,11 @@ pub(crate) fn run(program: &Path, input: &str) -> String {
 }
 
 /// Fails at the first line that differs.
-pub(crate) fn assert_same(have: &str, want: &str, what: &str) {
+pub(crate) fn assert_same(have: &str, want: &str, label: &str) {
     for (i, (have, want)) in have.lines().zip(want.lines()).enumerate() {
-        assert_eq!(have, want, "{what}: line {i}, compiled against model");
+        assert_eq!(have, want, "{label}: line {i}, compiled against model");
     }
-    assert_eq!(have.lines().count(), want.lines().count(), "{what}: lines");
+    assert_eq!(have.lines().count(), want.lines().count(), "{label}: lines");
 }
 
 type TileSets = (BTreeSet<u32>, BTreeSet<u32>);

@@ -32,32 +32,33 @@ fn implied(plan: &Distribution) -> BTreeSet<(u32, u32)> {
 }
 
 /// Invariants of every distribution.
-fn sound(program: &Program, dependences: &Dependences, plan: &Distribution, what: &str) {
+fn sound(program: &Program, dependences: &Dependences, plan: &Distribution, label: &str) {
     let mut position = vec![usize::MAX; program.nodes().len()];
     for (at, id) in plan.order.iter().enumerate() {
-        assert_eq!(std::mem::replace(&mut position[id.index()], at), usize::MAX, "{what}: issued twice");
+        assert_eq!(std::mem::replace(&mut position[id.index()], at), usize::MAX, "{label}: issued twice");
     }
-    assert!(!position.contains(&usize::MAX), "{what}: not issued");
+    assert!(!position.contains(&usize::MAX), "{label}: not issued");
     let order = implied(plan);
     for edge in &dependences.edges {
-        assert!(position[edge.before.index()] < position[edge.after.index()], "{what}: issued too early");
-        assert!(order.contains(&(edge.before.0, edge.after.0)), "{what}: {edge:?} is not kept");
+        assert!(position[edge.before.index()] < position[edge.after.index()], "{label}: issued too early");
+        assert!(order.contains(&(edge.before.0, edge.after.0)), "{label}: {edge:?} is not kept");
     }
     for wait in &plan.waits {
         let mut less = plan.clone();
         less.waits.retain(|w| w != wait);
-        assert_ne!(implied(&less), order, "{what}: {wait:?} is superfluous");
-        assert_ne!(plan.stream[wait.before.index()], plan.stream[wait.after.index()], "{what}");
+        assert_ne!(implied(&less), order, "{label}: {wait:?} is superfluous");
+        assert_ne!(plan.stream[wait.before.index()], plan.stream[wait.after.index()], "{label}");
     }
-    assert!(plan.stream.iter().all(|&s| (s as usize) < plan.streams()), "{what}");
+    assert!(plan.stream.iter().all(|&s| (s as usize) < plan.streams()), "{label}");
 }
 
 /// The fewest reduced edges between streams, over all ways of assigning already ordered nodes to one stream.
 fn fewest_waits(dependences: &Dependences, n: usize) -> usize {
     fn place(dependences: &Dependences, streams: &mut Vec<Vec<u32>>, next: u32, n: u32, best: &mut usize) {
         if next == n {
-            let of = |id: NodeId| streams.iter().position(|s| s.contains(&id.0));
-            let waits = dependences.reduced_edges().filter(|e| of(e.before) != of(e.after)).count();
+            let stream_of = |id: NodeId| streams.iter().position(|s| s.contains(&id.0));
+            let waits =
+                dependences.reduced_edges().filter(|e| stream_of(e.before) != stream_of(e.after)).count();
             *best = waits.min(*best);
             return;
         }
@@ -284,14 +285,14 @@ fn forms_have_the_edges_that_they_are_named_for() {
     let [y, z, w]: [BufferId; 3] = ["y", "z", "w"].map(|name| code.zeros(name, 4));
     code.copy(x, Direction::HostToDevice).expect("good");
     let launch = LaunchConfig::linear(1, 32);
-    let of = |code: &Recording| {
+    let arguments_of = |code: &Recording| {
         [
             vec![code.read(x), code.write(y)],
             vec![code.read(x), code.write(z)],
             vec![code.read(y), code.read(z), code.write(w)],
         ]
     };
-    for arguments in of(&code) {
+    for arguments in arguments_of(&code) {
         code.launch("k", launch, 20.0, &arguments).expect("good");
     }
     let program = code.program();

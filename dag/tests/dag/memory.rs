@@ -30,19 +30,19 @@ fn chain_of_temporaries(random: &mut SmallRng) -> Program {
 
 /// Runs the program in an order with its buffer allocations: every kernel writes its number mixed with the data it
 /// reads.
-fn results(program: &Program, order: &[usize], of: &[u32]) -> Vec<u64> {
-    let mut memory = vec![0u64; of.len()];
+fn results(program: &Program, order: &[usize], allocation: &[u32]) -> Vec<u64> {
+    let mut memory = vec![0u64; allocation.len()];
     let mut seen = vec![0; program.nodes().len()];
     for &i in order {
         let accesses = &program.nodes()[i].accesses;
         let mut value = i as u64 + 1;
         for access in accesses.iter().filter(|a| a.mode != AccessMode::Write) {
             value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(9)
-                ^ memory[of[access.buffer.index()] as usize];
+                ^ memory[allocation[access.buffer.index()] as usize];
         }
         seen[i] = value;
         for access in accesses.iter().filter(|a| a.mode != AccessMode::Read) {
-            memory[of[access.buffer.index()] as usize] = value;
+            memory[allocation[access.buffer.index()] as usize] = value;
         }
     }
     seen

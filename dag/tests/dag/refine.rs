@@ -129,11 +129,11 @@ fn conflict(program: &Program, a: Cta, b: Cta) -> bool {
     let bytes = |tile: Cta| {
         let node = program.node(tile.node);
         let tiles = node.kernel().and_then(|k| k.tiles.as_ref());
-        let of = |(i, access): (usize, &Access)| {
+        let touched = |(i, access): (usize, &Access)| {
             let range = tiles.map_or(access.bytes.clone(), |tiles| tiles.bytes[i].range(access, tile.cta));
             range.map(|byte| (access.buffer, byte, access.mode)).collect::<Vec<_>>()
         };
-        node.accesses.iter().enumerate().flat_map(of).collect::<Vec<_>>()
+        node.accesses.iter().enumerate().flat_map(touched).collect::<Vec<_>>()
     };
     let other = bytes(b);
     bytes(a).iter().any(|x| other.iter().any(|y| (x.0, x.1) == (y.0, y.1) && (x.2.writes() || y.2.writes())))
@@ -198,10 +198,10 @@ fn a_chain_with_neighbours_waits_for_readers_too() {
     let dependences = analyse(&program);
     let found = refine(&program, &dependences, &DEVICES[0], Refine::Everywhere);
     let waits = found.nodes[2].waits.as_ref().expect("refined");
-    let of = |cta: usize| waits[cta].iter().map(|t| (t.node.0, t.cta)).collect::<Vec<_>>();
+    let waits_of = |cta: usize| waits[cta].iter().map(|t| (t.node.0, t.cta)).collect::<Vec<_>>();
     // Waits for mirror 4, itself and the next for their results, and for the one below because it read the overwritten
     // data.
-    assert_eq!(of(1), [(1, 0), (1, 1), (1, 2), (1, 4)]);
+    assert_eq!(waits_of(1), [(1, 0), (1, 1), (1, 2), (1, 4)]);
     assert_eq!(found.nodes[0].waits, None, "nothing comes before it");
     assert!(found.nodes[0].posts && !found.nodes[3].posts);
     assert_eq!(found.edges.len(), 3);

@@ -162,8 +162,8 @@ impl Model {
 
     /// Completed phases of a unit's barriers: its copy has arrived; all warps have freed it.
     fn unit_full(&self, s: &State, barrier: u32) -> u32 {
-        let of = (barrier..u32::from(s.issued)).step_by(self.stage.barriers as usize);
-        of.filter(|unit| s.here >> unit & 1 == 1).count() as u32
+        let units = (barrier..u32::from(s.issued)).step_by(self.stage.barriers as usize);
+        units.filter(|unit| s.here >> unit & 1 == 1).count() as u32
     }
 
     fn unit_freed(&self, s: &State, barrier: u32) -> u32 {
@@ -199,10 +199,10 @@ impl Model {
     /// Whether a warp may take its next step. An error describes the fault.
     fn goes(&self, s: &State, warp: usize, step: Step) -> Result<bool, String> {
         let (slots, barriers) = (self.stage.slots, self.stage.barriers);
-        let on = |what: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
+        let on = |name: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
             Wait::Blocks => Ok(false),
             Wait::Passes => Ok(true),
-            Wait::Wrong => Err(format!("{what} {number}: waits for phase {phase}, {over} are over")),
+            Wait::Wrong => Err(format!("{name} {number}: waits for phase {phase}, {over} are over")),
         };
         let others = || (0..self.steps.len()).filter(|w| *w != warp);
         match step {
@@ -214,8 +214,8 @@ impl Model {
                 let meetings =
                     |w: usize| self.behind(s, w).iter().filter(|step| **step == Step::Meet).count();
                 // Warps at the same meeting or past it.
-                let (mine, at) = (meetings(warp), |w: usize| self.steps[w].get(usize::from(s.step[w])));
-                Ok(others().all(|w| meetings(w) > mine || meetings(w) == mine && at(w) == Some(&Step::Meet)))
+                let (own, at) = (meetings(warp), |w: usize| self.steps[w].get(usize::from(s.step[w])));
+                Ok(others().all(|w| meetings(w) > own || meetings(w) == own && at(w) == Some(&Step::Meet)))
             }
             Step::LeaveSums(n) if n > 0 && !self.all(s, Step::Merge(n - 1)) => {
                 Err(format!("sums of segment {n} are left while those of the one before are read"))
@@ -264,10 +264,10 @@ impl Model {
     /// The states reachable by one step of one party.
     fn next(&self, s: &State, out: &mut Vec<State>) -> Result<(), String> {
         let Stage { slots, barriers, room, in_flight, broken, .. } = self.stage;
-        let on = |what: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
+        let on = |name: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
             Wait::Blocks => Ok(false),
             Wait::Passes => Ok(true),
-            Wait::Wrong => Err(format!("{what} {number}: waits for phase {phase}, {over} are over")),
+            Wait::Wrong => Err(format!("{name} {number}: waits for phase {phase}, {over} are over")),
         };
         // The streaming thread: checks arrivals when too much is in flight, frees when there is no room, issues.
         let (issued, arrived, freed) = (u32::from(s.issued), u32::from(s.arrived), u32::from(s.freed));

@@ -348,8 +348,8 @@ impl Model {
                     math.push(Step::Commit(u));
                 }
                 store.push(Step::Send(u));
-                let told = !adds && cta.broken != Some(Broken::NothingIsNotTold);
-                store.extend(told.then_some(Step::Tell(u)));
+                let tells = !adds && cta.broken != Some(Broken::NothingIsNotTold);
+                store.extend(tells.then_some(Step::Tell(u)));
                 let brings = Some(u + ahead).filter(|next| adds && *next < unit + units);
                 let early = cta.broken == Some(Broken::BroughtEarly);
                 store.extend(brings.filter(|_| early).map(Step::Bring));
@@ -414,15 +414,15 @@ impl Model {
         let cta = &self.cta;
         let next = *s;
         // A wait for a phase of a barrier that has completed `over` phases.
-        let on = |what: &str, number: u8, phase: u32, over: u32| match wait(phase, over) {
+        let on = |name: &str, number: u8, phase: u32, over: u32| match wait(phase, over) {
             Wait::Blocks => Ok(false),
             Wait::Passes => Ok(true),
-            Wait::Wrong => Err(format!("{what} {number}: waits for phase {phase}, {over} are over")),
+            Wait::Wrong => Err(format!("{name} {number}: waits for phase {phase}, {over} are over")),
         };
         // A reused place is free when its previous phase has completed.
-        let free = |what: &str, number: u8, places: u32, over: u32| {
+        let free = |name: &str, number: u8, places: u32, over: u32| {
             let round = u32::from(number) / places;
-            if round == 0 { Ok(true) } else { on(what, number, round - 1, over) }
+            if round == 0 { Ok(true) } else { on(name, number, round - 1, over) }
         };
         let goes = match step {
             Step::Publish(i) => free("item", i, cta.work, self.items_taken(s, u32::from(i) % cta.work))?,
@@ -470,7 +470,7 @@ impl Model {
                 let place = u32::from(n) % cta.operands;
                 let goes =
                     on("arithmetic of k-block", n, u32::from(n) / cta.operands, self.arrived(s, place))?;
-                let missing = |step: &Step| matches!(step, Step::Follow { n: of, with } if *of == n && s.here >> with & 1 == 0);
+                let missing = |step: &Step| matches!(step, Step::Follow { n: follower, with } if *follower == n && s.here >> with & 1 == 0);
                 if goes && self.load.iter().any(missing) {
                     return Err(format!("k-block {n} is read before the copy that brings it"));
                 }
@@ -505,8 +505,8 @@ impl Model {
             }
             Step::Add(n) => {
                 let place = u32::from(n) % cta.staging;
-                let told = |step: &Step| matches!(step, Step::Bring(m) | Step::Tell(m) if u32::from(*m) % cta.staging == place);
-                let over = Self::past(&self.store, s.store[group], told);
+                let in_place = |step: &Step| matches!(step, Step::Bring(m) | Step::Tell(m) if u32::from(*m) % cta.staging == place);
+                let over = Self::past(&self.store, s.store[group], in_place);
                 let goes = on("residual of unit", n, u32::from(n) / cta.staging, over)?;
                 if goes && Self::past(&self.store, s.store[group], |step| *step == Step::Bring(n)) == 0 {
                     return Err(format!("unit {n} is made before its residual is there"));

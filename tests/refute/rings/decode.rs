@@ -130,11 +130,11 @@ impl Model {
     fn next(&self, s: &State, out: &mut Vec<State>) -> Result<(), String> {
         let (slots, barriers) = (self.stage.slots, self.stage.barriers);
         let mut wrong = None;
-        let mut when = |what: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
+        let mut when = |name: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
             Wait::Blocks => false,
             Wait::Passes => true,
             Wait::Wrong => {
-                wrong = Some(format!("{what} {number}: waits for phase {phase}, {over} are over"));
+                wrong = Some(format!("{name} {number}: waits for phase {phase}, {over} are over"));
                 false
             }
         };

@@ -18,14 +18,14 @@ fn a_place_is_used_again_when_its_word_is_done() {
         holds(move || {
             let (input, output) = (Arc::new(Data::default()), Arc::new(Data::default()));
             let [word, done] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
-            let (from, to, sent, told) = (input.clone(), output.clone(), word.clone(), done.clone());
+            let (from, to, sent, finished) = (input.clone(), output.clone(), word.clone(), done.clone());
             let worker = spawn(move || {
                 for number in 1..=2 {
                     // Compares the number, so that the previous contents are not mistaken for it.
                     (sent.load(take) == number).then_some(())?;
                     from.load();
                     to.store();
-                    told.store(number, tell);
+                    finished.store(number, tell);
                 }
                 Some(())
             });
@@ -52,9 +52,9 @@ fn what_was_done_is_seen_before_the_leaving() {
         holds(move || {
             let awake = Arc::new(AtomicU32::new(1));
             let [done, left] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
-            let (told, of_first) = (done.clone(), awake.clone());
+            let (finished, of_first) = (done.clone(), awake.clone());
             thread::spawn(move || {
-                told.store(1, Release);
+                finished.store(1, Release);
                 of_first.fetch_sub(1, sleep);
             });
             let (of_second, gone) = (awake.clone(), left.clone());

@@ -43,12 +43,12 @@ pub(super) fn wait_reached(word: &AtomicU32, want: u32, look: Ordering) -> Optio
 #[derive(Debug)]
 struct Phases {
     arrived: AtomicU32,
-    of: u32,
+    arrivals: u32,
 }
 
 impl Phases {
-    fn new(of: u32) -> Phases {
-        Phases { arrived: AtomicU32::new(0), of }
+    fn new(arrivals: u32) -> Phases {
+        Phases { arrived: AtomicU32::new(0), arrivals }
     }
 
     fn arrive(&self, order: Ordering) {
@@ -57,7 +57,7 @@ impl Phases {
 
     /// Passes if the phase of this parity has completed, or is the one before the first.
     fn wait(&self, parity: u32, look: Ordering) -> Option<()> {
-        (self.arrived.load(look) / self.of % 2 != parity).then_some(())
+        (self.arrived.load(look) / self.arrivals % 2 != parity).then_some(())
     }
 }
 
@@ -296,7 +296,7 @@ fn tickets_of_two_runs() {
             let other = thread::spawn(move || draws(theirs, tiles));
             draws(counter.clone(), drawn.clone());
             other.join().expect("it ends");
-            drawn.iter().for_each(|of| assert_eq!(u64::from(of.load(Relaxed)), run + 1));
+            drawn.iter().for_each(|draws| assert_eq!(u64::from(draws.load(Relaxed)), run + 1));
         }
         Some(())
     }));

@@ -22,7 +22,7 @@ fn buffer(gpu: &Gpu) -> Tensor {
 
 fn refused(pipeline: &mut Pipeline, name: &str, tensor: &Tensor, why: &str) {
     match pipeline.bind(name, tensor.clone()) {
-        Err(Error::Bound(told)) => assert!(told.contains(why), "{name}: {told}"),
+        Err(Error::Bound(fault)) => assert!(fault.contains(why), "{name}: {fault}"),
         other => panic!("{name} is bound: {other:?}"),
     }
 }
@@ -68,19 +68,19 @@ fn integers_and_caches_have_memory_of_their_own() {
     let between = one.tensor(0, "QKV").expect("the pipeline's own");
     // SAFETY: parts of live memory; their owners outlive them.
     #[allow(unsafe_code)]
-    let integers = |of: &Tensor| unsafe {
-        Arc::new(DeviceBuffer::<i32>::borrow(&gpu.device, of.pointer(), 5).expect("aligned"))
+    let integers = |tensor: &Tensor| unsafe {
+        Arc::new(DeviceBuffer::<i32>::borrow(&gpu.device, tensor.pointer(), 5).expect("aligned"))
     };
-    let told = |result: cusync::runtime::Result<()>, why: &str| match result {
-        Err(Error::Bound(told)) => assert!(told.contains(why), "{told}"),
+    let refused_as = |result: cusync::runtime::Result<()>, why: &str| match result {
+        Err(Error::Bound(fault)) => assert!(fault.contains(why), "{fault}"),
         other => panic!("it is bound: {other:?}"),
     };
-    told(one.bind_integers("n", integers(&between)), "that a run writes: QKV is there");
+    refused_as(one.bind_integers("n", integers(&between)), "that a run writes: QKV is there");
     let keys = plan.graph().tensors.iter().find(|t| t.name == "K").expect("a cache").elements() as usize;
     let cache: Tensor = Arc::new(DeviceBuffer::zeroed(&gpu.device, keys, "a cache").expect("memory"));
     one.bind("K", cache.clone()).expect("memory of its own");
-    told(one.bind_integers("n", integers(&cache)), "that a run writes: K is there");
-    told(one.bind("V", cache), "that a run writes: K is there");
+    refused_as(one.bind_integers("n", integers(&cache)), "that a run writes: K is there");
+    refused_as(one.bind("V", cache), "that a run writes: K is there");
 
     // A fork appends to its own caches.
     let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 2).expect("inputs fit");

@@ -108,13 +108,13 @@ impl<'a> Judged<'a> {
             let (gm, gn) = self.p.extent(graph, StageId(s));
             for tile in (0..gm).flat_map(|m| (0..gn).map(move |n| Tile { m, n })) {
                 for slice in 0..self.p.slices(graph, StageId(s), tile) {
-                    let mut of = self.expected(s, tile, slice);
-                    of.shared = self.c.launch.shares().is_some() && stage.op.attend().is_some();
+                    let mut item = self.expected(s, tile, slice);
+                    item.shared = self.c.launch.shares().is_some() && stage.op.attend().is_some();
                     let (rows, cols) = stage.writes(tile);
                     let area = Partition::Tiles { rows: rows.len() as u32, cols: cols.len() as u32 };
-                    of.whole =
+                    item.whole =
                         stage.op.is_gemm() && self.c.launch.lists().is_some() && stage.partition == area;
-                    all.insert((s as u32, tile.m, tile.n, self.item(s, tile, slice)), of);
+                    all.insert((s as u32, tile.m, tile.n, self.item(s, tile, slice)), item);
                 }
             }
         }
@@ -123,13 +123,13 @@ impl<'a> Judged<'a> {
 
     fn expected(&self, stage: usize, tile: Tile, slice: u32) -> Expected {
         let (graph, shares) = (&self.c.graph, self.c.launch.shares().is_some());
-        let mut of = Expected::default();
+        let mut expected = Expected::default();
         // The waits for each operand so far; a share's warps wait for a k-block just before they load it.
         let mut before: HashMap<usize, Vec<u32>> = HashMap::new();
         self.p.events(StageId(stage), tile, slice, &mut |event| match event {
             Event::Wait { edge, slot, value } => {
                 let slot = self.base[edge] + slot;
-                of.waits.push((slot, value));
+                expected.waits.push((slot, value));
                 before.entry(graph.dependences[edge].operand).or_default().push(slot);
             }
             Event::Load { operand, k_block } | Event::Multicast { operand, k_block, .. } => {
@@ -137,38 +137,38 @@ impl<'a> Judged<'a> {
                 let waits = before.entry(operand).or_default();
                 let waits = if shares { std::mem::take(waits) } else { waits.clone() };
                 if kind.when() != cusync_gen::graph::When::Epilogue {
-                    of.loads.push(((role(kind), k_block), waits));
+                    expected.loads.push(((role(kind), k_block), waits));
                 } else if !shares {
                     // A share's epilogue reads its own CTA's results and records no notes for that.
-                    of.late.push((role(kind), waits));
+                    expected.late.push((role(kind), waits));
                 }
             }
-            Event::Contribute { slab } => of.gives.push(slab),
-            Event::Await { slab } => of.takes.push(slab),
+            Event::Contribute { slab } => expected.gives.push(slab),
+            Event::Await { slab } => expected.takes.push(slab),
             Event::Store { units, .. } => {
                 // A kernel counts blocks of 64 columns; a unit of a rotating stage has two.
                 let blocks = if let Op::RotatedGemm(_) = graph.stages[stage].op { 2 } else { 1 };
-                of.units = units.start * blocks..units.end * blocks;
+                expected.units = units.start * blocks..units.end * blocks;
             }
             Event::Add { .. } | Event::Warp { .. } => {}
         });
         // Queries, keys and values are loaded together.
-        if of.loads.iter().any(|(load, _)| *load == of.loads[0].0) {
+        if expected.loads.iter().any(|(load, _)| *load == expected.loads[0].0) {
             let mut together: Vec<((u32, u32), Vec<u32>)> = Vec::new();
-            for (load, waits) in std::mem::take(&mut of.loads) {
+            for (load, waits) in std::mem::take(&mut expected.loads) {
                 match together.iter_mut().find(|(other, _)| *other == load) {
                     Some((_, all)) => all.extend(waits),
                     None => together.push((load, waits)),
                 }
             }
-            of.loads = together;
+            expected.loads = together;
         }
-        of
+        expected
     }
 
     /// The expected notes of an item. Workers that each have a part of a shared tile all record the same notes.
     fn expects(&self, key: Key) -> Option<&Expected> {
-        let shared = || self.items.get(&(key.0, key.1, key.2, 0)).filter(|of| of.shared);
+        let shared = || self.items.get(&(key.0, key.1, key.2, 0)).filter(|expected| expected.shared);
         self.items.get(&key).or_else(shared)
     }
 
@@ -196,11 +196,11 @@ impl<'a> Judged<'a> {
     /// The stage that posts to a slot, as seen by a waiting stage; different stages have different slots, except in
     /// decode kernels.
     fn poster(&self, waits: u32) -> u32 {
-        let of = |d: &&cusync_gen::graph::Dependence| d.consumer.0 == waits as usize;
+        let awaited = |d: &&cusync_gen::graph::Dependence| d.consumer.0 == waits as usize;
         let a = |d: &&cusync_gen::graph::Dependence| {
             role(self.c.graph.stages[d.consumer.0].operands[d.operand].kind) == ffi::CUSYNC_OPERAND_A
         };
-        let found = self.c.graph.dependences.iter().filter(of).find(a);
+        let found = self.c.graph.dependences.iter().filter(awaited).find(a);
         if self.c.launch.shares().is_some() { found.map_or(0, |d| d.producer.0 as u32) } else { 0 }
     }
 
@@ -213,14 +213,14 @@ impl<'a> Judged<'a> {
         for (place, note) in notes.iter().enumerate() {
             let Note { stage, m, n, item, .. } = *note;
             let key = (stage, m, n, item);
-            let Some(of) = self.expects(key) else { return Some(format!("nobody has {note:?}")) };
+            let Some(expected) = self.expects(key) else { return Some(format!("nobody has {note:?}")) };
             match note.event {
                 ffi::CUSYNC_EVENT_POST => {
                     *posted.entry((if shares { stage } else { 0 }, note.at)).or_default() += note.value;
                 }
                 ffi::CUSYNC_EVENT_WAIT => {
                     let values =
-                        of.waits.iter().filter(|(slot, _)| *slot == note.at).map(|(_, value)| *value);
+                        expected.waits.iter().filter(|(slot, _)| *slot == note.at).map(|(_, value)| *value);
                     let Some(value) = values.max() else {
                         return Some(format!("no wait of the plan: {note:?}"));
                     };
@@ -239,10 +239,10 @@ impl<'a> Judged<'a> {
         let mut tiles: BTreeMap<(u32, u32, u32), Vec<(usize, Note)>> = BTreeMap::new();
         // Lengths decide which workers have a part of a shared tile.
         let idle = |key: &&Key| !noted.contains_key(key);
-        let all = self.items.iter().filter(|(_, of)| !of.shared).map(|(key, _)| key).filter(idle);
+        let all = self.items.iter().filter(|(_, expected)| !expected.shared).map(|(key, _)| key).filter(idle);
         for key in all.chain(noted.keys()) {
             let seen = noted.get(key).map_or(&[][..], Vec::as_slice);
-            if let Some(fault) = self.expects(*key).and_then(|of| fault(of, seen)) {
+            if let Some(fault) = self.expects(*key).and_then(|expected| fault(expected, seen)) {
                 return Some(format!("item {key:?}: {fault}"));
             }
             tiles.entry((key.0, key.1, key.2)).or_default().extend(seen);
@@ -295,14 +295,14 @@ impl<'a> Judged<'a> {
                         item.n * cols + cta % cols,
                         item.k_begin,
                     );
-                    let of = noted.get(&key)?;
+                    let notes = noted.get(&key)?;
                     // Each warpgroup's stores are in order, and so are the posts.
                     let line = |note: &Note| match note.event {
                         ffi::CUSYNC_EVENT_STORE => Some((note.event, note.value)),
                         ffi::CUSYNC_EVENT_POST => Some((note.event, 0)),
                         _ => None,
                     };
-                    of.iter().find_map(|(place, note)| {
+                    notes.iter().find_map(|(place, note)| {
                         let before = last.insert(line(note)?, *place);
                         before
                             .filter(|b| b > place)
@@ -315,20 +315,21 @@ impl<'a> Judged<'a> {
 }
 
 /// Missing or extra notes of an item.
-fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
+fn fault(expected: &Expected, seen: &[(usize, Note)]) -> Option<String> {
     let of_event = |event: u32| seen.iter().filter(move |(_, note)| note.event == event);
     let mut waits: HashMap<u32, usize> = HashMap::new();
     of_event(ffi::CUSYNC_EVENT_WAIT).for_each(|(place, note)| {
         waits.entry(note.at).or_insert(*place);
     });
-    if let Some((slot, _)) = of.waits.iter().find(|(slot, _)| !waits.contains_key(slot)) {
+    if let Some((slot, _)) = expected.waits.iter().find(|(slot, _)| !waits.contains_key(slot)) {
         return Some(format!("no wait for slot {slot}"));
     }
     let behind = |slots: &[u32], place: usize| slots.iter().find(|slot| waits[slot] > place).copied();
     // Some kernels record loads of operands that no stage writes; these are not judged.
-    let judged =
-        |at: u32| of.loads.iter().any(|(load, _)| load.0 == at) || of.late.iter().any(|(r, _)| *r == at);
-    let is_late = |at: u32| of.late.iter().any(|(role, _)| *role == at);
+    let judged = |at: u32| {
+        expected.loads.iter().any(|(load, _)| load.0 == at) || expected.late.iter().any(|(r, _)| *r == at)
+    };
+    let is_late = |at: u32| expected.late.iter().any(|(role, _)| *role == at);
     let mut last = 0;
     let mut loads: HashMap<(u32, u32), usize> = HashMap::new();
     let mut late: HashMap<(u32, u32), usize> = HashMap::new();
@@ -341,7 +342,7 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
             last = last.max(*place);
         }
     }
-    for (load, slots) in &of.loads {
+    for (load, slots) in &expected.loads {
         let Some(place) = loads.remove(load) else { return Some(format!("no load of {load:?}")) };
         if let Some(slot) = behind(slots, place) {
             return Some(format!("loads {load:?} before the wait for slot {slot}"));
@@ -350,7 +351,7 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
     if let Some(load) = loads.keys().next() {
         return Some(format!("loads {load:?}, which it does not need"));
     }
-    for (role, slots) in &of.late {
+    for (role, slots) in &expected.late {
         let mut own = late.iter().filter(|((r, _), _)| r == role).peekable();
         if own.peek().is_none() {
             return Some(format!("its epilogue does not load operand {role}"));
@@ -368,18 +369,18 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
         have.keys().copied().collect::<HashSet<_>>() == want.iter().copied().collect()
     };
     let (gives, takes) = (slabs(ffi::CUSYNC_EVENT_GIVE), slabs(ffi::CUSYNC_EVENT_TAKE));
-    if !same(&gives, &of.gives) || !same(&takes, &of.takes) {
+    if !same(&gives, &expected.gives) || !same(&takes, &expected.takes) {
         return Some(format!(
             "gives {gives:?} and takes {takes:?}, and not {:?} and {:?}",
-            of.gives, of.takes
+            expected.gives, expected.takes
         ));
     }
     if let Some((_, at)) = gives.values().flatten().find(|(_, at)| *at < last) {
         return Some(format!("gives sums at {at}, before its last load at {last}"));
     }
     for (place, note) in of_event(ffi::CUSYNC_EVENT_STORE) {
-        if !of.units.contains(&note.at) {
-            return Some(format!("{note:?} is not among its units {:?}", of.units));
+        if !expected.units.contains(&note.at) {
+            return Some(format!("{note:?} is not among its units {:?}", expected.units));
         }
         let group = |list: &BTreeMap<u32, Vec<(u32, usize)>>| {
             list.values().flatten().filter(|(g, _)| *g == note.value).map(|(_, at)| *at).max().unwrap_or(0)
@@ -393,7 +394,7 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
     }
     // For a tile at the output's edge, an item may have nothing to store.
     let units: HashSet<u32> = of_event(ffi::CUSYNC_EVENT_STORE).map(|(_, note)| note.at).collect();
-    if let Some(unit) = of.units.clone().find(|unit| of.whole && !units.contains(unit)) {
+    if let Some(unit) = expected.units.clone().find(|unit| expected.whole && !units.contains(unit)) {
         return Some(format!("unit {unit} is not stored"));
     }
     let stored = of_event(ffi::CUSYNC_EVENT_STORE).map(|(place, _)| *place).max();
@@ -440,10 +441,10 @@ fn all_conform(gpu: &Gpu, plans: &[(String, Plan)]) {
 #[test]
 fn coupled_kernels_do_what_was_judged() {
     let Some(gpu) = delayed() else { return };
-    let of =
+    let coupled =
         |name: &str, executor| (format!("{name} {executor:?}"), plan(&gpu, name, &dim("M", 256), executor));
-    let plans =
-        [Executor::Streams, Executor::Programmatic].map(|e| ["two_gemms", "llama65_mlp"].map(|n| of(n, e)));
+    let plans = [Executor::Streams, Executor::Programmatic]
+        .map(|e| ["two_gemms", "llama65_mlp"].map(|n| coupled(n, e)));
     all_conform(&gpu, plans.as_flattened());
 }
 
@@ -464,8 +465,8 @@ fn chains_do_what_was_judged() {
     let Some(gpu) = delayed() else { return };
     let mut plans = Vec::new();
     for (name, m) in [("gpt3_mlp", 200), ("llama65_mlp", 256), ("llama65_norm_mlp", 200), ("diamond", 512)] {
-        for way in [STATIC, DYNAMIC] {
-            plans.push((format!("{name} M = {m} {:?}", way.mode), fused(&gpu, name, m, way)));
+        for config in [STATIC, DYNAMIC] {
+            plans.push((format!("{name} M = {m} {:?}", config.mode), fused(&gpu, name, m, config)));
         }
     }
     let paired = ChainOverride { kernel: Some(((128, 128), (2, 1))), ..STATIC };
@@ -478,10 +479,10 @@ fn chains_do_what_was_judged() {
 fn prompts_do_what_was_judged() {
     let Some(gpu) = delayed() else { return };
     let mut plans: Vec<(String, Plan)> = Vec::new();
-    for (name, tokens, way) in
+    for (name, tokens, config) in
         [("llama65_prompt_layer", 300, STATIC), ("llama3_70b_prompt_layer", 200, DYNAMIC)]
     {
-        plans.push((name.into(), prompt_layer(&gpu, name, tokens, Element::F16, way)));
+        plans.push((name.into(), prompt_layer(&gpu, name, tokens, Element::F16, config)));
     }
     all_conform(&gpu, &plans);
 }
@@ -491,7 +492,7 @@ fn prompts_do_what_was_judged() {
 fn convolutions_do_what_was_judged() {
     let Some(gpu) = delayed() else { return };
     let plans = [("resnet_layer", 8, STATIC), ("resnet38_layer3", 2, STATIC), ("vgg19_block4", 3, DYNAMIC)]
-        .map(|(name, images, way)| (name.to_owned(), of_images(&gpu, name, images, way)));
+        .map(|(name, images, config)| (name.to_owned(), of_images(&gpu, name, images, config)));
     all_conform(&gpu, &plans);
 }
 
@@ -534,45 +535,46 @@ mod without_a_gpu {
         while !open.is_empty() {
             let before = open.len();
             open.retain(|key| {
-                let of = &items[key];
+                let expected = &items[key];
                 let met = |(slot, value): &(u32, u32)| {
                     posted.get(&(judged.poster(key.0), *slot)).is_some_and(|have| have >= value)
                 };
-                if !of.waits.iter().all(met) || !of.takes.iter().all(|slab| given.contains(slab)) {
-                    if of.gives.is_empty()
-                        || !of.waits.iter().all(met)
-                        || of.gives.iter().all(|g| given.contains(g))
+                if !expected.waits.iter().all(met) || !expected.takes.iter().all(|slab| given.contains(slab))
+                {
+                    if expected.gives.is_empty()
+                        || !expected.waits.iter().all(met)
+                        || expected.gives.iter().all(|g| given.contains(g))
                     {
                         return true;
                     }
-                    given.extend(&of.gives);
+                    given.extend(&expected.gives);
                     return true;
                 }
-                for (slot, value) in &of.waits {
+                for (slot, value) in &expected.waits {
                     notes.push(note(**key, ffi::CUSYNC_EVENT_WAIT, *slot, *value));
                 }
-                for ((role, k), _) in &of.loads {
+                for ((role, k), _) in &expected.loads {
                     notes.push(note(**key, ffi::CUSYNC_EVENT_LOAD, *role, *k));
                 }
-                for slab in &of.gives {
+                for slab in &expected.gives {
                     notes.push(note(**key, ffi::CUSYNC_EVENT_GIVE, *slab, 0));
                 }
-                given.extend(&of.gives);
-                for slab in &of.takes {
+                given.extend(&expected.gives);
+                for slab in &expected.takes {
                     notes.push(note(**key, ffi::CUSYNC_EVENT_TAKE, *slab, 0));
                 }
-                for (role, _) in &of.late {
+                for (role, _) in &expected.late {
                     notes.push(note(**key, ffi::CUSYNC_EVENT_LOAD, *role, 0));
                 }
-                let unit = of.units.clone();
+                let unit = expected.units.clone();
                 unit.clone().for_each(|u| notes.push(note(**key, ffi::CUSYNC_EVENT_STORE, u, 0)));
                 let slices = items.range((key.0, key.1, key.2, 0)..=(key.0, key.1, key.2, u32::MAX));
-                let finishing = slices.filter(|(_, of)| !of.units.is_empty()).count() as u32;
+                let finishing = slices.filter(|(_, expected)| !expected.units.is_empty()).count() as u32;
                 if !unit.is_empty() {
                     for (slot, amount) in judged.posts(key.0, Tile { m: key.1, n: key.2 }) {
                         notes.push(note(**key, ffi::CUSYNC_EVENT_POST, slot, amount / finishing));
-                        let whose = if judged.c.launch.shares().is_some() { key.0 } else { 0 };
-                        *posted.entry((whose, slot)).or_default() += amount / finishing;
+                        let poster = if judged.c.launch.shares().is_some() { key.0 } else { 0 };
+                        *posted.entry((poster, slot)).or_default() += amount / finishing;
                     }
                 }
                 false

@@ -2,7 +2,7 @@
 //! against direct convolution on the host.
 
 use crate::common::{assert_runs_right, plan_of, quick};
-use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper, of_images};
+use crate::fused::{CONFIGS, DYNAMIC, STATIC, expected, hopper, of_images};
 use crate::fused_runs::{repeats_to_the_bit, runs_in_turn, starves, ten_thousand_launches};
 use cusync::runtime::{ChainOverride, Overlap, Overrides, plan_text, shipped};
 use cusync_gen::check::Executor;
@@ -60,17 +60,17 @@ fn convolutions_are_right_in_every_kernel_for_them() {
         for element in [Element::F16, Element::Bf16] {
             let overrides =
                 |chain| Overrides { element: Some(element), chain: Some(chain), ..Overrides::default() };
-            let first = plan_of(&gpu, &source, &overrides(WAYS[0]), Executor::Fused);
+            let first = plan_of(&gpu, &source, &overrides(CONFIGS[0]), Executor::Fused);
             let (inputs, reference) = expected(&gpu, &first, 1, 12);
             for kernel in ChainKernel::running([Operation::Conv2d].into_iter().collect()) {
                 let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-                for way in WAYS {
-                    let way = ChainOverride { kernel, ..way };
-                    let plan = plan_of(&gpu, &source, &overrides(way), Executor::Fused);
+                for config in CONFIGS {
+                    let config = ChainOverride { kernel, ..config };
+                    let plan = plan_of(&gpu, &source, &overrides(config), Executor::Fused);
                     let items = &plan.launch().lists().expect("a chain").sequence;
                     cut += items.iter().filter(|i| i.part != Part::Whole).count();
                     ran += 1;
-                    assert_runs_right(&gpu, &format!("{element:?} {way:?}"), &plan, &inputs, &reference);
+                    assert_runs_right(&gpu, &format!("{element:?} {config:?}"), &plan, &inputs, &reference);
                 }
             }
         }
@@ -115,7 +115,7 @@ fn every_shape_is_right() {
         );
         let element = [Element::F16, Element::Bf16][turn / 3 % 2];
         let executor = if turn % 5 == 0 { Executor::Serial } else { Executor::Fused };
-        let chain = (executor == Executor::Fused).then_some(WAYS[turn % WAYS.len()]);
+        let chain = (executor == Executor::Fused).then_some(CONFIGS[turn % CONFIGS.len()]);
         let overrides = Overrides { element: Some(element), chain, ..Overrides::default() };
         // Two windows with this many pixels do not fit in shared memory.
         if taps == 7 && stride == 1 && w >= 55 && c > 64 {
@@ -161,14 +161,20 @@ fn residual_blocks_and_pools_are_right_in_every_kernel_for_them() {
             ..Overrides::default()
         };
         let (inputs, reference) =
-            expected(&gpu, &plan_of(&gpu, BLOCKS, &overrides(WAYS[0]), Executor::Fused), 1, 12);
+            expected(&gpu, &plan_of(&gpu, BLOCKS, &overrides(CONFIGS[0]), Executor::Fused), 1, 12);
         for kernel in ChainKernel::running([Operation::Conv2d, Operation::Pool].into_iter().collect()) {
             let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-            for way in WAYS {
-                let way = ChainOverride { kernel, ..way };
-                let plan = plan_of(&gpu, BLOCKS, &overrides(way), Executor::Fused);
+            for config in CONFIGS {
+                let config = ChainOverride { kernel, ..config };
+                let plan = plan_of(&gpu, BLOCKS, &overrides(config), Executor::Fused);
                 ran += 1;
-                assert_runs_right(&gpu, &format!("{images} {element:?} {way:?}"), &plan, &inputs, &reference);
+                assert_runs_right(
+                    &gpu,
+                    &format!("{images} {element:?} {config:?}"),
+                    &plan,
+                    &inputs,
+                    &reference,
+                );
             }
         }
     }
@@ -220,12 +226,12 @@ fn chains_of_two_and_of_four_are_right() {
 #[test]
 fn ten_thousand_launches_stay_right() {
     let Some(gpu) = hopper() else { return };
-    for (name, images, way, edges) in [
+    for (name, images, config, edges) in [
         ("resnet_layer", 1, STATIC, Overlap::Captured),
         ("resnet38_layer4", 2, STATIC, Overlap::All),
         ("vgg19_block3", 3, DYNAMIC, Overlap::Captured),
     ] {
-        ten_thousand_launches(&gpu, &of_images(&gpu, name, images, way), edges);
+        ten_thousand_launches(&gpu, &of_images(&gpu, name, images, config), edges);
     }
 }
 
@@ -233,8 +239,8 @@ fn ten_thousand_launches_stay_right() {
 fn results_repeat_to_the_bit() {
     let Some(gpu) = hopper() else { return };
     for (name, images) in [("resnet_layer", 1), ("resnet38_layer3", 2), ("vgg19_block4", 8)] {
-        for way in WAYS {
-            repeats_to_the_bit(&gpu, &of_images(&gpu, name, images, way));
+        for config in CONFIGS {
+            repeats_to_the_bit(&gpu, &of_images(&gpu, name, images, config));
         }
     }
 }

@@ -244,14 +244,14 @@ fn decode_timeline() {
             let records = rig.trace(SETS - 1, DecodeTuning::default());
             let origin = records.iter().map(|r| r.begin).min().expect("there are workers");
             for stage in 0..model.layers.len() as u32 {
-                let of: Vec<_> = records.iter().filter(|r| r.item == stage).collect();
-                assert_eq!(of.len(), records.len() / model.layers.len());
-                for r in &of {
+                let in_stage: Vec<_> = records.iter().filter(|r| r.item == stage).collect();
+                assert_eq!(in_stage.len(), records.len() / model.layers.len());
+                for r in &in_stage {
                     let times = [r.begin, r.loaded, r.math_end, r.end];
                     assert!(times.is_sorted() && r.ready <= r.loaded, "{r:?}");
                 }
                 let spread = |name: &str, time: fn(&ffi::cusync_trace) -> u64| {
-                    let mut us: Vec<f64> = of.iter().map(|r| (time(r) - origin) as f64 / 1e3).collect();
+                    let mut us: Vec<f64> = in_stage.iter().map(|r| (time(r) - origin) as f64 / 1e3).collect();
                     us.sort_by(f64::total_cmp);
                     format!("{name} {:.1} {:.1} {:.1}", us[0], us[us.len() / 2], us[us.len() - 1])
                 };
@@ -357,15 +357,15 @@ fn every_tuning_is_right() {
                 timed.push((rig.time(&chains, false), rig.time(&chains, true), tuning));
             }
             for programmatic in [false, true] {
-                let of = |t: &(f64, f64, DecodeTuning)| if programmatic { t.1 } else { t.0 };
-                timed.sort_by(|a, b| of(a).total_cmp(&of(b)));
+                let time_of = |t: &(f64, f64, DecodeTuning)| if programmatic { t.1 } else { t.0 };
+                timed.sort_by(|a, b| time_of(a).total_cmp(&time_of(b)));
                 for point in timed.iter().take(8).chain(timed.last()) {
                     let t = point.2;
                     println!(
                         "tuning {:<10} M {m:>2} programmatic {programmatic}: {:6.2} us  chunk {:>5} in flight {:>6} \
                          ahead {:>6} slots {} ring {}",
                         model.name,
-                        of(point),
+                        time_of(point),
                         t.chunk_bytes,
                         t.in_flight_bytes,
                         t.ahead_bytes,

@@ -107,9 +107,9 @@ impl Expected {
     /// Queues the comparison of a run's outputs.
     pub(crate) fn compare(&self, pipeline: &Pipeline) -> Result<()> {
         let element = element_code(pipeline.plan().graph().element);
-        self.tensors.iter().try_for_each(|of| {
-            let output = pipeline.tensor(0, &of.name)?;
-            Ok(helpers::compare(&output, &of.values, element, &of.differences, pipeline.stream())?)
+        self.tensors.iter().try_for_each(|known| {
+            let output = pipeline.tensor(0, &known.name)?;
+            Ok(helpers::compare(&output, &known.values, element, &known.differences, pipeline.stream())?)
         })
     }
 
@@ -117,14 +117,14 @@ impl Expected {
     pub(crate) fn differing(&self, pipeline: &mut Pipeline) -> Result<Vec<&str>> {
         pipeline.synchronize()?;
         let mut differing = Vec::new();
-        for of in &self.tensors {
+        for known in &self.tensors {
             let mut sums = [0f32; 3];
-            of.differences.download(&mut sums)?;
-            of.differences.upload(&[0.0; 3])?;
-            assert!(sums[1] > 0.0, "nothing was compared of {}", of.name);
+            known.differences.download(&mut sums)?;
+            known.differences.upload(&[0.0; 3])?;
+            assert!(sums[1] > 0.0, "nothing was compared of {}", known.name);
             // A NaN is not equal to 0 either.
             if !(sums[0] == 0.0 && sums[2] == 0.0) {
-                differing.push(&*of.name);
+                differing.push(&*known.name);
             }
         }
         Ok(differing)
@@ -296,9 +296,9 @@ fn chains_survive_delays() {
     let Some(gpu) = delayed() else { return };
     let mut cases = Vec::new();
     for (i, name) in PIPELINES.into_iter().enumerate() {
-        for (m, way) in [(64, STATIC), (256, STATIC), (256, DYNAMIC)] {
-            let plan = fused(&gpu, name, m, way);
-            cases.push(case(format!("{name} M = {m} {:?}", way.mode), plan, 100 + i as u32));
+        for (m, config) in [(64, STATIC), (256, STATIC), (256, DYNAMIC)] {
+            let plan = fused(&gpu, name, m, config);
+            cases.push(case(format!("{name} M = {m} {:?}", config.mode), plan, 100 + i as u32));
         }
     }
     survive(&gpu, cases);
@@ -421,7 +421,7 @@ fn images_survive_delays() {
 fn pipelines_side_by_side_survive_delays() {
     let Some(gpu) = delayed() else { return };
     let coupled = |name, executor| (plan(&gpu, name, &dim("M", 256), executor), format!("{executor:?}"));
-    let one = |name, m, way: ChainOverride| (fused(&gpu, name, m, way), format!("{:?}", way.mode));
+    let one = |name, m, config: ChainOverride| (fused(&gpu, name, m, config), format!("{:?}", config.mode));
     let few = decode(&gpu, shipped("two_gemms").expect("it ships"), 8, Element::F16);
     let plans = [
         coupled("two_gemms", Executor::Streams),
@@ -432,11 +432,11 @@ fn pipelines_side_by_side_survive_delays() {
         one("two_gemms", 256, DYNAMIC),
         (few, "decode".into()),
     ];
-    let of = |(i, (plan, way)): (usize, (Plan, String))| {
-        let label = format!("two of {} {way} side by side", plan.graph().name);
+    let pair = |(i, (plan, config)): (usize, (Plan, String))| {
+        let label = format!("two of {} {config} side by side", plan.graph().name);
         Case { label, plan, seed: 500 + i as u32, beside: 2 }
     };
-    survive(&gpu, plans.into_iter().enumerate().map(of).collect());
+    survive(&gpu, plans.into_iter().enumerate().map(pair).collect());
 }
 
 /// Jobs handed over by a host: items of a chain kernel and whole jobs of decode kernels, alone and next to a kernel
@@ -448,15 +448,21 @@ fn sessions_survive_delays() {
     let args =
         CopilotArgs { exact: runs().div_ceil(4), delays_ns: LIMIT_NS / 10, only, ..CopilotArgs::default() };
     let report = bench_copilot(&args, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
-    for of in &report.exact {
+    for exact in &report.exact {
         println!(
             "{}: {} jobs with delays, {} differ, {} launches",
-            of.pipeline, of.jobs, of.wrong, of.launches
+            exact.pipeline, exact.jobs, exact.wrong, exact.launches
         );
-        assert!(of.wrong == 0 && of.launches > 0, "{}: {} of {} jobs differ", of.pipeline, of.wrong, of.jobs);
+        assert!(
+            exact.wrong == 0 && exact.launches > 0,
+            "{}: {} of {} jobs differ",
+            exact.pipeline,
+            exact.wrong,
+            exact.jobs
+        );
     }
     assert_eq!(report.exact.len(), 8, "two kinds of items, three pipelines, with SMs taken and without");
-    let done: usize = report.exact.iter().map(|of| of.jobs).sum();
+    let done: usize = report.exact.iter().map(|exact| exact.jobs).sum();
     assert!(done >= runs(), "only {done} jobs");
     println!("{done} runs with delays, 0 wrong, 0 stuck");
 }

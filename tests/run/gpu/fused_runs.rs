@@ -3,7 +3,7 @@
 
 use crate::caches::Caches;
 use crate::common::{Gpu, assert_right, pipeline, plan_of};
-use crate::fused::{DYNAMIC, STATIC, WAYS, expected, fused, hopper, of_images};
+use crate::fused::{CONFIGS, DYNAMIC, STATIC, expected, fused, hopper, of_images};
 use crate::fused_decode::decode;
 use cusync::runtime::{InputSets, Options, Overlap, Overrides, Pipeline, shipped};
 use cusync_gen::check::{Executor, Plan};
@@ -58,13 +58,13 @@ pub(crate) fn ten_thousand_launches(gpu: &Gpu, plan: &Plan, edges: Overlap) {
 #[test]
 fn ten_thousand_launches_stay_right() {
     let Some(gpu) = hopper() else { return };
-    for (name, m, way, edges) in [
+    for (name, m, config, edges) in [
         ("gpt3_mlp", 64, STATIC, Overlap::Captured),
         ("llama65_mlp", 200, DYNAMIC, Overlap::Captured),
         ("two_gemms", 512, STATIC, Overlap::All),
         ("diamond", 200, DYNAMIC, Overlap::Plain),
     ] {
-        ten_thousand_launches(&gpu, &fused(&gpu, name, m, way), edges);
+        ten_thousand_launches(&gpu, &fused(&gpu, name, m, config), edges);
     }
 }
 
@@ -188,8 +188,8 @@ pub(crate) fn repeats_to_the_bit(gpu: &Gpu, plan: &Plan) {
 fn results_repeat_to_the_bit() {
     let Some(gpu) = hopper() else { return };
     for (name, m) in [("gpt3_mlp", 200), ("llama65_mlp", 512), ("diamond", 512)] {
-        for way in WAYS {
-            repeats_to_the_bit(&gpu, &fused(&gpu, name, m, way));
+        for config in CONFIGS {
+            repeats_to_the_bit(&gpu, &fused(&gpu, name, m, config));
         }
     }
 }
@@ -198,8 +198,8 @@ fn results_repeat_to_the_bit() {
 #[test]
 fn instances_run_side_by_side() {
     let Some(gpu) = hopper() else { return };
-    for (name, m, ways) in [("gpt3_mlp", 64, [STATIC, STATIC]), ("llama65_mlp", 200, [STATIC, DYNAMIC])] {
-        let plans = ways.map(|way| fused(&gpu, name, m, way));
+    for (name, m, configs) in [("gpt3_mlp", 64, [STATIC, STATIC]), ("llama65_mlp", 200, [STATIC, DYNAMIC])] {
+        let plans = configs.map(|config| fused(&gpu, name, m, config));
         let (inputs, reference) = expected(&gpu, &plans[0], 2, 8);
         let mut pair = plans.each_ref().map(|plan| pipeline(&gpu, plan, &inputs, Options::default()));
         let mut all = || -> cusync::runtime::Result<()> {
@@ -228,22 +228,22 @@ fn instances_run_side_by_side() {
 #[test]
 fn a_trace_covers_every_item() {
     let Some(gpu) = hopper() else { return };
-    for way in [STATIC, DYNAMIC] {
-        let plan = fused(&gpu, "gpt3_mlp", 200, way);
+    for config in [STATIC, DYNAMIC] {
+        let plan = fused(&gpu, "gpt3_mlp", 200, config);
         let inputs = InputSets::random(plan.graph(), &gpu.device, 2, 10).expect("inputs fit");
         let options = Options { trace: true, ..Options::default() };
         let mut traced = [pipeline(&gpu, &plan, &inputs, options)];
-        let lists = cusync::runtime::trace_runs(&mut traced).unwrap_or_else(|e| panic!("{way:?}: {e}"));
+        let lists = cusync::runtime::trace_runs(&mut traced).unwrap_or_else(|e| panic!("{config:?}: {e}"));
         let schedule = plan.launch().lists().expect("a chain");
         let ctas = (schedule.cluster.0 * schedule.cluster.1) as usize;
-        assert!(lists[0].len() <= schedule.sequence.len() * ctas, "{way:?}: more records than items");
+        assert!(lists[0].len() <= schedule.sequence.len() * ctas, "{config:?}: more records than items");
         for item in &schedule.sequence {
             let seen = lists[0].iter().filter(|t| t.item == *item).count();
-            assert!((1..=ctas).contains(&seen), "{way:?}: {item:?} was noted {seen} times");
+            assert!((1..=ctas).contains(&seen), "{config:?}: {item:?} was noted {seen} times");
         }
         for t in &lists[0] {
-            assert!(t.begin <= t.loaded && t.ready != 0, "{way:?}: {t:?}");
-            assert!(t.loaded <= t.math_end && t.math_end <= t.end, "{way:?}: {t:?}");
+            assert!(t.begin <= t.loaded && t.ready != 0, "{config:?}: {t:?}");
+            assert!(t.loaded <= t.math_end && t.math_end <= t.end, "{config:?}: {t:?}");
         }
     }
 }

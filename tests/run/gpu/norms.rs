@@ -2,7 +2,7 @@
 //! bit-identical in every run.
 
 use crate::common::{assert_right, plan_of, quick};
-use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper};
+use crate::fused::{CONFIGS, DYNAMIC, STATIC, expected, hopper};
 use crate::fused_runs::assert_repeats as repeats;
 use cusync::runtime::{ChainOverride, Overrides, shipped};
 use cusync_gen::check::Executor;
@@ -30,7 +30,7 @@ fn assert_repeats(
     source: &str,
     (m, length): (u32, Option<u32>),
     element: Element,
-    ways: impl IntoIterator<Item = ChainOverride>,
+    configs: impl IntoIterator<Item = ChainOverride>,
 ) {
     let Some(gpu) = hopper() else { return };
     let dims = [("M", Some(m)), ("H", length)];
@@ -38,10 +38,10 @@ fn assert_repeats(
         dims.into_iter().filter_map(|(name, size)| Some((name.into(), size?.into()))).collect();
     let overrides =
         |chain| Overrides { dims: dims.clone(), element: Some(element), chain, ..Overrides::default() };
-    let plan = |way| plan_of(&gpu, source, &overrides(Some(way)), Executor::Fused);
+    let plan = |config| plan_of(&gpu, source, &overrides(Some(config)), Executor::Fused);
     let (inputs, reference) = expected(&gpu, &plan(STATIC), 1, m);
     let alone = plan_of(&gpu, source, &overrides(None), Executor::Serial);
-    for plan in ways.into_iter().map(plan).chain([alone]) {
+    for plan in configs.into_iter().map(plan).chain([alone]) {
         let kind = plan.launch().kind();
         let label = format!("{} M = {m} {length:?} {element:?} {kind}", plan.graph().name);
         repeats(&gpu, &label, (&plan, &inputs), &mut |label, pipeline, _| {
@@ -79,7 +79,7 @@ fn rows_of_every_length_bf16() {
 fn the_shipped_mlp() {
     let source = shipped("llama65_norm_mlp").expect("it ships");
     for m in [1, 200, 512] {
-        assert_repeats(source, (m, None), Element::F16, WAYS);
+        assert_repeats(source, (m, None), Element::F16, CONFIGS);
     }
 }
 
@@ -89,8 +89,8 @@ fn every_kernel_that_normalises() {
     let mut ran = 0;
     for kernel in kernels {
         let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-        let way = ChainOverride { kernel, ..STATIC };
-        assert_repeats(BOTH, (300, Some(1032)), Element::Bf16, [way]);
+        let config = ChainOverride { kernel, ..STATIC };
+        assert_repeats(BOTH, (300, Some(1032)), Element::Bf16, [config]);
         ran += 1;
     }
     assert!(ran > 0, "a chain kernel normalises");

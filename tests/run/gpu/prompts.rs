@@ -50,9 +50,9 @@ fn plan(
     source: &str,
     dims: &[(&str, u32)],
     element: Element,
-    way: impl Into<Option<ChainOverride>>,
+    config: impl Into<Option<ChainOverride>>,
 ) -> Plan {
-    let chain = way.into();
+    let chain = config.into();
     let executor = if chain.is_some() { Executor::Fused } else { Executor::Serial };
     let overrides = Overrides {
         dims: dims.iter().map(|(name, size)| ((*name).into(), (*size).into())).collect(),
@@ -64,8 +64,14 @@ fn plan(
 }
 
 /// A shipped prompt layer, narrower than shipped.
-pub(crate) fn prompt_layer(gpu: &Gpu, name: &str, tokens: u32, element: Element, way: ChainOverride) -> Plan {
-    plan(gpu, shipped(name).expect("it ships"), &[("S", tokens), ("E", 1024), ("I", 704)], element, way)
+pub(crate) fn prompt_layer(
+    gpu: &Gpu,
+    name: &str,
+    tokens: u32,
+    element: Element,
+    config: ChainOverride,
+) -> Plan {
+    plan(gpu, shipped(name).expect("it ships"), &[("S", tokens), ("E", 1024), ("I", 704)], element, config)
 }
 
 /// A plan with every kind of edge between runs, eager and as a graph, on poisoned outputs, with each output verified.
@@ -82,18 +88,18 @@ fn assert_repeats(label: &str, gpu: &Gpu, plan: &Plan) {
     });
 }
 
-fn block(source: &str, dims: &[(&str, u32)], element: Element, way: ChainOverride) {
+fn block(source: &str, dims: &[(&str, u32)], element: Element, config: ChainOverride) {
     let Some(gpu) = hopper() else { return };
-    let plan = plan(&gpu, source, dims, element, way);
-    assert_repeats(&format!("{} {dims:?} {element:?} {way:?}", plan.graph().name), &gpu, &plan);
+    let plan = plan(&gpu, source, dims, element, config);
+    assert_repeats(&format!("{} {dims:?} {element:?} {config:?}", plan.graph().name), &gpu, &plan);
 }
 
 fn shipped_blocks(element: Element) {
     for name in NAMES {
         let source = shipped(name).expect("it ships");
         for tokens in if quick() { vec![100, 512] } else { vec![1, 17, 100, 512, 777, 2048] } {
-            for way in [STATIC, UNCUT, DYNAMIC, WIDE] {
-                block(source, &[("S", tokens), ("E", 1024)], element, way);
+            for config in [STATIC, UNCUT, DYNAMIC, WIDE] {
+                block(source, &[("S", tokens), ("E", 1024)], element, config);
             }
         }
     }
@@ -113,8 +119,8 @@ fn prompts_of_shipped_blocks_in_bf16() {
 fn prompts_of_several_sequences() {
     for tokens in if quick() { vec![17, 64, 256] } else { vec![1, 17, 64, 100, 128, 256, 1024] } {
         for element in [Element::F16, Element::Bf16] {
-            for way in [STATIC, DYNAMIC, WIDE] {
-                block(SEQUENCES, &[("S", tokens)], element, way);
+            for config in [STATIC, DYNAMIC, WIDE] {
+                block(SEQUENCES, &[("S", tokens)], element, config);
             }
         }
     }
@@ -124,8 +130,8 @@ fn prompts_of_several_sequences() {
 fn prompts_that_fill_a_cache() {
     for tokens in if quick() { vec![17, 256] } else { vec![1, 17, 64, 100, 128, 256] } {
         for element in [Element::F16, Element::Bf16] {
-            for way in [STATIC, DYNAMIC, WIDE] {
-                block(CACHED, &[("S", tokens)], element, way);
+            for config in [STATIC, DYNAMIC, WIDE] {
+                block(CACHED, &[("S", tokens)], element, config);
             }
         }
     }
@@ -172,9 +178,9 @@ fn whole_layers_of_prompts() {
     for name in ["gpt3_prompt_layer", "llama65_prompt_layer", "llama3_70b_prompt_layer"] {
         for tokens in if quick() { vec![17, 512] } else { vec![1, 17, 100, 512, 2048] } {
             let ways = [(Element::F16, STATIC), (Element::Bf16, STATIC), (Element::F16, DYNAMIC)];
-            for (element, way) in [&ways[..], &[(Element::F16, WIDE), (Element::Bf16, WIDE)]].concat() {
-                let plan = prompt_layer(&gpu, name, tokens, element, way);
-                assert_repeats(&format!("{name} S = {tokens} {element:?} {way:?}"), &gpu, &plan);
+            for (element, config) in [&ways[..], &[(Element::F16, WIDE), (Element::Bf16, WIDE)]].concat() {
+                let plan = prompt_layer(&gpu, name, tokens, element, config);
+                assert_repeats(&format!("{name} S = {tokens} {element:?} {config:?}"), &gpu, &plan);
             }
         }
     }
@@ -183,11 +189,11 @@ fn whole_layers_of_prompts() {
 #[test]
 fn a_thousand_prompts_have_the_same_bits() {
     let Some(gpu) = hopper() else { return };
-    for (tokens, overlap, way) in [(100, Overlap::All, STATIC), (256, Overlap::Captured, DYNAMIC)] {
-        let plan = plan(&gpu, CACHED, &[("S", tokens), ("C", 300)], Element::F16, way);
+    for (tokens, overlap, config) in [(100, Overlap::All, STATIC), (256, Overlap::Captured, DYNAMIC)] {
+        let plan = plan(&gpu, CACHED, &[("S", tokens), ("C", 300)], Element::F16, config);
         let (inputs, reference) = expected(&gpu, &plan, 2, 8);
         let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap, ..Options::default() });
-        let label = format!("{tokens} tokens {way:?}");
+        let label = format!("{tokens} tokens {config:?}");
         let mut all = || -> cusync::runtime::Result<()> {
             let graph = pipeline.capture(Executor::Fused, &[1, 0, 1, 0])?;
             let mut first = None;

@@ -22,27 +22,27 @@ const SAMPLE: usize = 3;
 
 /// How a chain is run.
 #[derive(Clone, Debug)]
-enum Way {
+enum Launch {
     /// One kernel per stage, with this policy on every edge.
     Coupled(Executor, Policy),
     /// A chain kernel with one slot per tile.
     Chain(ChainOverride),
 }
 
-impl Way {
+impl Launch {
     /// The choice for a shipped spec, before it is proved.
     fn candidate(&self, profile: &Profile, name: &str, dims: &[(&str, u64)]) -> Candidate {
         let policy = match self {
-            Way::Coupled(_, policy) => Some(policy.clone()),
-            Way::Chain(_) => None,
+            Launch::Coupled(_, policy) => Some(policy.clone()),
+            Launch::Chain(_) => None,
         };
         let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
         let overrides = Overrides { dims, policy, ..Overrides::default() };
         let source = shipped(name).expect("it ships");
         let resolved = resolve_text(source, name, &overrides).unwrap_or_else(|e| panic!("{name}: {e}"));
         let candidate = match self {
-            Way::Coupled(executor, _) => choose::candidate(&resolved, profile, *executor),
-            Way::Chain(asked) => choose::chain(&resolved, profile, *asked),
+            Launch::Coupled(executor, _) => choose::candidate(&resolved, profile, *executor),
+            Launch::Chain(asked) => choose::chain(&resolved, profile, *asked),
         };
         candidate.unwrap_or_else(|e| panic!("{name}: {}", e.render(source, name, false)))
     }
@@ -51,19 +51,19 @@ impl Way {
 struct Case {
     name: &'static str,
     dims: Vec<(&'static str, u64)>,
-    way: Way,
+    launch: Launch,
     /// Seed of the inputs, delays and mutants.
     seed: u32,
 }
 
 impl Case {
     fn label(&self) -> String {
-        format!("{} {:?} {:?}", self.name, self.dims, self.way)
+        format!("{} {:?} {:?}", self.name, self.dims, self.launch)
     }
 
     /// The judged candidate and its mutants.
     fn sample(&self, profile: &Profile) -> (Candidate, Vec<WaitMutant>) {
-        let candidate = self.way.candidate(profile, self.name, &self.dims);
+        let candidate = self.launch.candidate(profile, self.name, &self.dims);
         let mutants = wait_mutants(&candidate, self.seed.into(), SAMPLE);
         assert_eq!(mutants.len(), SAMPLE, "{}: too few mutants are refuted for cover", self.label());
         (candidate, mutants)
@@ -71,38 +71,38 @@ impl Case {
 }
 
 fn cases(quick: bool) -> Vec<Case> {
-    let coupled = |executor, policy: &Policy| Way::Coupled(executor, policy.clone());
+    let coupled = |executor, policy: &Policy| Launch::Coupled(executor, policy.clone());
     let mut cases = Vec::new();
     for name in ["two_gemms", "gpt3_mlp", "llama65_mlp"] {
-        let mut ways = vec![
+        let mut launches = vec![
             (256, coupled(Executor::Streams, &Policy::Tile)),
             (256, coupled(Executor::Programmatic, &Policy::Row)),
-            (256, Way::Chain(STATIC)),
+            (256, Launch::Chain(STATIC)),
         ];
         if !quick {
-            ways.extend([
+            launches.extend([
                 (64, coupled(Executor::Programmatic, &Policy::Tile)),
                 (256, coupled(Executor::Streams, &Policy::Row)),
                 (256, coupled(Executor::Programmatic, &Policy::Tile)),
-                (64, Way::Chain(STATIC)),
-                (256, Way::Chain(DYNAMIC)),
+                (64, Launch::Chain(STATIC)),
+                (256, Launch::Chain(DYNAMIC)),
             ]);
         }
-        for (m, way) in ways {
-            cases.push((name, vec![("M", m)], way));
+        for (m, launch) in launches {
+            cases.push((name, vec![("M", m)], launch));
         }
     }
     // Windows with halos, pools, shortcuts, norm rows, heads.
-    cases.push(("resnet_layer", vec![("B", 2), ("HW", 28), ("C", 128)], Way::Chain(STATIC)));
-    cases.push(("llama3_70b_attention", vec![("S", 512), ("E", 1024)], Way::Chain(STATIC)));
+    cases.push(("resnet_layer", vec![("B", 2), ("HW", 28), ("C", 128)], Launch::Chain(STATIC)));
+    cases.push(("llama3_70b_attention", vec![("S", 512), ("E", 1024)], Launch::Chain(STATIC)));
     if !quick {
-        cases.push(("resnet_layer", vec![("B", 3), ("HW", 14), ("C", 256)], Way::Chain(DYNAMIC)));
-        cases.push(("resnet38_layer4", vec![("B", 3)], Way::Chain(STATIC)));
-        cases.push(("vgg19_block2", vec![("B", 1)], Way::Chain(STATIC)));
-        cases.push(("llama65_norm_mlp", vec![("M", 200)], Way::Chain(STATIC)));
-        cases.push(("gpt3_prompt_layer", vec![("S", 200), ("E", 1024), ("I", 704)], Way::Chain(DYNAMIC)));
+        cases.push(("resnet_layer", vec![("B", 3), ("HW", 14), ("C", 256)], Launch::Chain(DYNAMIC)));
+        cases.push(("resnet38_layer4", vec![("B", 3)], Launch::Chain(STATIC)));
+        cases.push(("vgg19_block2", vec![("B", 1)], Launch::Chain(STATIC)));
+        cases.push(("llama65_norm_mlp", vec![("M", 200)], Launch::Chain(STATIC)));
+        cases.push(("gpt3_prompt_layer", vec![("S", 200), ("E", 1024), ("I", 704)], Launch::Chain(DYNAMIC)));
     }
-    let with_seed = |(seed, (name, dims, way))| Case { name, dims, way, seed };
+    let with_seed = |(seed, (name, dims, launch))| Case { name, dims, launch, seed };
     (400..).zip(cases).map(with_seed).collect()
 }
 
@@ -156,13 +156,13 @@ fn go_wrong(gpu: &Gpu, case: &Case, tally: &mut Tally) {
         let wrong = runs(&plan, late)?;
         assert_eq!(wrong, 0, "{label}: the proved plan goes wrong in {wrong} of {RUNS} runs");
         for mutant in &mutants {
-            let what = format!("{label}: {:?} of {}", mutant.fault, plan.edge_name(mutant.edge));
+            let title = format!("{label}: {:?} of {}", mutant.fault, plan.edge_name(mutant.edge));
             let (with, without) = (runs(&mutant.plan, late)?, runs(&mutant.plan, Options::default())?);
-            println!("{what}: wrong in {with} of {RUNS} runs with delays, in {without} without");
+            println!("{title}: wrong in {with} of {RUNS} runs with delays, in {without} without");
             tally.mutants += 1;
             tally.undelayed += usize::from(without > 0);
             if with == 0 {
-                tally.always_right.push(format!("{what}, refuted: {}", mutant.refutation));
+                tally.always_right.push(format!("{title}, refuted: {}", mutant.refutation));
             }
         }
         Ok(())
@@ -190,9 +190,9 @@ fn mutants_refuted_for_cover_go_wrong() {
 fn the_sample_is_there() {
     let profile = Profile::named("h200").expect("the profile ships");
     for case in cases(false) {
-        let of = |(_, mutants): (Candidate, Vec<WaitMutant>)| -> Vec<_> {
+        let faults = |(_, mutants): (Candidate, Vec<WaitMutant>)| -> Vec<_> {
             mutants.into_iter().map(|m| (m.edge, m.fault)).collect()
         };
-        assert_eq!(of(case.sample(profile)), of(case.sample(profile)), "{}", case.label());
+        assert_eq!(faults(case.sample(profile)), faults(case.sample(profile)), "{}", case.label());
     }
 }

@@ -100,9 +100,15 @@ fn handed_items_have_the_bits_of_runs() {
     let args = CopilotArgs { exact: 2000, only: vec!["items".into()], ..CopilotArgs::default() };
     let report = bench_copilot(&args, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(report.exact.len(), 2, "alone, and with SMs taken");
-    for of in &report.exact {
-        println!("{}: {} jobs, {} launches", of.pipeline, of.jobs, of.launches);
-        assert!(of.wrong == 0 && of.jobs == 2000, "{}: {} of {} jobs differ", of.pipeline, of.wrong, of.jobs);
+    for kind in &report.exact {
+        println!("{}: {} jobs, {} launches", kind.pipeline, kind.jobs, kind.launches);
+        assert!(
+            kind.wrong == 0 && kind.jobs == 2000,
+            "{}: {} of {} jobs differ",
+            kind.pipeline,
+            kind.wrong,
+            kind.jobs
+        );
     }
 }
 

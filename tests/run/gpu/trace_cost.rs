@@ -106,7 +106,7 @@ fn a_trace_costs_a_small_part_of_a_run() {
 fn measured_timelines_have_no_defect() {
     let Some(gpu) = hopper() else { return };
     let few = decode(&gpu, shipped("gpt3_mlp").expect("it ships"), 8, Element::F16);
-    let of = |name, dims: &[(&str, u64)]| {
+    let with_dims = |name, dims: &[(&str, u64)]| {
         let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
         plan(&gpu, name, &Overrides { dims, ..Overrides::default() }, Executor::Fused)
     };
@@ -114,12 +114,12 @@ fn measured_timelines_have_no_defect() {
         fused(&gpu, "gpt3_mlp", 512, STATIC),
         fused(&gpu, "llama65_mlp", 300, STATIC),
         few,
-        of("llama3_70b_generate", &[("B", 4), ("S", 512)]),
-        of("gpt3_layer", &[("B", 1), ("S", 256)]),
-        of("llama3_70b_attention", &[("S", 512), ("E", 1024)]),
-        of("llama65_prompt_layer", &[("S", 300), ("E", 1024), ("I", 704)]),
-        of("resnet_layer", &[("B", 2)]),
-        of("resnet38_layer2", &[("B", 1)]),
+        with_dims("llama3_70b_generate", &[("B", 4), ("S", 512)]),
+        with_dims("gpt3_layer", &[("B", 1), ("S", 256)]),
+        with_dims("llama3_70b_attention", &[("S", 512), ("E", 1024)]),
+        with_dims("llama65_prompt_layer", &[("S", 300), ("E", 1024), ("I", 704)]),
+        with_dims("resnet_layer", &[("B", 2)]),
+        with_dims("resnet38_layer2", &[("B", 1)]),
     ] {
         let graph = plan.graph();
         let dims = graph.dims.iter().map(|(name, size)| (name.clone(), u64::from(*size))).collect();

@@ -37,11 +37,14 @@ fn the_winner_is_kept_and_used() {
         let resolved = resolve_text(source, name, &overrides(m)).expect("a shipped spec");
         let all = proposals(&resolved, &profile, None).expect("kernels are built");
         let how = Measure { candidates: 6, samples: 7, ..Measure::default() };
-        let mut told = 0;
+        let mut reports = 0;
         let found =
-            confirm(&all, &gpu.device, &how, &mut |_| told += 1).unwrap_or_else(|e| panic!("{name}: {e}"));
+            confirm(&all, &gpu.device, &how, &mut |_| reports += 1).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(found.wrong.is_empty(), "{name} {dim} = {m}: {:?}", found.wrong);
-        assert!(found.tried.len() + found.skipped.len() == 6.min(all.len()) && told > 0, "{name}: {found:?}");
+        assert!(
+            found.tried.len() + found.skipped.len() == 6.min(all.len()) && reports > 0,
+            "{name}: {found:?}"
+        );
         assert!(found.tried.windows(2).all(|w| w[0].time.median_us <= w[1].time.median_us));
         for tried in &found.tried {
             println!(

@@ -38,7 +38,7 @@ fn each_launch_is_proved_and_kernels_in_order_alone_run_them() {
     assert!(plan.runs_as(Executor::Serial) && !plan.runs_as(Executor::Fused));
     assert!(!plan.runs_as(Executor::Library), "which kernels are the library's is part of the plan");
     let mut c = sound();
-    c.launch.how_mut().into_iter().for_each(|of| *of = How::Library);
+    c.launch.how_mut().into_iter().for_each(|each| *each = How::Library);
     let plan = check(c).expect("proved");
     assert!(plan.runs_as(Executor::Serial) && plan.runs_as(Executor::Library));
     for (stage, alone) in sound().alone() {
@@ -102,7 +102,7 @@ fn lists_of_another_grid() {
 fn launches_that_do_not_follow_each_other() {
     for how in [How::STREAMS, How::Programmatic, How::Host] {
         let mut c = sound();
-        c.launch.how_mut().into_iter().for_each(|of| *of = how);
+        c.launch.how_mut().into_iter().for_each(|each| *each = how);
         only(
             &judge(&c),
             Obligation::Bounds,
@@ -132,9 +132,13 @@ fn a_layer_for_prompts_gets_the_best_kernel_of_each_stage() {
         let by_chain = plan.launch().predicted_us().expect("it is priced");
         // Norms and attention have kernels that do not follow lists and are faster.
         let (begin, end) = spans[stage.0];
-        let told = |subject: String| c.choices.iter().any(|choice| choice.subject == subject);
-        assert_ne!(told(format!("kernel of {name}")), told(format!("chain kernel of {name}")), "{name}");
-        if told(format!("kernel of {name}")) {
+        let explained = |subject: String| c.choices.iter().any(|choice| choice.subject == subject);
+        assert_ne!(
+            explained(format!("kernel of {name}")),
+            explained(format!("chain kernel of {name}")),
+            "{name}"
+        );
+        if explained(format!("kernel of {name}")) {
             assert!(end - begin < by_chain, "{name}: {begin} to {end}, {by_chain}");
             without_list.push(name.clone());
         }

@@ -73,8 +73,8 @@ fn edit(change: impl FnOnce(&mut Schedule)) -> Candidate {
 
 /// Positions of a tile's items in the sequence.
 fn items_of(schedule: &Schedule, stage: usize, m: u32, n: u32) -> Vec<usize> {
-    let of = |item: &Item| (item.stage, item.m, item.n) == (StageId(stage), m, n);
-    (0..schedule.sequence.len()).filter(|i| of(&schedule.sequence[*i])).collect()
+    let in_tile = |item: &Item| (item.stage, item.m, item.n) == (StageId(stage), m, n);
+    (0..schedule.sequence.len()).filter(|i| in_tile(&schedule.sequence[*i])).collect()
 }
 
 /// Removes an item from the sequence and from its list.

@@ -106,8 +106,8 @@ proptest! {
             let a = a.index(schedule.sequence.len());
             let b = (a + reach * b.index(8)).min(schedule.sequence.len() - 1);
             let at = |s: &Schedule, item: usize| {
-                let of = |l: &Vec<u32>| l.iter().position(|i| *i as usize == item);
-                s.lists.iter().enumerate().find_map(|(w, l)| of(l).map(|p| (w, p))).expect("in a list")
+                let place_in = |l: &Vec<u32>| l.iter().position(|i| *i as usize == item);
+                s.lists.iter().enumerate().find_map(|(w, l)| place_in(l).map(|p| (w, p))).expect("in a list")
             };
             let ((w, p), (v, q)) = (at(&schedule, a), at(&schedule, b));
             (schedule.lists[w][p], schedule.lists[v][q]) = (b as u32, a as u32);

@@ -72,11 +72,11 @@ fn sound_shares_are_proved() {
 fn both_shares_in_one_list() {
     let c = edit_shared(|s| {
         let parts = items_of(s, 0, 3, 7);
-        let of = |list: &Vec<u32>, i: usize| list.iter().position(|x| *x as usize == i);
-        let from = s.lists.iter().position(|l| of(l, parts[1]).is_some()).expect("in a list");
-        let to = s.lists.iter().position(|l| of(l, parts[0]).is_some()).expect("in a list");
+        let place_in = |list: &Vec<u32>, i: usize| list.iter().position(|x| *x as usize == i);
+        let from = s.lists.iter().position(|l| place_in(l, parts[1]).is_some()).expect("in a list");
+        let to = s.lists.iter().position(|l| place_in(l, parts[0]).is_some()).expect("in a list");
         s.lists[from].retain(|i| *i as usize != parts[1]);
-        let at = of(&s.lists[to], parts[0]).expect("found");
+        let at = place_in(&s.lists[to], parts[0]).expect("found");
         s.lists[to].insert(at + 1, parts[1] as u32);
     });
     // The first part waits for the sums of the second, which its worker starts only later.

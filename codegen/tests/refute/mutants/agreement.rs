@@ -54,10 +54,11 @@ impl Certificates {
             println!("skipped: no python3");
             return None;
         };
-        let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (printed, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let prefix = format!("{}: ", file.display());
-        let verdicts: Vec<String> = said.lines().map(|l| l.trim_start_matches(&prefix).into()).collect();
-        assert_eq!(verdicts.len(), self.expected.len(), "{told}");
+        let verdicts: Vec<String> = printed.lines().map(|l| l.trim_start_matches(&prefix).into()).collect();
+        assert_eq!(verdicts.len(), self.expected.len(), "{errors}");
         Some(verdicts)
     }
 }

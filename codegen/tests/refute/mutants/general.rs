@@ -65,7 +65,7 @@ pub(super) fn convolutions(rng: &mut SmallRng) -> Graph {
         let input = format!("X{stage}({images},{height},{width},{channels})");
         let output = format!("X{}({images},{},{},{features})", stage + 1, out.0, out.1);
         // The output of an earlier convolution with the same shape.
-        let residual = residuals.iter().find(|(_, of)| *of == shape && rng.random());
+        let residual = residuals.iter().find(|(_, extent)| *extent == shape && rng.random());
         let residual = residual.map_or(String::new(), |(name, _)| format!(r#", residual: "{name}""#));
         write!(
             stages,

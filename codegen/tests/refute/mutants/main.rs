@@ -239,9 +239,9 @@ fn no_unsafe_mutant_is_accepted_and_false_alarms_are_rare() {
 }
 
 /// A table of docs/results/mutants.md.
-fn table<K: std::fmt::Debug>(what: &str, rows: &BTreeMap<K, Row>) -> String {
+fn table<K: std::fmt::Debug>(heading: &str, rows: &BTreeMap<K, Row>) -> String {
     let mut text = format!(
-        "| {what} | mutants | harmless, accepted | wrong, refuted | false alarms |\n|---|---|---|---|---|\n"
+        "| {heading} | mutants | harmless, accepted | wrong, refuted | false alarms |\n|---|---|---|---|---|\n"
     );
     let (mut harmless, mut caught, mut all) = (0, 0, 0);
     for (name, row) in rows {

@@ -204,10 +204,10 @@ pub(crate) fn mutate(
             let producer = rng.random_range(0..consumer);
             let operand = rng.random_range(0..c.graph.stages[consumer].operands.len());
             let tensor = &c.graph.tensors[c.graph.stages[consumer].operands[operand].tensor.0];
-            let of = &c.graph.stages[producer];
+            let written = &c.graph.stages[producer];
             let (producer, consumer) = (StageId(producer), StageId(consumer));
             let known = c.graph.dependences.iter().any(|d| (d.consumer, d.operand) == (consumer, operand));
-            if known || (tensor.rows, tensor.cols) != (of.m, of.n) || c.launch.shares().is_some() {
+            if known || (tensor.rows, tensor.cols) != (written.m, written.n) || c.launch.shares().is_some() {
                 return None;
             }
             c.graph.dependences.push(Dependence { producer, consumer, operand });
@@ -384,7 +384,9 @@ fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind
             // Move its work to another warp, entirely or from some step on.
             let at = rng.random_range(from..events.len());
             match &mut events[from] {
-                Event::Warp { warp: of } if rng.random() => (*of != warp).then(|| *of = warp)?,
+                Event::Warp { warp: current } if rng.random() => {
+                    (*current != warp).then(|| *current = warp)?
+                }
                 _ => events.insert(at, Event::Warp { warp }),
             }
         }

@@ -110,11 +110,12 @@ fn order(rng: &mut SmallRng, (gm, gn): (u32, u32)) -> Order {
 
 /// The last stage's output reuses the memory of an earlier output with its shape, if there is one.
 fn share_memory(graph: &mut Graph) {
-    let of = |graph: &Graph, s: usize| graph.stages[s].out;
+    let output = |graph: &Graph, s: usize| graph.stages[s].out;
     let shape = |graph: &Graph, t: TensorId| (graph.tensors[t.0].rows, graph.tensors[t.0].cols);
-    let last = of(graph, graph.stages.len() - 1);
-    let older =
-        (0..graph.stages.len() - 1).map(|s| of(graph, s)).find(|t| shape(graph, *t) == shape(graph, last));
+    let last = output(graph, graph.stages.len() - 1);
+    let older = (0..graph.stages.len() - 1)
+        .map(|s| output(graph, s))
+        .find(|t| shape(graph, *t) == shape(graph, last));
     graph.tensors[last.0].alias = older;
 }
 

@@ -87,7 +87,7 @@ fn the_condition_for_progress_and_the_exploration_agree() {
         }
         done += 1;
         let proved = !refuted(Obligation::Progress);
-        let of = match (condition, explored) {
+        let count = match (condition, explored) {
             (true, Some(true)) => &mut seen.both,
             (true, None) => &mut seen.condition_alone,
             (false, Some(true)) => &mut seen.exploration_alone,
@@ -98,7 +98,7 @@ fn the_condition_for_progress_and_the_exploration_agree() {
                 candidate.launch, candidate.edges, candidate.device.sms, candidate.graph.stages
             ),
         };
-        *of += 1;
+        *count += 1;
         assert_eq!(
             proved,
             condition || explored == Some(true),

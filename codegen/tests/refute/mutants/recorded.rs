@@ -28,26 +28,26 @@ impl Recorded {
         let p = Generated::new(c);
         let tiles = |(gm, gn): (u32, u32)| (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }));
         let posts = c.graph.dependences.iter().enumerate().map(|(edge, d)| {
-            let of = |tile| {
+            let posts_of = |tile| {
                 let mut posts = Vec::new();
                 p.posts(edge, tile, &mut |slot, amount| posts.push((slot, amount)));
                 posts
             };
-            tiles(c.graph.stages[d.producer.0].grid).map(of).collect()
+            tiles(c.graph.stages[d.producer.0].grid).map(posts_of).collect()
         });
         let stages = || (0..c.graph.stages.len()).map(StageId);
         let extents: Vec<(u32, u32)> = stages().map(|s| p.extent(&c.graph, s)).collect();
         let slices = stages().map(|stage| {
-            let of = |tile| {
+            let slices_of = |tile| {
                 let slices = 0..p.slices(&c.graph, stage, tile);
-                let of = |slice| {
+                let recorded = |slice| {
                     let mut events = Vec::new();
                     p.events(stage, tile, slice, &mut |event| events.push(event));
                     Slice { events, place: p.place(stage, tile, slice) }
                 };
-                slices.map(of).collect()
+                slices.map(recorded).collect()
             };
-            tiles(extents[stage.0]).map(of).collect()
+            tiles(extents[stage.0]).map(slices_of).collect()
         });
         let grids = c.graph.dependences.iter().map(|d| c.graph.stages[d.producer.0].grid).collect();
         Recorded { posts: posts.collect(), slices: slices.collect(), extents: extents.clone(), grids }

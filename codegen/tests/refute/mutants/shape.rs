@@ -78,11 +78,11 @@ fn shift_halo(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     let images = |op: &Op, o: &Operand| matches!(op, Op::Conv2d(_)) && o.kind == OperandKind::A;
     let (stage, at) = operand(rng, base, images)?;
     let mut shifted = base.clone();
-    let of = &mut shifted.graph.stages[stage];
-    let Op::Conv2d(shape) = &of.op else { return None };
+    let reader = &mut shifted.graph.stages[stage];
+    let Op::Conv2d(shape) = &reader.op else { return None };
     let (height, width) = (shape.input.0 as i32, shape.input.1 as i32);
     let by = *[1, width, height * width].choose(rng)? * if rng.random() { 1 } else { -1 };
-    windows(&mut of.operands[at]).for_each(|window| window.rows.offset += by);
+    windows(&mut reader.operands[at]).for_each(|window| window.rows.offset += by);
     waits_of(base, &shifted)
 }
 
@@ -90,10 +90,10 @@ fn shift_halo(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
 fn shift_head(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     let (stage, at) = operand(rng, base, |op, _| matches!(op, Op::Attention(_)))?;
     let mut shifted = base.clone();
-    let of = &mut shifted.graph.stages[stage];
-    let Op::Attention(shape) = &of.op else { return None };
+    let reader = &mut shifted.graph.stages[stage];
+    let Op::Attention(shape) = &reader.op else { return None };
     let dim = shape.heads.dim as i32;
-    let cols = &mut of.operands[at].footprint.cols;
+    let cols = &mut reader.operands[at].footprint.cols;
     match rng.random_range(0..4) {
         0 => cols.offset += dim,
         1 => cols.offset -= dim,

@@ -27,10 +27,10 @@ pub(crate) fn assert_sound(graph: &Graph, schedule: &Schedule, workers: u32) {
                     Part::Share { first, parts, .. } => {
                         assert_eq!(of_tile.len(), parts as usize);
                         for (_, item) in &of_tile {
-                            let Part::Share { first: slab, parts: of, part } = item.part else {
+                            let Part::Share { first: slab, parts: count, part } = item.part else {
                                 panic!("{item:?} shares no tile")
                             };
-                            assert_eq!((slab, of), (first, parts));
+                            assert_eq!((slab, count), (first, parts));
                             slab_used[(first + part) as usize] += 1;
                         }
                     }

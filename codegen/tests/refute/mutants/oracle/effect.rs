@@ -131,7 +131,7 @@ impl<'a> Effects<'a> {
                 let mut k = self.sums[own].clone();
                 k.sort_unstable();
                 let end = k.iter().try_fold(0, |end, (a, b)| (*a == end).then_some(*b));
-                if work.slices == 1 && units != 0 && end != Some(work.of) {
+                if work.slices == 1 && units != 0 && end != Some(work.k_blocks) {
                     return Err(Violation::WrongSum);
                 }
                 let stored = &mut self.stored[((run - 1) * self.program.layout.tiles() + tile) as usize];

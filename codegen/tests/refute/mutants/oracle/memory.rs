@@ -82,14 +82,14 @@ impl Layout {
                         false => shapes::k_blocks(graph, StageId(s), tile),
                     };
                     let whole = shapes::tile_size(graph, StageId(s));
-                    let of = if operand.kind == OperandKind::A { cluster.1 } else { cluster.0 };
+                    let sharers = if operand.kind == OperandKind::A { cluster.1 } else { cluster.0 };
                     let shared = matches!(operand.kind, OperandKind::A | OperandKind::B | OperandKind::Up);
-                    for (k, part) in (0..ks).flat_map(|k| (0..of).map(move |part| (k, part))) {
+                    for (k, part) in (0..ks).flat_map(|k| (0..sharers).map(move |part| (k, part))) {
                         for area in shapes::reads(graph, StageId(s), o, tile, k) {
-                            if of > 1 && shared {
+                            if sharers > 1 && shared {
                                 cut(
                                     operand.tensor,
-                                    shapes::share(operand.kind, area.clone(), whole, (of, part)),
+                                    shapes::share(operand.kind, area.clone(), whole, (sharers, part)),
                                 );
                             }
                             cut(operand.tensor, area);
@@ -190,13 +190,13 @@ pub(crate) struct Memory {
 impl Memory {
     /// Inputs hold their data; everything else is poison.
     pub(crate) fn poisoned(graph: &Graph, layout: &Layout) -> Memory {
-        let of = |t: usize| {
+        let cells_of = |t: usize| {
             let cuts = &layout.cuts[t];
             let input = graph.tensors[t].producer.is_none();
             let cell = Cell { tag: if input { INPUT } else { 0 }, units: u64::MAX };
             vec![cell; cuts.rows.len().saturating_sub(1) * cuts.cols.len().saturating_sub(1)]
         };
-        Memory { cells: (0..graph.tensors.len()).map(of).collect() }
+        Memory { cells: (0..graph.tensors.len()).map(cells_of).collect() }
     }
 
     /// Whether every cell holds the value that its reader in run `run` expects. If several parts share a tile, a part

@@ -60,7 +60,7 @@ pub(crate) struct Work {
     pub(crate) ctas: Vec<Cta>,
     pub(crate) k: (u32, u32),
     /// k-blocks of the whole tile.
-    pub(crate) of: u32,
+    pub(crate) k_blocks: u32,
     /// Slices of the tile that are combined before the last of them stores it; 1 in a schedule.
     pub(crate) slices: u32,
 }
@@ -144,15 +144,15 @@ impl Builder<'_> {
                 return Err(Violation::Outside);
             }
             // The last slices may have no work left.
-            let of = shapes::k_blocks(&self.c.graph, stage, tile);
-            let slices = of.div_ceil(each);
+            let k_blocks = shapes::k_blocks(&self.c.graph, stage, tile);
+            let slices = k_blocks.div_ceil(each);
             for slice in 0..slices {
-                let k = ((slice * each).min(of), ((slice + 1) * each).min(of));
+                let k = ((slice * each).min(k_blocks), ((slice + 1) * each).min(k_blocks));
                 let cta = self.cta(stage, tile, slice, k, (1, 1));
                 let posts = self.posts(stage, tile);
                 let cta = worst_order(self.c, cta, posts, true, slices);
                 drawn.push(work.len() as u32);
-                work.push(Work { ctas: vec![cta], k, of, slices });
+                work.push(Work { ctas: vec![cta], k, k_blocks, slices });
             }
         }
         Ok(())
@@ -167,8 +167,8 @@ impl Builder<'_> {
             }
             let (gm, gn) = shapes::grid(&self.c.graph, item.stage);
             // Chain kernels run only GEMMs; their tiles are alike.
-            let of = shapes::most_k_blocks(&self.c.graph, item.stage);
-            if item.m >= gm.div_ceil(rows) || item.n >= gn.div_ceil(cols) || item.k_end > of {
+            let k_blocks = shapes::most_k_blocks(&self.c.graph, item.stage);
+            if item.m >= gm.div_ceil(rows) || item.n >= gn.div_ceil(cols) || item.k_end > k_blocks {
                 return Err(Violation::Outside);
             }
             // A tile's items are its slices, ordered by their first k-block.
@@ -192,18 +192,18 @@ impl Builder<'_> {
                 let one = self.cta(item.stage, tile, slice, k, (rows, cols));
                 let inside = tile.m < gm && tile.n < gn;
                 let mut posts = Vec::new();
-                if let (true, Some(mine)) = (inside, finishers.iter().position(|i| *i == at)) {
+                if let (true, Some(rank)) = (inside, finishers.iter().position(|i| *i == at)) {
                     // The n-th post of an edge belongs to the n-th finisher; the last finisher gets the rest.
                     let last = finishers.len() - 1;
                     for mut edge in self.edge_posts(item.stage, tile) {
-                        let rest = edge.split_off(mine.min(edge.len()));
-                        posts.extend(if mine == last { rest } else { rest.into_iter().take(1).collect() });
+                        let rest = edge.split_off(rank.min(edge.len()));
+                        posts.extend(if rank == last { rest } else { rest.into_iter().take(1).collect() });
                     }
                 }
                 ctas.push(worst_order(self.c, one, posts, inside, 1));
             }
             self.shared_loads(item.stage, (item.m, item.n), slice, k, (rows, cols));
-            work.push(Work { ctas, k, of, slices: 1 });
+            work.push(Work { ctas, k, k_blocks, slices: 1 });
         }
         Ok(())
     }

@@ -74,30 +74,30 @@ pub(crate) fn grid(graph: &Graph, stage: StageId) -> (u32, u32) {
 
 /// k-blocks of the longest tile.
 pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
-    let of = &graph.stages[stage.0];
-    let length = match &of.op {
-        Op::Gemm(_) | Op::GatedGemm | Op::RotatedGemm(_) => of.k,
+    let definition = &graph.stages[stage.0];
+    let length = match &definition.op {
+        Op::Gemm(_) | Op::GatedGemm | Op::RotatedGemm(_) => definition.k,
         // Blocks of 64 channels, with all taps of each.
         Op::Conv2d(shape) if shape.window.is_some() => {
             return shape.filter.0 * shape.filter.1 * shape.channels.div_ceil(64);
         }
         Op::Conv2d(shape) => shape.filter.0 * shape.filter.1 * shape.channels,
         // Every token of the sequence has a query and a key.
-        Op::Attention(_) => graph.tensors[of.out.0].rows,
+        Op::Attention(_) => graph.tensors[definition.out.0].rows,
         Op::Norm(_) | Op::Pool(_) | Op::Attend(_) => return 1,
-        Op::Custom => return of.k_blocks,
+        Op::Custom => return definition.k_blocks,
     };
-    length.div_ceil(of.mma_tile.2)
+    length.div_ceil(definition.mma_tile.2)
 }
 
 /// k-blocks of a tile. Causal queries see no later token, so steps with only later tokens are skipped.
 pub(crate) fn k_blocks(graph: &Graph, stage: StageId, tile: Tile) -> u32 {
-    let of = &graph.stages[stage.0];
+    let definition = &graph.stages[stage.0];
     let most = most_k_blocks(graph, stage);
-    match &of.op {
+    match &definition.op {
         Op::Attention(shape) if shape.causal => {
             let (queries, _) = written(graph, stage, tile);
-            (0..most).take_while(|step| step * of.mma_tile.2 < queries.end).count() as u32
+            (0..most).take_while(|step| step * definition.mma_tile.2 < queries.end).count() as u32
         }
         _ => most,
     }
@@ -109,8 +109,8 @@ pub(crate) fn written(graph: &Graph, stage: StageId, tile: Tile) -> Area {
     let out = &graph.tensors[graph.stages[stage.0].out.0];
     if let Some(parts) = shares(graph, stage) {
         // A column belongs to the last share that begins at or before it; share s begins at floor(s * columns / parts).
-        let mine = |column: &u32| (1..=parts).take_while(|s| s * out.cols / parts <= *column).count() as u32;
-        let columns: Vec<u32> = (0..out.cols).filter(|column| mine(column) == tile.n).collect();
+        let owner = |column: &u32| (1..=parts).take_while(|s| s * out.cols / parts <= *column).count() as u32;
+        let columns: Vec<u32> = (0..out.cols).filter(|column| owner(column) == tile.n).collect();
         let begin = columns.first().copied().unwrap_or(0);
         return (0..out.rows, begin..begin + columns.len() as u32);
     }
@@ -129,13 +129,13 @@ fn along(index: u32, size: u32, length: u32) -> Range<u32> {
 
 /// The areas of an operand that a tile reads at a k-block. For a GEMM operand, one area, which may be empty.
 pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k: u32) -> Vec<Area> {
-    let of = &graph.stages[stage.0];
+    let definition = &graph.stages[stage.0];
     let (rows, _) = tile_size(graph, stage);
     let (own_rows, own_cols) = written(graph, stage, tile);
-    let depth = of.mma_tile.2;
-    let read = &of.operands[operand];
+    let depth = definition.mma_tile.2;
+    let read = &definition.operands[operand];
     let tensor = &graph.tensors[read.tensor.0];
-    let area = match (&of.op, read.kind) {
+    let area = match (&definition.op, read.kind) {
         (Op::Conv2d(shape), OperandKind::A) if shape.window.is_some() => {
             return window_under(shape, own_rows, tap_and_channels(shape, k).1);
         }
@@ -155,14 +155,14 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
         (Op::Attend(shape), kind) => {
             let Heads { query, kv, dim } = shape.heads;
             let columns = |first: u32, heads: u32| along(tile.n, heads * dim, tensor.cols - first * dim);
-            let of = |first: u32, heads: u32| {
+            let head_columns = |first: u32, heads: u32| {
                 let columns = columns(first, heads);
                 (tile.m..tile.m + 1, columns.start + first * dim..columns.end + first * dim)
             };
             match kind {
-                OperandKind::Query => of(0, query / kv),
-                OperandKind::Key => of(query, 1),
-                OperandKind::Value => of(query + kv, 1),
+                OperandKind::Query => head_columns(0, query / kv),
+                OperandKind::Key => head_columns(query, 1),
+                OperandKind::Value => head_columns(query + kv, 1),
                 // Operands that no stage of the run writes.
                 _ => return Vec::new(),
             }
@@ -269,7 +269,7 @@ fn pixels_under(shape: &Conv, pixels: Range<u32>, ks: Range<u32>) -> Vec<Area> {
             let (Some(h), Some(w)) = (h, w) else { continue };
             let row = (image * shape.input.0 + h) * shape.input.1 + w;
             match areas.last_mut() {
-                Some((rows, of)) if *of == channels && rows.end == row => rows.end += 1,
+                Some((rows, last)) if *last == channels && rows.end == row => rows.end += 1,
                 _ => areas.push((row..row + 1, channels.clone())),
             }
         }
@@ -283,10 +283,10 @@ pub(crate) fn share(
     kind: OperandKind,
     (rows, cols): Area,
     whole: (u32, u32),
-    (of, index): (u32, u32),
+    (sharers, index): (u32, u32),
 ) -> Area {
     let part = |range: Range<u32>, whole: u32| {
-        let each = whole / of;
+        let each = whole / sharers;
         let (begin, end) = (range.start + each * index, range.start + each * (index + 1));
         begin.min(range.end)..end.min(range.end)
     };

@@ -30,11 +30,11 @@ impl Machine<'_> {
         }
         // Nor does a worker with a delayed epilogue draw: its later tiles would be delayed too.
         let held = |(cta, at): (usize, &At)| {
-            let of = |item: &u32| {
+            let is_held = |item: &u32| {
                 let site = Site { run, item: *item, cta };
                 [Phase::Finisher, Phase::Given, Phase::Last].into_iter().any(|phase| self.held(site, phase))
             };
-            items.get(at.item).is_some_and(of)
+            items.get(at.item).is_some_and(is_held)
         };
         if finishers.iter().enumerate().any(held) {
             return false;

@@ -104,7 +104,8 @@ impl Builder<'_> {
                         cells.flat_map(|cells| self.layout.places(&cells)).collect();
                     let row =
                         |t: &Tile| if operand.kind == OperandKind::A { t.m == tile.m } else { t.n == tile.n };
-                    for (by, _, _) in loads.iter().filter(|(t, of, at)| *of == o && *at == k_block && row(t))
+                    for (by, _, _) in
+                        loads.iter().filter(|(t, operand, at)| *operand == o && *at == k_block && row(t))
                     {
                         let (rows, cols) = self.shared_area(stage, *by, o, k_block, cluster);
                         // A cell that a share cuts in two is not completely inside it.
