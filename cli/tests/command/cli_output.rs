@@ -85,7 +85,7 @@ fn a_file_on_a_full_disk_is_an_error_that_says_so() {
     refused(&run(&["check", "two_gemms", "--certificate"], &certificate), &words);
 }
 
-/// An empty cache of tuned plans, and one with a plan that no one measured.
+/// Two empty caches of tuned plans.
 fn caches(folder: &Path) -> (PathBuf, PathBuf) {
     let text = r#"{ "format": "cusync tuned plans", "version": 2, "entries": [] }"#;
     let (cache, other) = (folder.join("tuned.json"), folder.join("other.json"));

@@ -106,11 +106,11 @@ fn nobody_wakes_in_a_launch_that_is_closed() {
     assert!(!waking(false), "without a look at whether it is closed");
 }
 
-/// Rules that a model may leave out.
+/// The rule that a model leaves out, described by the effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// Items have lower numbers than the items they need.
+    /// Items are handed out before the items they need.
     Ledger,
     /// A sleeping worker leaves on its own.
     Closing,

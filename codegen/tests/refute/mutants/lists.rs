@@ -101,7 +101,7 @@ pub(super) fn change(rng: &mut SmallRng, schedule: &mut Schedule, kind: Kind) ->
             let more = rng.random_range(1..12);
             for _ in 0..more {
                 let mut list = Vec::new();
-                // Sometimes another worker takes an item, at the end of its list or as its only item.
+                // Some of the new workers take over the last item of the longest list.
                 if of_static && rng.random() {
                     let longest = schedule.lists.iter_mut().max_by_key(|l| l.len())?;
                     list.extend(longest.pop());
