@@ -1,4 +1,4 @@
-//! Checks a pipeline: a page of RON in, a verdict on every proof obligation out.
+//! Checks a pipeline: RON in, a verdict on every proof obligation out.
 //!
 //!     cargo run --release --example 01_check
 
@@ -19,12 +19,12 @@ Pipeline(
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Profile::named("h200").ok_or("the profile ships")?;
-    // Dims have defaults in the spec; here M is replaced by a size that no tile divides.
+    // Dims have defaults in the spec; this replaces M with a size that no tile divides.
     let resolved = spec::parse(SPEC, "mine.ron")
         .and_then(|spec| spec.resolve(&[("M".into(), 37)]))
         .map_err(|d| d.render(SPEC, "mine.ron", false))?;
 
-    // Tiles, orders and policies are chosen; then the choice has to be proved.
+    // Choose tiles, orders and policies, then prove the choice.
     let candidate = choose::candidate(&resolved, device, Executor::Programmatic)
         .map_err(|d| d.render(SPEC, "mine.ron", false))?;
     let report = judge(&candidate);

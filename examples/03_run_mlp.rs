@@ -1,4 +1,4 @@
-//! Runs a LLaMA MLP and verifies it: on a GPU where there is one, else on host threads with the same plan.
+//! Runs a LLaMA MLP and verifies it: on a GPU if there is one, otherwise on host threads with the same plan.
 //!
 //!     cargo run --release --example 03_run_mlp
 

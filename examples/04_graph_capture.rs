@@ -1,5 +1,5 @@
-//! Captures a pipeline into a CUDA graph and mixes replays with eager runs. Semaphores are never cleared: a run's
-//! epoch is counted on the device, so a replay is as good as a launch.
+//! Captures a pipeline into a CUDA graph and mixes replays with eager runs. Semaphores are never cleared: the device
+//! counts a run's epoch, so a replay works like a launch.
 //!
 //!     cargo run --release --example 04_graph_capture
 

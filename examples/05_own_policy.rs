@@ -1,5 +1,5 @@
-//! A policy of your own: any map from producer tiles to semaphore slots. `check` proves it or refutes it; nothing is
-//! taken on trust.
+//! A custom policy: any map from producer tiles to semaphore slots. `check` proves or refutes it; nothing is taken on
+//! trust.
 //!
 //!     cargo run --release --example 05_own_policy
 
@@ -19,12 +19,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let resolved = spec::parse(source, "two_gemms").and_then(|s| s.resolve(&[])).map_err(refused)?;
     let mut candidate = choose::candidate(&resolved, device, Executor::Cpu).map_err(refused)?;
 
-    // Diagonals share a slot. Slots are numbered from 0 without gaps, one entry a tile, row by row.
+    // Diagonals share a slot. Slots are numbered from 0 without gaps; the table has one entry per tile, row by row.
     let (rows, cols) = candidate.graph.stages[0].grid;
     let diagonal = (0..rows).flat_map(|m| (0..cols).map(move |n| (m + n) % cols));
     candidate.edges[0].policy = Policy::Table(diagonal.collect());
 
-    // A table that forgets a tile's slot is refuted, with a counterexample.
+    // A table without one tile's slot is refuted, with a counterexample.
     let mut short = candidate.clone();
     short.edges[0].policy = Policy::Table(vec![0; (rows * cols - 1) as usize]);
     match check(short) {

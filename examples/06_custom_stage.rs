@@ -1,5 +1,5 @@
-//! A stage of your own between two GEMMs: the spec states which boxes it reads, the dependences follow from them, and
-//! a closure does its arithmetic on the cpu executor.
+//! A custom stage between two GEMMs: the spec states the boxes it reads, the dependences follow from them, and a
+//! closure does its arithmetic on the cpu executor.
 //!
 //!     cargo run --release --example 06_custom_stage
 
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plan = plan_text(SPEC, "normalised.ron", &Overrides::default(), device, Executor::Cpu)?;
     let inputs = Inputs::checked_random(plan.graph(), 1)?;
 
-    // One tile: 16 whole rows, handed over when all tiles of `before` that they meet have been posted.
+    // One tile: 16 whole rows, passed in when all overlapping tiles of `before` have been posted.
     let tile = |_: Tile, _: u32, reads: &[Region], out: &mut Region| {
         let rows = reads[0].data.chunks(reads[0].cols).zip(out.data.chunks_mut(out.cols));
         rows.for_each(|(row, out)| normalise(row, out));
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut pipeline = CpuPipeline::new(&plan, &inputs, options)?.custom("norm", tile)?;
     pipeline.run()?;
 
-    // The reference has the whole matrix at once.
+    // The reference gets the whole matrix at once.
     let whole = |reads: &[Matrix]| {
         let mut out = reads[0].clone();
         let rows = reads[0].data.chunks(out.cols).zip(out.data.chunks_mut(out.cols));

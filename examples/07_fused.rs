@@ -1,5 +1,5 @@
-//! The fused executor: a whole chain in one launch. On a Hopper GPU as a graph of several runs whose weights stream while the
-//! run before still ends; without one, the same plans on host threads, one a CTA.
+//! The fused executor: a whole chain in one launch. On a Hopper GPU, a graph of several runs in which weights stream in
+//! while the previous run is still finishing; without one, the same plans on host threads, one per CTA.
 //!
 //!     cargo run --release --example 07_fused
 
@@ -12,7 +12,7 @@ use cusync::runtime::{InputSets, Options, Overlap, Overrides, Pipeline, plan_tex
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::device::Profile;
 
-/// A small MLP, so that host threads are quick too. Few tokens take a decode kernel, which lays the weights out anew.
+/// A small MLP, fast on host threads too. Few tokens use a decode kernel, which repacks the weights.
 fn plan(profile: &Profile, m: u64, decode: bool) -> Result<Plan, Box<dyn std::error::Error>> {
     let source = shipped("llama65_mlp").ok_or("the spec ships")?;
     let dims = [("M", m), ("H", 1024), ("I", 512)].map(|(name, value)| (name.to_owned(), value));
@@ -25,7 +25,7 @@ fn on_gpu(gpu: &Device, plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
     let mut pipeline = Pipeline::with_options(plan, gpu, options)?;
     InputSets::random(plan.graph(), gpu, 2, 1)?.bind(&mut pipeline)?;
     let reference = Reference::new(&mut pipeline, 0)?;
-    // What a decode kernel has laid out anew is all that it reads: the originals' memory can go.
+    // A decode kernel reads only the repacked weights, so the originals' memory can be freed.
     pipeline.release_originals()?;
     let graph = pipeline.capture(Executor::Fused, &[1, 0, 1, 0])?;
     pipeline.replay(&graph)?;

@@ -1,4 +1,4 @@
-//! Serial code becomes concurrent kernels: launches are written down one after the other, and scheduled.
+//! Serial code becomes concurrent kernels: write launches one after another, then schedule them.
 //!
 //!     cargo run --release --example 08_dag
 
@@ -7,14 +7,14 @@ use cusync_dag::{Form, LaunchConfig, Recording, ScheduleOptions, read, schedule,
 const N: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Any memory with addresses will do, on a host or on a device.
+    // Any addressable memory works, on the host or on a device.
     let (x, y) = (vec![1.0f32; N], vec![2.0f32; N]);
     let (x1, y1, norms, sum) = (vec![0.0f32; N], vec![0.0f32; N], vec![0.0f32; 2], vec![0.0f32]);
 
-    // Written as serial code. No streams, no events, no edges.
+    // Written as serial code: no streams, no events, no edges.
     let mut code = Recording::new("norms");
     let config = LaunchConfig::linear(64, 256);
-    // Each norm is a part of one buffer, which is stated whole: bytes decide, not names.
+    // Each norm is part of one buffer, which is declared as a whole: bytes decide, not names.
     code.memory(&norms)?;
     for step in 0..4 {
         code.launch("square", config, 3.5, &[read(&x), write(&x1), step.into()])?;
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for &id in &schedule.full.order {
         show(&format!("{:7} on stream {}", program.node(id).name, schedule.full.stream[id.index()]));
     }
-    // What is launched is a plan that was proved: every kernel waits for all that it depends on.
+    // Only a proved plan is launched: every kernel waits for all its dependences.
     schedule.plan(program, schedule.form).prove(program)?;
     let serial = schedule.predictions.iter().find(|p| p.form == Form::SERIAL).ok_or("predicted")?;
     if schedule.predicted_us() < serial.us { Ok(()) } else { Err("concurrency gains nothing".into()) }

@@ -1,4 +1,4 @@
-//! An MLP inside a program that uses `cudarc`: its memory and its stream, no copies. Without a GPU it says so.
+//! An MLP inside a program that uses `cudarc`: its memory and its stream, no copies. Without a GPU it prints a message.
 //!
 //!     cargo run --release --features cudarc --example 09_cudarc
 
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     mlp.bind("Z", Arc::new(DeviceBuffer::from_cudarc(&device, &result)?))?;
     mlp.run_on(&Stream::from_cudarc(&device, &stream)?)?;
-    // In stream order behind the run.
+    // In stream order after the run.
     let worst = largest_error(&stream, &result, &expected)?;
     show(&format!("{}: largest error {worst:.1e} of the largest value", mlp.executor().name()));
     if worst <= 2e-3 { Ok(()) } else { Err("wrong result".into()) }

@@ -1,11 +1,11 @@
-//! A model of candle whose MLP is replaced by a pipeline: on the CPU, or with `candle-cuda` on a GPU.
+//! A candle model with its MLP replaced by a pipeline: on the CPU, or with `candle-cuda` on a GPU.
 //!
 //!     cargo run --release --features candle --example 10_candle
 
 use candle_core::{DType, Device, Result, Tensor};
 use cusync::candle::CandlePipeline;
 
-/// A block of a transformer, as far as it is needed here: its input is added to what its MLP makes of it.
+/// A minimal transformer block: adds its MLP's output to its input.
 trait Mlp {
     fn forward(&mut self, x: &Tensor) -> Result<Tensor>;
 }
@@ -14,7 +14,7 @@ fn block(mlp: &mut dyn Mlp, x: &Tensor) -> Result<Tensor> {
     x + mlp.forward(x)?
 }
 
-/// As candle has it, in float32 where the CPU is its device.
+/// As in candle, in float32 on the CPU.
 struct Plain {
     up: Tensor,
     down: Tensor,
@@ -41,7 +41,7 @@ impl Mlp for Fused {
 }
 
 fn main() -> Result<()> {
-    // The CPU where there is no GPU, or candle was built without.
+    // The CPU if there is no GPU or candle was built without GPU support.
     let device = Device::cuda_if_available(0)?;
     let weight = |rows: usize, cols: usize| {
         let values: Vec<f32> = (0..rows * cols).map(|i| ((i * 37 % 101) as f32 - 50.0) / 1000.0).collect();

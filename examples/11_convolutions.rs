@@ -1,4 +1,4 @@
-//! A residual block of ResNet behind a pool, in one launch: tiles of a convolution wait for the rows of pixels around their own, not
+//! A ResNet residual block after a pool, in one launch: convolution tiles wait for the pixel rows around their own, not
 //! for all images. On a Hopper GPU, eager and as a graph; without one, the same work lists on host threads.
 //!
 //!     cargo run --release --example 11_convolutions
@@ -23,7 +23,7 @@ const BLOCK: &str = r#"Pipeline(name: "block", dims: { "B": 2, "C": 64 }, stages
 ])"#;
 
 fn on_gpu(profile: &Profile) -> Result<bool, Box<dyn std::error::Error>> {
-    // The block in one launch, then a kernel a stage.
+    // The block in one launch, then in one kernel per stage.
     let mut right = true;
     for executor in [Executor::Fused, Executor::Serial] {
         let plan = plan_text(BLOCK, "block.ron", &Overrides::default(), profile, executor)?;

@@ -1,6 +1,6 @@
-//! Generates 64 tokens with a cache of keys and values, a whole layer a token. On a GPU the layer is captured once: a graph reads how
-//! many tokens the cache has when it runs, so it serves every step. Then all tokens go through the layer at once, as a
-//! prompt, and the rows have to be the same.
+//! Generates 64 tokens with a KV cache, one whole layer per token. On a GPU the layer is captured once: the graph reads
+//! the cache's token count when it runs, so it serves every step. Then all tokens go through the layer at once as a
+//! prompt, and the rows must be the same.
 //!
 //!     cargo run --release --example 12_generate
 #![allow(clippy::print_stdout)]
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let out = layer.read_f32("Z")?;
         read.extend_from_slice(x);
-        // The word that is most like what came out, but the one that went in.
+        // The word most similar to the output, other than the input word.
         let like = |w: &usize| words[w * WIDTH..].iter().zip(&out).map(|(a, b)| a * b).sum::<f32>();
         word = (0..WORDS).filter(|w| *w != word).max_by(|a, b| like(a).total_cmp(&like(b))).unwrap_or(0);
         made.extend(out);

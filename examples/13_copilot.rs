@@ -1,6 +1,6 @@
-//! A host that decides after every job what comes next, and a kernel that keeps running for it: one session for all numbers of rows, and
-//! for two sets of weights. Each job's result says which set the next one takes, and how many rows. Where there is no GPU with
-//! decode kernels, a thread takes the jobs by the same words of memory.
+//! A host that decides the next job after each one, and a kernel that keeps running for it: one session for all row
+//! counts and two sets of weights. Each job's result determines the next job's weights and row count. Without a GPU
+//! that has decode kernels, a thread takes the jobs through the same memory words.
 //!
 //!     cargo run --release --example 13_copilot
 #![allow(clippy::print_stdout)]
@@ -27,7 +27,7 @@ fn decide(session: &mut Session<'_>) -> Result<(), Box<dyn std::error::Error>> {
         session.wait(job)?;
         jobs[set] += 1;
         let z = session.read_f32(set, "Z")?;
-        // Whatever a host decides by: here the sign of an element.
+        // Any host decision works; here, the sign of an element.
         let last = z[(m - 1) * z.len() / ROWS];
         assert!(last.is_finite(), "the last row of the job was not written");
         (set, m) = (usize::from(last > 0.0), 1 + (m * 7 + set * 3) % ROWS);
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some((device, profile)) = gpu.and_then(|gpu| Some((gpu.clone(), gpu.profile()?)))
         && profile.arch == 90
     {
-        // Two SMs stay free for others.
+        // Two SMs stay free for other work.
         let plan = planned(&Profile { sms: profile.sms - 2, ..profile })?;
         let mut pipeline = Pipeline::new(&plan, &device)?;
         InputSets::random(plan.graph(), &device, 2, 1)?.bind(&mut pipeline)?;

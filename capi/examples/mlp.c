@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
       }
     }
   }
-  // What is not there is an error with a way out.
+  // Errors say how to fix them.
   if (cusync_pipeline_set_f32(pipeline, "Q", x, 1) == CUSYNC_PIPELINE_OK) return 1;
   printf("%s executor: largest error %.1e; and: %s\n", cusync_pipeline_executor(pipeline), worst, cusync_pipeline_error());
   cusync_pipeline_close(pipeline);

@@ -1,9 +1,9 @@
-//! The C ABI as a C program has it: the example is built by the C compiler alone, linked with the shared library, and run.
+//! The C ABI used from C: builds the example with the C compiler alone, links it with the shared library, and runs it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder of the shared library: Cargo leaves it beside this test.
+/// The shared library's folder; Cargo puts the library next to this test.
 fn libraries() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     test.parent().expect("a file lies in a folder").to_path_buf()

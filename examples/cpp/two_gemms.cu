@@ -10,7 +10,7 @@ using namespace cusync::plans::two_gemms;
 using Edge = edges::first_to_second;
 constexpr uint32_t M = stage_first::m, N = stage_first::n, K = stage_first::k;  // C = A B: M x N, then E = C D: M x K
 
-/// Ends the program where a call of CUDA fails.
+/// Ends the program if a CUDA call fails.
 #define CHECK(call)                                                              \
   if (cudaError_t const error = (call))                                          \
   return std::printf("%s: %s\n", #call, cudaGetErrorString(error)), 1
@@ -39,7 +39,8 @@ __global__ void second(float const* c, float const* d, float* e, cusync::WaitCon
   if (threadIdx.x == 0) ctx.epoch = cusync::next_epoch_of_cta(epochs, blockIdx.x);
   cusync::TileCoord const t = S::Order::tile_at(blockIdx.x);
   for (uint32_t k = 0; k < S::k_blocks; ++k) {
-    // One thread waits for the tiles of C behind this k-block; the barrier passes what it saw to the others.
+    // One thread waits for the tiles of C that this k-block reads; the barrier makes its observation visible to the
+    // others.
     if (threadIdx.x == 0) Edge::wait_for_k_block(t.m, t.n, k, k == 0, S::k_blocks, ctx);
     __syncthreads();
     multiply_tile(c, d, e, K, N, t.m, t.n, S::tile_rows, S::tile_cols, k * S::mma_tile_k, (k + 1) * S::mma_tile_k);
@@ -53,7 +54,7 @@ int main() {
   for (uint32_t i = 0; i < K * N; ++i) b[i] = float(i % 5) - 2, d[i] = float(i % 3) - 1;
   uint32_t* semaphores;
   CHECK(cudaMalloc(&semaphores, sizeof(uint32_t) * (slot_count + stage_second::tiles)));
-  CHECK(cudaMemset(semaphores, 0, sizeof(uint32_t) * (slot_count + stage_second::tiles)));  // once: every run has its epoch
+  CHECK(cudaMemset(semaphores, 0, sizeof(uint32_t) * (slot_count + stage_second::tiles)));  // once: every run has its own epoch
   uint32_t* const epochs = semaphores + slot_count;
   cusync_report* report;
   CHECK(cudaHostAlloc(&report, sizeof *report, cudaHostAllocMapped));
@@ -61,7 +62,7 @@ int main() {
   cusync::WaitContext const ctx{semaphores, 0, {report, 0, stage_second::index}};
   cudaStream_t streams[2];
   for (cudaStream_t& s : streams) CHECK(cudaStreamCreate(&s));
-  cudaFuncAttributes loaded;  // both kernels must be loaded before one of them waits for the other
+  cudaFuncAttributes loaded;  // load both kernels before one waits for the other
   CHECK(cudaFuncGetAttributes(&loaded, first));
   CHECK(cudaFuncGetAttributes(&loaded, second));
   double worst = 0, row[N];  // a row of C
@@ -69,7 +70,7 @@ int main() {
     CHECK(cudaMemset(c, 0, sizeof(float) * M * N));
     CHECK(cudaMemset(e, 0, sizeof(float) * M * K));
     CHECK(cudaDeviceSynchronize());
-    // Producers first; these few CTAs are resident together on any GPU, so waiting consumers starve nobody.
+    // Producers first; these few CTAs are resident together on any GPU, so waiting consumers starve no producer.
     first<<<stage_first::tiles, 256, 0, streams[0]>>>(a, b, c, semaphores);
     second<<<stage_second::tiles, 256, 0, streams[1]>>>(c, d, e, ctx, epochs);
     CHECK(cudaGetLastError());

@@ -1,4 +1,4 @@
-//! The CMake package of the device library: installed, found, and used by a project of its own.
+//! The CMake package of the device library: installed, found, and used by a separate project.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +26,7 @@ add_executable(user user.cpp)
 target_link_libraries(user PRIVATE cusync::cusync)
 "#;
 
-/// What a host compiler sees: a policy's slots.
+/// The part visible to a host compiler: a policy's slots.
 const SOURCE: &str = r#"
 #include "cusync/cusync.hpp"
 int main() {
@@ -58,7 +58,7 @@ fn a_project_finds_the_installed_package() {
         .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display())));
     run(Command::new("cmake").arg("--build").arg(&out));
     run(&mut Command::new(out.join("user")));
-    // Another minor version is another library.
+    // Another minor version is incompatible.
     std::fs::write(project.join("CMakeLists.txt"), PROJECT.replace("cusync 0.1", "cusync 0.9"))
         .expect("writable");
     let refused = Command::new("cmake")

@@ -1,4 +1,4 @@
-//! Documents that are generated are fresh, every link leads somewhere, and versions agree.
+//! Generated documents are up to date, every link resolves, and versions agree.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Generated files have one writer: the test that keeps them fresh.
+/// Each generated file has one writer: the test that keeps it up to date.
 fn fresh(path: &str, text: &str) {
     if std::env::var_os("CUSYNC_RENDER").is_some() {
         std::fs::write(root().join(path), text).expect("writable");
@@ -73,7 +73,8 @@ fn rendered_files_are_fresh() {
     let list = |name: &str| metadata[name].as_array().cloned().unwrap_or_default();
     let members: BTreeSet<String> =
         list("workspace_members").iter().filter_map(|m| m.as_str().map(String::from)).collect();
-    // What is reached by normal dependencies from what is released; tests and build scripts are not inside binaries.
+    // Packages reachable from released packages by normal dependencies; tests and build scripts are not part of
+    // binaries.
     let nodes = metadata["resolve"]["nodes"].as_array().cloned().unwrap_or_default();
     let mut reached: BTreeSet<String> = BTreeSet::new();
     let mut open: Vec<String> = members.iter().filter(|m| !m.contains("xtask")).cloned().collect();
@@ -113,7 +114,7 @@ fn rendered_files_are_fresh() {
     );
 }
 
-/// Files of the checkout with this ending, without what is built or fetched.
+/// Files of the checkout with this extension, except built or fetched ones.
 fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("readable").flatten() {
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
@@ -143,7 +144,7 @@ fn every_link_leads_somewhere() {
             let Some((link, _)) = rest.split_once(')') else { continue };
             let path = link.split('#').next().unwrap_or_default();
             let outside = ["http:", "https:", "mailto:"].iter().any(|scheme| link.starts_with(scheme));
-            // Links hold no spaces; brackets in code do.
+            // Links contain no spaces; brackets in code do.
             if outside || path.is_empty() || path.contains([' ', '`', '"', '&', '*', ',']) {
                 continue;
             }
@@ -155,7 +156,7 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// Whoever sees a time of a model is told how much of it that is.
+/// Every page that mentions a model states that the model is one of 8 shards.
 #[test]
 fn pages_with_models_tell_that_they_are_shards() {
     let mut pages = vec![root().join("README.md")];
@@ -165,14 +166,14 @@ fn pages_with_models_tell_that_they_are_shards() {
         let text = std::fs::read_to_string(&page).expect("listed");
         if ["llama65", "gpt3", "LLaMA", "GPT-3"].iter().any(|model| text.contains(model)) {
             count += 1;
-            let told = text.contains("tensor-parallel shard") || text.contains("8-way tensor parallelism");
-            assert!(told, "{} does not tell that its models are one of 8 shards", page.display());
+            let stated = text.contains("tensor-parallel shard") || text.contains("8-way tensor parallelism");
+            assert!(stated, "{} does not tell that its models are one of 8 shards", page.display());
         }
     }
     assert!(count >= 8, "only {count} pages name a model");
 }
 
-/// `cargo test --doc` runs what they show.
+/// `cargo test --doc` runs their code blocks.
 #[test]
 fn the_pages_of_crates_and_public_modules_show_code() {
     let mut count = 0;
@@ -219,15 +220,15 @@ fn versions_agree() {
         ["benches/Cargo.toml", "capi/Cargo.toml", "cli/Cargo.toml", "dag/Cargo.toml", "Cargo.toml"]
     {
         let text = read(manifest);
-        // Packages leave out what only tests need.
+        // Packages omit test-only files.
         let needed = text.split("[dev-dependencies]").next().unwrap_or_default();
         let stated = needed.lines().filter(|l| l.starts_with("cusync") && l.contains("path ="));
         stated.for_each(|l| assert!(l.contains(&format!("\"={version}\"")), "{manifest}: {l}"));
     }
 }
 
-/// A test runs what the README calls `cusync`; the commands of cargo are run by the script of continuous integration, and by the
-/// test of packed crates.
+/// A test runs the README's `cusync` commands; the continuous integration script and the packed-crate test run its
+/// cargo commands.
 #[test]
 fn the_readme_is_short_and_its_commands_of_cargo_are_run() {
     let readme = read("README.md");

@@ -1,6 +1,6 @@
-//! `src/ffi/bindings.rs` is what bindgen makes of `csrc/abi/cusync.h` and `csrc/host/decode.h` today.
+//! `src/ffi/bindings.rs` matches the current bindgen output for `csrc/abi/cusync.h` and `csrc/host/decode.h`.
 //!
-//! With `CUSYNC_RENDER=1` (what `cargo xtask render` sets) the file is rewritten instead of compared.
+//! With `CUSYNC_RENDER=1` (set by `cargo xtask render`) the file is rewritten instead of compared.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder that holds libclang: the user's choice, or the one that `cargo xtask setup` fetched.
+/// The folder with libclang: the user's choice, or the one that `cargo xtask setup` fetched.
 fn libclang() -> Option<PathBuf> {
     let stated = std::env::var_os("LIBCLANG_PATH").map(PathBuf::from);
     let fetched = root().join(".toolchain/clang/native");
     stated.into_iter().chain([fetched]).find(|dir| dir.join("libclang.so").exists())
 }
 
-/// A libclang from the package index comes without its own headers; the host compiler's stddef.h serves.
+/// libclang from the package index has no headers of its own; the host compiler's stddef.h works.
 fn compiler_include() -> Option<String> {
     let out = std::process::Command::new("cc").arg("-print-file-name=include").output().ok()?;
     let dir = String::from_utf8(out.stdout).ok()?.trim().to_owned();

@@ -1,4 +1,4 @@
-//! Without a GPU, a driver or kernels there are errors with a way out, and no panic.
+//! Without a GPU, a driver or kernels, errors tell the user what to do, and nothing panics.
 
 use cusync::device::{Device, Error};
 

@@ -1,9 +1,9 @@
-//! The machine code itself: tensor-core instructions where they belong, no spills, no serialised WGMMA.
+//! The machine code itself: tensor-core instructions in the right places, no spills, no serialized WGMMA.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The files of this build with the extension, as its script has listed them: the folder may hold others.
+/// This build's files with the extension, as listed by its script: the folder may hold others.
 fn files(extension: &str) -> Option<Vec<PathBuf>> {
     let folder = Path::new(option_env!("CUSYNC_KERNEL_OBJECTS")?);
     let manifest = std::fs::read_to_string(folder.join("objects.txt")).ok()?;
@@ -25,8 +25,8 @@ fn no_kernel_spills() {
     };
     assert!(!logs.is_empty(), "nvcc was there but left no ptxas reports");
     let mut checked = 0;
-    // A chain kernel's consumers hold 128 accumulators; what they keep from item to item may lie in memory meanwhile. That
-    // the arithmetic itself does not touch it is for the test of the machine code.
+    // A chain kernel's consumers hold 128 accumulators; state kept from item to item may be spilled meanwhile. The
+    // machine code test checks that the arithmetic itself does not touch it.
     for (family, most) in [("gemm_sm", 0), ("decode_sm", 0), ("chain_sm", 64)] {
         for log in logs.iter().filter(|l| is_family(l, family)) {
             let text = std::fs::read_to_string(log).expect("a report that was just listed");
@@ -42,7 +42,7 @@ fn no_kernel_spills() {
     assert!(checked >= 50, "only {checked} kernels were reported");
 }
 
-/// The compiler gives up overlapping WGMMA, or ignores a register budget, and says so only in its report.
+/// If the compiler serializes WGMMA or ignores a register budget, it says so only in its report.
 fn assert_silent(report: &str, log: &Path) {
     for code in ["C7506", "C7508", "C7510", "C7518"] {
         assert!(!report.contains(code), "{}: ptxas warns {code}:\n{report}", log.display());
@@ -75,8 +75,8 @@ fn hopper_kernels_use_wgmma_and_ampere_kernels_use_mma() {
                     assert!(!loops.is_empty(), "{}: no loop of {instruction} in {name}", object.display());
                     for text in loops {
                         let count = |access| text.iter().filter(|line| line.contains(access)).count();
-                        // Kernels of clusters read again, once a k-block, whose buffer they release; only a step of an attention has
-                        // more than four k-blocks of four instructions, and may read two words.
+                        // Cluster kernels reload, once per k-block, which CTA's buffer they release; only an attention
+                        // step has more than four k-blocks of four instructions, and may reload two words.
                         let reads = if count(instruction) > 16 { 2 } else { 1 };
                         assert!(
                             count(" STL") == 0 && count(" LDL") <= reads,
@@ -92,8 +92,8 @@ fn hopper_kernels_use_wgmma_and_ampere_kernels_use_mma() {
     assert!(seen[0] >= 20 && seen[1] >= 12 && seen[2] >= 8 && seen[3] >= 12, "kernels found: {seen:?}");
 }
 
-/// The innermost loops of a function that hold an instruction, line by line. Code that the compiler has moved behind the end branches back,
-/// too, from farther away than a loop is long.
+/// The innermost loops of a function that contain an instruction, line by line. Code that the compiler moved behind the
+/// end also branches back, but over a longer distance than any loop.
 fn loops_of<'a>(function: &'a str, instruction: &str) -> Vec<Vec<&'a str>> {
     const LONGEST: u64 = 16 << 10;
     let address =

@@ -1,4 +1,4 @@
-//! What others rely on: packages, documents and kernels.
+//! Artifacts that others rely on: packages, documents and kernels.
 
 mod cmake_package;
 mod documents;

@@ -1,12 +1,12 @@
-//! The packed crates, unpacked in an empty folder without the workspace: they build, a program of ten lines runs a pipeline, and
-//! the command installs.
+//! The packed crates, unpacked in an empty folder without the workspace: they build, a ten-line program runs a
+//! pipeline, and the command installs.
 
 use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Most bytes of a packed crate.
+/// Maximum size of a packed crate, in bytes.
 const MOST: u64 = 2 << 20;
 const CRATES: [&str; 6] = ["cusync", "cusync-bench", "cusync-capi", "cusync-cli", "cusync-dag", "cusync-gen"];
 
@@ -26,7 +26,7 @@ fn cargo(folder: &Path) -> Command {
     cargo
 }
 
-/// Packs all crates and unpacks them in a folder that lies in no workspace.
+/// Packs all crates and unpacks them in a folder outside any workspace.
 fn unpacked() -> TempDir {
     let place = tempfile::tempdir().expect("there is a folder for temporary files");
     let folder = place.path();
@@ -81,7 +81,7 @@ fn packed_crates_build_run_and_install_outside_the_workspace() {
     let user = folder.join("user");
     std::fs::create_dir_all(user.join("src")).expect("writable");
     let version = env!("CARGO_PKG_VERSION");
-    // What the registry will answer.
+    // Stands in for the registry.
     let registry = folder.join(".cargo/config.toml");
     std::fs::create_dir_all(registry.parent().expect("a folder")).expect("writable");
     let patches = CRATES.map(|name| {
@@ -89,7 +89,7 @@ fn packed_crates_build_run_and_install_outside_the_workspace() {
         format!("{name} = {{ path = \"{}\" }}\n", path.display())
     });
     std::fs::write(registry, format!("[patch.crates-io]\n{}", patches.concat())).expect("writable");
-    // The feature `cuda` is left out: nvcc is never looked for.
+    // Without the feature `cuda`, the build never looks for nvcc.
     let manifest = format!(
         "[package]\nname = \"user\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\n\
          cusync = {{ version = \"{version}\", default-features = false }}\n"
@@ -99,7 +99,7 @@ fn packed_crates_build_run_and_install_outside_the_workspace() {
     // The versions that the workspace was tested with.
     std::fs::copy(folder.join(format!("cusync-{version}/Cargo.lock")), user.join("Cargo.lock"))
         .expect("packed");
-    // A neighbour's file in the target folder.
+    // Another package's file in the target folder.
     let neighbour = user.join("target/cusync-kernels/neighbour.o");
     std::fs::create_dir_all(neighbour.parent().expect("a folder")).expect("writable");
     std::fs::write(&neighbour, "not ours").expect("writable");
@@ -107,7 +107,7 @@ fn packed_crates_build_run_and_install_outside_the_workspace() {
     let again = run(cargo(&user).arg("build"));
     assert!(!again.contains("Compiling"), "a second build does nothing: {again}");
 
-    // The first commands of the README, with the crate in the place of the checkout.
+    // The README's first commands, with the crate instead of the checkout.
     run(cargo(folder)
         .args(["install", "--quiet", "--debug", "--path"])
         .arg(folder.join(format!("cusync-cli-{version}")))
@@ -125,7 +125,7 @@ fn packed_crates_build_run_and_install_outside_the_workspace() {
         ["run", "llama65_mlp", "--dim", "M=8", "--dim", "H=1024", "--dim", "I=512", "--executor", "cpu"];
     let first = run(installed().args(small));
     assert!(first.contains("right: off by at most"), "{first}");
-    // What is missing comes with the command that a user of the crate has.
+    // A missing component is reported with a command available to a user of the crate.
     let doctor = installed().arg("doctor").output().expect("it was installed");
     let text = String::from_utf8_lossy(&doctor.stdout);
     assert!(text.contains("cusync setup") && !text.contains("xtask"), "{text}");

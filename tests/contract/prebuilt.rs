@@ -1,4 +1,4 @@
-//! Prebuilt libraries of kernels: one of this ABI is taken, any other is refused with a way out.
+//! Prebuilt kernel libraries: one with this ABI is accepted; any other is refused with a fix.
 
 #[path = "../../build/prebuilt.rs"]
 mod judge;
@@ -17,7 +17,7 @@ fn own() -> String {
         .expect("the sources are there")
 }
 
-/// A library as far as it is judged: bytes with the mark somewhere.
+/// A minimal library for the check: bytes that contain the mark.
 fn library(folder: &Path, abi: &str) -> PathBuf {
     let file = folder.join("libcusync_kernels.a");
     let text = format!("!<arch>\n{}cusync-kernels-abi={abi}\0 and the rest", "x".repeat(5000));
@@ -46,11 +46,11 @@ fn a_damaged_download_is_refused() {
     let file = library(&dir, &own());
     let missing = judge::read(&dir.join("nothing.a"), &own()).expect_err("no file");
     assert!(missing.contains("cannot be read"), "{missing}");
-    // Half of it.
+    // Truncated.
     std::fs::write(&file, "!<arch>\nxxxx").expect("writable");
     let cut = judge::read(&file, &own()).expect_err("no mark");
     assert!(cut.contains("download it again"), "{cut}");
-    // A byte of it.
+    // One byte changed.
     let file = library(&dir, &own());
     let sum = "5".repeat(64);
     std::fs::write(dir.join("SHA256SUMS"), format!("{sum}  libcusync_kernels.a\n")).expect("writable");

@@ -1,5 +1,5 @@
-//! Fused plans on the cpu executor against the independent reference: the scheduler's lists and lists made here that cut
-//! every tile, static and dynamic, for every chain kernel's tile and cluster, at sizes that divide into no tile.
+//! Fused plans on the cpu executor against the independent reference: the scheduler's lists, and lists built here that
+//! split every tile, static and dynamic, for every chain kernel's tile and cluster, at sizes that no tile divides.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use cusync_gen::graph::{Graph, Op, StageId};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule, units};
 use cusync_gen::sync::{Policy, WaitAt};
 
-/// A Hopper GPU so small that a thread for each of its SMs is no burden.
+/// A Hopper GPU small enough for one thread per SM.
 fn small_gpu(sms: u32) -> Profile {
     Profile { sms, ..Profile::named("h200").expect("the profile ships").clone() }
 }
 
-/// Dims with a dozen k-blocks and more, ragged in every direction.
+/// Dims with a dozen or more k-blocks, ragged in every direction.
 const DIMS: [(&str, u64); 4] = [("H", 1032), ("I", 776), ("K", 1032), ("N", 776)];
 
 fn dims_of(source: &str, m: u64) -> Vec<(String, u64)> {
@@ -37,17 +37,17 @@ fn planned(name: &str, m: u64, kernel: ((u32, u32), (u32, u32)), mode: Hand, spl
     plan_text(source, name, &overrides, &small_gpu(6), Executor::Fused).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// How the parts of a tile are put together.
+/// How the parts of a tile are combined.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Join {
     /// The last adds the others' sums.
     Finish,
-    /// Each finishes a share.
+    /// Each part finishes a share of the tile.
     Share,
 }
 
-/// Every tile of every stage in three parts of k, or as many as it has k-blocks, or units to share: contributors before
-/// their finisher, items dealt to three workers in turn.
+/// Every tile of every stage is split along k into three parts, limited by its k-blocks or units to share: contributors
+/// come before their finisher, and items are dealt to three workers in turn.
 fn cut_everything(graph: &Graph, cluster: (u32, u32), mode: Hand, join: Join) -> Schedule {
     let (mut sequence, mut slabs) = (Vec::new(), 0);
     for (index, stage) in graph.stages.iter().enumerate() {
@@ -87,7 +87,7 @@ fn hand_made(name: &str, tile: (u32, u32, u32), cluster: (u32, u32), mode: Hand,
     check(candidate).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Runs a plan twice on each of two pipelines; every output must be right, and all four runs alike to the bit.
+/// Runs a plan twice on each of two pipelines; every output must be right, and all four runs bit-identical.
 fn verify(label: &str, plan: &Plan) {
     let inputs = Inputs::random(plan.graph(), 7);
     let judge = Judge::new(plan.graph(), &inputs, HashMap::new()).expect("all inputs are there");
@@ -151,7 +151,7 @@ fn other_pipelines_are_right() {
     }
 }
 
-/// Every operand that a stage can have, each made by another stage.
+/// Every operand that a stage can have, each produced by another stage.
 const OPERANDS: &str = r#"Pipeline(
     name: "operands",
     dims: { "M": 264 },
@@ -186,7 +186,7 @@ fn waits_on_every_operand_are_right() {
     }
 }
 
-/// Two convolutions, the first of 3 x 3 taps.
+/// Two convolutions, the first with 3 x 3 taps.
 fn convs(second: &str) -> String {
     format!(
         r#"Pipeline(name: "convs", dims: {{}}, stages: [
@@ -275,7 +275,7 @@ fn parts_of_tiles_that_begin_inside_a_window_are_right() {
     }
 }
 
-/// Whole layers of prompts in lists: normalisations, rotated heads, attentions over steps of keys and values, gated products.
+/// Whole prompt layers in lists: norms, rotated heads, attentions over steps of keys and values, gated GEMMs.
 #[test]
 fn layers_of_prompts_are_right_from_lists() {
     let mut attended = 0;
@@ -328,7 +328,7 @@ fn images_that_no_window_holds_are_refused_by_name_and_run_on_the_host() {
 fn lists_that_cut_every_tile_are_right() {
     for (tile, cluster) in [((128, 128, 64), (1, 1)), ((64, 256, 64), (1, 1)), ((128, 256, 64), (2, 1))] {
         for name in ["gpt3_mlp", "llama65_mlp", "diamond"] {
-            // A cluster draws no items, and shares have to be under way at once.
+            // A cluster draws no items, and shares must be in progress at the same time.
             let ways = [(Hand::Fixed, Join::Finish), (Hand::Fixed, Join::Share), (Hand::Drawn, Join::Finish)];
             for (mode, join) in ways {
                 if mode == Hand::Drawn && cluster != (1, 1) {
@@ -342,7 +342,7 @@ fn lists_that_cut_every_tile_are_right() {
     }
 }
 
-/// Four stages, of which the third has fewer columns than there are workers.
+/// Four stages; the third has fewer columns than there are workers.
 const NARROW: &str = r#"Pipeline(
     name: "narrow",
     dims: { "M": 8, "H": 1032, "I": 776 },
@@ -364,7 +364,7 @@ fn decode_plan(name: &str, m: u64, sms: u32) -> Plan {
 #[test]
 fn decode_plans_are_right() {
     for name in ["two_gemms", "gpt3_mlp", "llama65_mlp", "narrow"] {
-        // Shares that divide into no column tile, and more workers than some stages have column tiles.
+        // Shares that are not whole column tiles, and more workers than some stages have column tiles.
         for (m, sms) in [(1, 13), (8, 24), (37, 29), (64, 31)] {
             let plan = decode_plan(name, m, sms);
             assert!(plan.launch().lists().is_none() && plan.launch().shares().is_some());
@@ -399,7 +399,7 @@ fn a_starved_edge_of_a_schedule_is_named_and_bounded() {
     assert_eq!((edge, have), (plan.edge_name(0), 0));
 }
 
-/// Rows that are an input and rows that a stage writes, which another reads twice.
+/// Rows that are an input, and rows written by a stage and read twice by another.
 const NORMS: &str = r#"Pipeline(
     name: "norms",
     dims: { "M": 37 },
@@ -423,7 +423,7 @@ fn normalisations_between_products_are_right() {
             let overrides = Overrides { dims, chain, ..Overrides::default() };
             let plan = plan_text(NORMS, "norms", &overrides, &small_gpu(6), Executor::Fused);
             let plan = plan.unwrap_or_else(|e| panic!("{kernel:?} {mode:?}: {e}"));
-            // Several tiles of rows, all of which every k-block reads, are looked at side by side.
+            // If every k-block reads all of several row tiles, one wait at the start covers them.
             let waits = plan.edges().iter().map(|e| (e.dependence().producer.0, e.wait_at()));
             let alike = plan.graph().stages[0].tiles() > 1;
             for (producer, at) in waits.filter(|(producer, _)| alike && *producer % 2 == 0) {
@@ -446,7 +446,7 @@ fn a_kernel_of_products_alone_runs_no_normalisation() {
     plan(((128, 128), (1, 1))).expect("this one does");
     let refused = plan(((256, 128), (1, 1))).expect_err("this one does not").to_string();
     assert!(refused.contains("no chain kernel is as asked for"), "{refused}");
-    // A chain kernel a stage; the others would need a kernel of each stage's own.
+    // One chain kernel per stage; the other executors would need a separate kernel for each stage.
     plan_text(NORMS, "norms", &Overrides::default(), &small_gpu(6), Executor::Serial)
         .expect("one stage a launch");
     for executor in [Executor::Streams, Executor::Programmatic] {

@@ -1,5 +1,5 @@
-//! Token generation and batched prompts on the cpu executor against the independent reference: contiguous and paged caches,
-//! ragged lengths, rotation, a cache that grows from run to run, and sequences that it has no room for.
+//! Token generation and batched prompts on the cpu executor against the independent reference: contiguous and paged
+//! caches, ragged lengths, rotation, a cache that grows from run to run, and sequences without room in the cache.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, TensorId};
 use cusync_gen::spec;
 
-/// QKV, attention and projection for a token of each of B sequences.
+/// QKV, attention and projection for one token of each of B sequences.
 #[derive(Clone, Copy)]
 struct Block {
     heads: (u32, u32, u32),
     batch: u32,
     capacity: u32,
-    /// Pages of the pool.
+    /// Pages in the pool.
     pages: Option<u32>,
     rotary: bool,
     element: &'static str,
@@ -34,7 +34,7 @@ impl Block {
         plan(&self.source())
     }
 
-    /// The same by a decode kernel's shares: a thread a CTA.
+    /// The same in a decode kernel's shares: one thread per CTA.
     fn shares(&self) -> Plan {
         shares(&self.source())
     }
@@ -77,7 +77,7 @@ fn pipeline(plan: &Plan, inputs: &Inputs) -> CpuPipeline {
     CpuPipeline::new(plan, inputs, options).expect("small")
 }
 
-/// Judges every stage of the last run, which began with these inputs, and every cache.
+/// Verifies every stage of the last run, which began with these inputs, and every cache.
 fn assert_right(label: &str, graph: &Graph, inputs: &Inputs, pipeline: &CpuPipeline) {
     let count = graph.stages.len() + graph.tensors.iter().filter(|tensor| tensor.state).count();
     let judge = Judge::new(graph, inputs, HashMap::new()).expect("all inputs are there");
@@ -86,8 +86,8 @@ fn assert_right(label: &str, graph: &Graph, inputs: &Inputs, pipeline: &CpuPipel
     judged.iter().for_each(|tensor| assert!(tensor.verified, "{label}: {tensor}"));
 }
 
-/// Runs as often as there are vectors of lengths, each run on the cache that the one before left, and judges every
-/// stage and both caches.
+/// Runs once per vector of lengths, each run on the cache left by the previous one, and verifies every stage and both
+/// caches.
 fn grow(plan: &Plan, lengths: &[Vec<i32>]) {
     let graph = plan.graph();
     let mut inputs = Inputs::random(graph, 11);
@@ -108,7 +108,7 @@ fn grow(plan: &Plan, lengths: &[Vec<i32>]) {
 
 #[test]
 fn tokens_of_a_growing_cache_are_right_run_after_run() {
-    // Across the end of a block of 64 tokens, from an empty cache, and up to the last row.
+    // Across the end of a 64-token block, from an empty cache, and up to the last row.
     let ragged = [[0, 62, 197], [1, 63, 198], [2, 64, 199]].map(|n| n.to_vec());
     for heads in [(4, 4, 64), (4, 2, 128), (8, 1, 64), (8, 1, 128)] {
         for (rotary, element) in [(true, "F16"), (true, "Bf16"), (false, "F16")] {
@@ -117,7 +117,7 @@ fn tokens_of_a_growing_cache_are_right_run_after_run() {
     }
 }
 
-/// Four layers in one launch: as wide as they are they are proved, and small ones are right.
+/// Four layers in one launch: proved at full width, and verified on small ones.
 #[test]
 fn four_layers_in_one_launch_are_proved_and_right() {
     let h200 = Profile::named("h200").expect("the profile ships");
@@ -156,7 +156,7 @@ fn the_shares_of_a_decode_kernel_are_right_run_after_run() {
         assert!(plan.launch().shares().is_some());
         grow(&plan, &ragged);
     }
-    // A sequence without room posts its heads too: whoever waits for them goes on.
+    // A sequence without room also posts its heads, so waiting stages continue.
     let plan = BLOCK.shares();
     let inputs = Inputs::random(plan.graph(), 4);
     let mut pipeline = pipeline(&plan, &inputs);
@@ -175,7 +175,7 @@ fn pages_of_a_pool_are_as_good_as_rows_of_ones_own() {
     for pool in [9, 20] {
         grow(&Block { pages: Some(pool), capacity: 192, ..BLOCK }.plan(), &ragged);
     }
-    // Contiguous and paged, the same tokens: bit for bit the same.
+    // Contiguous and paged caches with the same tokens: bit-identical results.
     let (rows, paged) =
         (Block { capacity: 192, ..BLOCK }.plan(), Block { capacity: 192, pages: Some(9), ..BLOCK }.plan());
     let inputs = Inputs::random(rows.graph(), 3);
@@ -243,7 +243,7 @@ fn a_sequence_out_of_range_is_an_error_that_names_it_and_the_others_are_right() 
         pipeline.set_integers("P", pages).expect("a table");
         let result = pipeline.run().map(|_| ());
         let tensors = ["A", "Z", "K", "V"].map(|name| pipeline.tensor(name).expect("it is there"));
-        // The counts agree: the next run, in range, is right.
+        // The counts still agree: the next run, in range, is right.
         pipeline.set_integers("n", &good).expect("a length a sequence");
         let table = inputs.integers(id(graph, "P")).expect("pages");
         pipeline.set_integers("P", table).expect("a table");
@@ -267,13 +267,13 @@ fn a_sequence_out_of_range_is_an_error_that_names_it_and_the_others_are_right() 
                 assert!(zeros || (row != sequence && a == b), "row {row} of {tensor}");
             }
         }
-        // Nothing of it was appended: another two rows (a head each) are as they were.
+        // Nothing was appended for it: two other rows (one per head) are unchanged.
         for cache in [2, 3] {
             let differs = found[cache].chunks(64).zip(right[cache].chunks(64)).filter(|(a, b)| a != b);
             assert_eq!(differs.count(), 2);
         }
     }
-    // A page that the sequence has a token on; one that it has none on is never looked at.
+    // A page that holds tokens of the sequence; an unused page is never checked.
     let at = 2 * 3 + 1;
     let kept = std::mem::replace(&mut pages[at], 12);
     let (result, _) = run(&good, &pages);
@@ -287,7 +287,7 @@ fn a_sequence_out_of_range_is_an_error_that_names_it_and_the_others_are_right() 
     assert_eq!(pipeline.set_integers("K", &[1]), Err(CpuError::Integers { name: "K".into(), want: 0 }));
 }
 
-/// Two attentions with tables of their own, one behind the other.
+/// Two attentions in sequence, each with its own page table.
 fn two_stages() -> Plan {
     let stage = |x: &str, i: u32| {
         format!(
@@ -313,7 +313,7 @@ fn every_stage_is_looked_at_for_sequences_without_room_and_for_shared_pages() {
     };
     let own = [0, 1, 2, 3, 4, 5];
     assert_eq!(run(&[5, 64, 3], [&own, &own]), Ok(()), "stages have pools of their own");
-    // The length is said once, the page of the second stage too.
+    // The length is reported once, and so is the page of the second stage.
     let text = run(&[5, -1, 3], [&own, &[9, 1, 2, 3, 4, 5]]).expect_err("two are left out").to_string();
     let said = [
         "stage `attend1`, sequence 1: its length is -1",
@@ -323,13 +323,13 @@ fn every_stage_is_looked_at_for_sequences_without_room_and_for_shared_pages() {
         said.iter().all(|words| text.contains(words)) && text.matches("length is -1").count() == 1,
         "{text}"
     );
-    // What the first stage leaves out does not hide what the second shares.
+    // A sequence skipped by the first stage does not hide a page shared in the second.
     let shared = run(&[5, -1, 3], [&own, &[4, 1, 2, 3, 4, 5]]).expect_err("page 4 is shared");
     let found = CpuError::SharedPage { stage: "attend2".into(), sequence: 0, other: 2, page: 4 };
     assert_eq!(shared, found);
 }
 
-/// A prompt that fills pages: a sequence with a page outside the pool is left out as one of a batch of tokens is.
+/// A prompt that fills pages: a sequence with a page outside the pool is skipped, as for a batch of tokens.
 #[test]
 fn a_prompt_with_a_page_outside_the_pool_appends_nothing_and_is_zero() {
     let plan = plan(
@@ -348,7 +348,7 @@ fn a_prompt_with_a_page_outside_the_pool_appends_nothing_and_is_zero() {
     for (sequence, rows) in made.chunks(100 * 128).enumerate() {
         assert_eq!(rows.iter().all(|x| *x == 0.0), sequence == 1, "sequence {sequence}");
     }
-    // The reference leaves it out, too.
+    // The reference skips it too.
     let mut wrong = inputs.clone();
     assert!(wrong.set_integers(id(plan.graph(), "P"), vec![0, 1, 2, 9, 4, 5]));
     assert_right("left out", plan.graph(), &wrong, &pipeline);
@@ -358,7 +358,7 @@ fn a_prompt_with_a_page_outside_the_pool_appends_nothing_and_is_zero() {
         assert_eq!(after[2 * page..3 * page], before[2 * page..3 * page], "{name}: page 2 is sequence 1's");
         assert!(after[4 * page..5 * page] != before[4 * page..5 * page], "{name}: page 4 is filled");
     }
-    // Nobody may fill a page of another, or one twice.
+    // No sequence may fill another sequence's page, or one page twice.
     for (table, sequence, other, page) in [([0, 1, 2, 3, 1, 5], 0, 2, 1), ([0, 1, 2, 2, 4, 5], 1, 1, 2)] {
         pipeline.set_integers("P", &table).expect("a table");
         let found = CpuError::SharedPage { stage: "attend".into(), sequence, other, page };
@@ -371,7 +371,7 @@ fn prompts_of_many_sequences_are_right_and_fill_a_cache() {
     for (heads, sequences, tokens, causal) in
         [((4, 2), 3, 64, true), ((4, 4), 2, 100, false), ((2, 1), 5, 17, true), ((8, 1), 2, 128, true)]
     {
-        // Rotated where they are made, or wherever they are read.
+        // Rotated where they are produced, or at every read.
         let ways = [(0, true), (192, true), (192, false)];
         for (capacity, made) in ways {
             let cache = match capacity {
@@ -381,7 +381,7 @@ fn prompts_of_many_sequences_are_right_and_fill_a_cache() {
             let rows = if cache.is_empty() { "S" } else { "192" };
             let (query, kv) = heads;
             let angles = format!(r#"rotary: "cs({rows},D)", "#);
-            let (kind, of, own) = match made {
+            let (kind, heads_text, own) = match made {
                 true => {
                     ("RotatedGemm", format!(r#"heads: "HQ", kv_heads: "HKV", sequences: "B", {angles}"#), "")
                 }
@@ -389,7 +389,7 @@ fn prompts_of_many_sequences_are_right_and_fill_a_cache() {
             };
             let source = format!(
                 r#"Pipeline(name: "prompts", dims: {{ "B": {sequences}, "S": {tokens}, "HQ": {query}, "HKV": {kv}, "D": 64 }}, stages: [
-                    {kind}(name: "qkv", a: "X(B*S,264)", b: "Wqkv(264,(HQ+2*HKV)*D)", bias: "c((HQ+2*HKV)*D)", {of}
+                    {kind}(name: "qkv", a: "X(B*S,264)", b: "Wqkv(264,(HQ+2*HKV)*D)", bias: "c((HQ+2*HKV)*D)", {heads_text}
                         out: "QKV(B*S,(HQ+2*HKV)*D)"),
                     Attention(name: "attend", qkv: "QKV(B*S,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", causal: {causal},
                         sequences: "B", {own}{cache}out: "A(B*S,HQ*D)"),
@@ -410,7 +410,7 @@ fn prompts_of_many_sequences_are_right_and_fill_a_cache() {
 
 #[test]
 fn a_prompt_and_the_tokens_after_it_are_one_long_prompt() {
-    // 70 tokens at once, or 66 and then 4 one by one, on the same values.
+    // 70 tokens at once, or 66 and then 4 one by one, with the same values.
     let (dims, qkv) = (r#""HQ": 4, "HKV": 2, "D": 64"#, "(HQ+2*HKV)*D");
     let prompt = |tokens: u32, cache: &str| {
         plan(&format!(
@@ -459,8 +459,8 @@ fn a_prompt_and_the_tokens_after_it_are_one_long_prompt() {
     }
 }
 
-/// A page to which one sequence appends must be nobody else's: a proof says so, random inputs keep to it, and a run that does not is
-/// refused.
+/// A page to which one sequence appends must not be shared: the proof states this, random inputs respect it, and a run
+/// that violates it is refused.
 #[test]
 fn a_page_that_two_sequences_append_to_is_named() {
     let source = |pool: u32| {

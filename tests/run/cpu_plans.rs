@@ -1,5 +1,5 @@
-//! The cpu executor against the independent reference: every shipped spec, policy, operand, element type and way of
-//! assigning workers, at sizes that divide into no tile.
+//! The cpu executor against the independent reference: every shipped spec, policy, operand, element type and worker
+//! assignment, at sizes that no tile divides.
 
 use std::collections::HashMap;
 
@@ -17,22 +17,22 @@ const SMALL: &[(&str, u64)] = &[
     ("I", 520),
     ("K", 264),
     ("N", 392),
-    // Images of 9 x 9 pixels, 72 channels: no tile ends with a row, no k-block with a tap.
+    // Images of 9 x 9 pixels, 72 channels: no tile ends with a row, and no k-block with a tap.
     ("HW", 9),
     ("C", 72),
-    // Of bodies, whose first images have eight times as many pixels along.
+    // For bodies: their first images are eight times as large along each side.
     ("L", 1),
     // Heads of 40 columns.
     ("E", 264),
     ("D", 40),
 ];
 
-/// Plans a spec with its dims made small.
+/// Plans a spec with reduced dims.
 fn plan(source: &str, m: u64, element: Element, policy: Option<Policy>) -> Plan {
     let spec = cusync_gen::spec::parse(source, "test").expect("the spec is valid");
     let named: Vec<String> = spec.dims().map(|(name, _)| name.to_owned()).collect();
     let size = [("M", m), ("S", m), ("B", m.div_ceil(80))];
-    // Caches are for heads of 64 columns or 128.
+    // Caches require heads of 64 or 128 columns.
     let fits = |name: &str| name != "D" || !source.contains("Cache(");
     let small = SMALL.iter().chain(&size).filter(|(name, _)| named.iter().any(|n| n == name) && fits(name));
     let dims = small.map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -47,7 +47,7 @@ fn verify(plan: &Plan, options: CpuOptions, runs: usize) {
     verify_against(&judge, &inputs, plan, options, runs);
 }
 
-/// Runs a plan `runs` times and judges every stage each time.
+/// Runs a plan `runs` times and verifies every stage each time.
 fn verify_against(judge: &Judge<'_>, inputs: &Inputs, plan: &Plan, options: CpuOptions, runs: usize) {
     let mut pipeline = CpuPipeline::new(plan, inputs, options).expect("small");
     for run in 0..runs {
@@ -242,7 +242,7 @@ fn a_users_table_and_a_wait_at_the_start_are_right() {
     verify(&at_start, options(Workers::TeamPerStage), 2);
 }
 
-/// Two GEMMs that wait at the start of a tile, for the tiles of `like`.
+/// Two GEMMs that wait for the tiles of `like` at the start of a tile.
 fn with_start(like: &Plan) -> String {
     let (m, n) = (like.graph().stages[0].m, like.graph().stages[0].n);
     format!(
@@ -316,7 +316,7 @@ fn threads_change_nothing() {
     }
 }
 
-/// A chain whose graph has the consumer first, and the launch that is proved of it: the producer first.
+/// A chain with the consumer first in its graph, and the launch order that can be proved: the producer first.
 fn consumer_first(how: How) -> Candidate {
     let source = r#"Pipeline(name: "reversed", dims: { "M": 200, "H": 264, "I": 520 }, stages: [
         Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)", epilogue: Gelu),
@@ -358,7 +358,7 @@ fn a_plan_runs_kernel_after_kernel_only_with_producers_first() {
     let plan = check(consumer_first(How::STREAMS)).expect("proved");
     assert!(plan.runs_as(Executor::Streams) && plan.runs_as(Executor::Serial));
     assert!(!plan.runs_as(Executor::Programmatic) && !plan.runs_as(Executor::Fused));
-    // Consumers wait on few SMs of many: sound side by side, and not one after the other.
+    // A few consumer CTAs wait on a small part of the SMs: sound when concurrent, but not in serial order.
     let mut c = consumer_first(How::Streams(StartGuarantee::None));
     c.launch.kernels_mut().reverse();
     let plan = check(c).expect("12 CTAs cannot fill 132 SMs");

@@ -1,4 +1,4 @@
-//! The cost model against the times that were measured: `docs/results/dag_h200.json` replayed.
+//! The cost model against measured times: replays `docs/results/dag_h200.json`.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ struct Record {
     points: Vec<DagPoint>,
 }
 
-/// Access to one launch cost.
+/// Accessor for one launch cost.
 type Parameter = fn(&mut ProgramCost) -> &mut f64;
 
-/// The recorded points, each with its program, the measured durations in it.
+/// The recorded points, each with its program and measured durations.
 fn record() -> Vec<(DagPoint, Program)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/results/dag_h200.json");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -27,7 +27,7 @@ fn record() -> Vec<(DagPoint, Program)> {
 
 fn program(point: &DagPoint) -> Program {
     let recording = match point.class {
-        // Sizes differ in shapes and durations only, both of which are recorded; small inputs are quick to make.
+        // Sizes differ only in shapes and durations, which are both recorded; small inputs are quick to create.
         Some(_) => {
             match point.name.strip_suffix(" with copies") {
                 Some(name) => case_with_copies(name, Size::Small),
@@ -38,7 +38,7 @@ fn program(point: &DagPoint) -> Program {
             .recording
         }
         None => {
-            // "random 50 kernels, width 6"; how long a round takes changes durations only.
+            // "random 50 kernels, width 6"; the length of a round affects only durations.
             let numbers: Vec<usize> =
                 point.name.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
             let [kernels, width] = numbers[..] else { panic!("{}", point.name) };
@@ -62,7 +62,7 @@ fn program(point: &DagPoint) -> Program {
     program
 }
 
-/// Time of a form over the best of ours, in the regime in which that is worst.
+/// Time of a form relative to our best form, in the regime where this ratio is worst.
 fn regret(point: &DagPoint, form: Form) -> f64 {
     let worst = [Regime::Rested, Regime::Sustained].map(|regime| {
         let ours = || point.records.iter().filter(move |r| r.regime == regime && r.form.is_some());
@@ -72,7 +72,7 @@ fn regret(point: &DagPoint, form: Form) -> f64 {
     worst[0].max(worst[1])
 }
 
-/// What the model chooses of the forms that were measured, and its predictions.
+/// The model's choice among the measured forms, and its predictions.
 fn replay(point: &DagPoint, program: &Program, device: &Profile) -> (Form, Vec<(Form, f64)>) {
     let measured = |form: &Form| point.records.iter().any(|r| r.form == Some(*form));
     let forms: Vec<Form> = Form::ALL.into_iter().filter(measured).collect();
@@ -81,7 +81,7 @@ fn replay(point: &DagPoint, program: &Program, device: &Profile) -> (Form, Vec<(
     (found.form, found.predictions.iter().map(|p| (p.form, p.us)).collect())
 }
 
-/// Mean and worst regret of the model's choices, with a line for each program.
+/// Mean and worst regret of the model's choices, with one line per program.
 fn score(points: &[(DagPoint, Program)], device: &Profile) -> (f64, f64, Vec<String>) {
     let (mut sum, mut worst, mut lines) = (0.0, 0.0, Vec::new());
     for (point, program) in points {
@@ -110,7 +110,7 @@ fn fit_costs() {
         ("graph_end_us", |c| &mut c.graph_end_us),
         ("graph_launch_us", |c| &mut c.graph_launch_us),
     ];
-    // Regret of choices first; then how far predicted times of graphs, over those of the serial graph, are from measured ones.
+    // Regret of choices first; then the error of predicted graph times, relative to the serial graph.
     let loss = |device: &Profile| {
         let (mean, worst, _) = score(&points, device);
         let mut error = 0.0;
@@ -120,8 +120,8 @@ fn fit_costs() {
                 found.map(|r| r.time.median_us).sum::<f64>()
             };
             let (_, predicted) = replay(point, program, device);
-            let of = |form: Form| predicted.iter().find(|p| p.0 == form).map(|p| p.1);
-            let Some(base) = of(Form::BRANCH_GRAPH) else { continue };
+            let predicted_us = |form: Form| predicted.iter().find(|p| p.0 == form).map(|p| p.1);
+            let Some(base) = predicted_us(Form::BRANCH_GRAPH) else { continue };
             for &(form, us) in predicted.iter().filter(|p| !matches!(p.0, Form::SERIAL | Form::STREAMS)) {
                 let ratio = (us / base) / (measured(form) / measured(Form::BRANCH_GRAPH));
                 error += ratio.ln().powi(2) / predicted.len() as f64;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The ladder.
+/// The examples in order.
 const EXAMPLES: [&str; 13] = [
     "01_check",
     "02_render",
@@ -20,7 +20,7 @@ const EXAMPLES: [&str; 13] = [
     "13_copilot",
 ];
 
-/// Where cargo put the built examples: beside the folder of the tests.
+/// The folder of the built examples, next to the folder of the tests.
 fn folder() -> PathBuf {
     let test = std::env::current_exe().expect("it is running");
     test.ancestors().nth(2).expect("a test is two folders down").join("examples")

@@ -1,4 +1,4 @@
-//! What is chosen runs, and its results are right.
+//! The chosen plan runs, and its results are right.
 
 mod cpu_fused;
 mod cpu_generate;

@@ -1,5 +1,5 @@
-//! What verification says of runs on the host: right pipelines of any depth are called right, spoiled results are called wrong, and an
-//! overflow is told apart from both.
+//! Verification of runs on the host: correct pipelines of any depth are accepted, corrupted results are called wrong,
+//! and an overflow is distinguished from both.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -45,16 +45,16 @@ fn roundings_of_many_stages_are_no_error() {
         for tensor in &judged {
             assert!(tensor.verified, "{} seed {seed}: {tensor}", plan.graph().name);
         }
-        // The product is not the executor's: something must differ.
+        // The reference GEMM differs from the executor's, so some result must differ.
         assert!(judged.iter().any(|tensor| tensor.end_to_end.is_some_and(|error| error > 1e-5)));
     }
 }
 
-/// Pages of random stages, each of what the one before has made.
+/// Pipelines of random stages, each reading the previous stage's output.
 struct Page<'a> {
     rng: &'a mut SmallRng,
     stages: String,
-    /// Name, rows and columns of what was made last, and of all before it.
+    /// Name, rows and columns of all outputs so far, latest last.
     made: Vec<(String, u32, u32)>,
     count: usize,
 }
@@ -68,7 +68,7 @@ impl Page<'_> {
         self.made.last().expect("there is an input").clone()
     }
 
-    /// A stage of `rows` x `cols`, whose fields are stated but for its name and output.
+    /// Adds a stage with a `rows` x `cols` output; `fields` are all fields except name and output.
     fn stage(&mut self, kind: &str, fields: &str, (rows, cols): (u32, u32), shape: &str) {
         let n = self.count;
         write!(self.stages, r#"{kind}(name: "s{n}", {fields} out: "T{n}({shape})"), "#).expect("grows");
@@ -84,7 +84,7 @@ impl Page<'_> {
             write!(fields, r#"bias: "c{n}({cols})", "#).expect("grows");
         }
         fields += self.pick(&["", "", "epilogue: Gelu, ", "epilogue: Relu, "]);
-        // One of the last few: a stage has few readers.
+        // One of the last few outputs, because a stage has few readers.
         let same = self
             .made
             .iter()
@@ -99,7 +99,7 @@ impl Page<'_> {
         self.stage("Gemm", &fields, (rows, cols), &format!("{rows},{cols}"));
     }
 
-    /// Behind a normalisation, as in models: squares of squares leave fp16 soon.
+    /// After a norm, as in models: squares of squares soon exceed fp16.
     fn gated(&mut self) {
         self.norm();
         let (name, rows, k) = self.last();
@@ -172,7 +172,7 @@ impl Page<'_> {
         self.stage("Attention", &(heads + &rest), (rows, query * dim), &format!("{rows},{}", query * dim));
     }
 
-    /// A page of at least `depth` stages.
+    /// A spec of at least `depth` stages.
     fn source(rng: &mut SmallRng, depth: usize) -> String {
         let rows = [8, 24, 40, 72][rng.random_range(0..4)];
         let cols = [16, 40, 64][rng.random_range(0..3)];
@@ -193,7 +193,7 @@ impl Page<'_> {
     }
 }
 
-/// How many random pipelines are run; the environment may ask for more.
+/// Number of random pipelines to run; the environment can override it.
 fn pipelines() -> u64 {
     std::env::var("CUSYNC_PIPELINES").ok().and_then(|n| n.parse().ok()).unwrap_or(100)
 }
@@ -219,7 +219,7 @@ fn random_right_pipelines_are_called_right() {
     assert!(nearest > 0.9, "the bounds are far from what rounding takes: {nearest}");
 }
 
-/// A chain of `depth` stages: norms, gated products and products with residuals in turn, behind an attention.
+/// A chain of `depth` stages: norms, gated GEMMs and GEMMs with residuals in turn, after an attention.
 fn deep(depth: usize, element: Element) -> Plan {
     let mut stages = String::from(
         r#"Attention(name: "s0", qkv: "QKV(48,384)", heads: "4", kv_heads: "1", causal: true, out: "T0(48,256)"), "#,
@@ -240,7 +240,7 @@ fn deep(depth: usize, element: Element) -> Plan {
     plan(&format!(r#"Pipeline(name: "deep", dims: {{}}, stages: [{stages}])"#), Some(element))
 }
 
-/// The nearest value of the element type that is at least 1 % away from x, on the side away from zero.
+/// The value of the element type nearest to x that is at least 1 % larger in magnitude.
 fn off_by_a_percent(element: Element, x: f32) -> f32 {
     let (mut bits, mut back) = ([0], [0.0]);
     element.round(&[x * 1.01], &mut bits);
@@ -260,7 +260,7 @@ fn spoiled_results_are_found_at_any_depth() {
         let plan = deep(depth, element);
         let graph = plan.graph();
         let inputs = Inputs::random(graph, 5);
-        // What the run before has left.
+        // Left by the previous run.
         let stale = run(&plan, &Inputs::random(graph, 6));
         let written = run(&plan, &inputs);
         let judge = Judge::new(graph, &inputs, HashMap::new()).expect("all inputs are there");
@@ -274,7 +274,7 @@ fn spoiled_results_are_found_at_any_depth() {
             let (row, col) = (rng.random_range(0..rows), rng.random_range(0..COLS));
             match round % 3 {
                 0 => {
-                    // An element near zero is off by more than its hundredth anyway.
+                    // An element near zero is off by more than 1 % anyway.
                     let squares: f32 = values.iter().map(|x| x * x).sum();
                     let typical = (squares / values.len() as f32).sqrt();
                     let at = (row * COLS + col..)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-/// Three tests, which know the filters that matter here.
+/// Three tests, and a parser for the filters used here.
 const SUITE: &str = r#"#!/bin/sh
 tests="a::one a::two b::three"
 for arg in "$@"; do
@@ -29,7 +29,7 @@ if [ -n "$SAYS" ]; then echo "$SAYS"; fi
 exit "${STATUS:-0}"
 "#;
 
-/// The runner beside that script, made once: a file that is being written cannot be run.
+/// The runner next to that script, created once: a file that is being written cannot be executed.
 static RUNNER: LazyLock<PathBuf> = LazyLock::new(|| {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu_tests");
     let _ = std::fs::remove_dir_all(&dir);
@@ -47,7 +47,7 @@ fn run(args: &[&str], env: &[(&str, &str)]) -> Output {
     command.output().expect("the runner starts")
 }
 
-/// The exit status and what was said to be wrong.
+/// The exit status and the reported faults.
 fn faults(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, Vec<String>) {
     let output = run(args, env);
     let text = String::from_utf8_lossy(&output.stderr);
@@ -61,8 +61,8 @@ fn all_tests_or_those_of_a_name_may_run() {
     assert_eq!(faults(&["--test-threads", "1"], &[]), (Some(0), vec![]));
     let elsewhere = [("SAYS", "skipped: another build: delays need an option")];
     assert_eq!(faults(&[], &elsewhere), (Some(0), vec![]));
-    let told = run(&[], &elsewhere);
-    assert!(String::from_utf8_lossy(&told.stdout).contains("not in this build: delays need an option"));
+    let output = run(&[], &elsewhere);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("not in this build: delays need an option"));
 }
 
 #[test]

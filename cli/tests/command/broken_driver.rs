@@ -1,9 +1,9 @@
-//! A driver that is there and does not start says why in its own words. The library is a stand-in, compiled here.
+//! A driver that is installed but fails to start reports its own error message. The test compiles a stand-in library.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What is asked of the driver before a GPU is opened. `FAULT` is what `cuInit` returns.
+/// The driver functions called before a GPU is opened. `cuInit` returns `FAULT`.
 const DRIVER: &str = r#"
 int cuInit(unsigned flags) { (void)flags; return FAULT; }
 int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
@@ -19,7 +19,7 @@ int cuGetErrorName(int error, const char **name) {
 }
 "#;
 
-/// A folder with a driver whose `cuInit` returns `fault`.
+/// Makes a folder with a driver that returns `fault` from `cuInit`.
 fn driver(fault: u32) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken_driver").join(fault.to_string());
     std::fs::create_dir_all(&folder).expect("writable");
@@ -43,12 +43,12 @@ fn cusync(driver: &Path, args: &[&str]) -> Output {
         .expect("the binary starts")
 }
 
-/// What the JSON of an answer says.
+/// Parses JSON output.
 fn json(text: &[u8]) -> serde_json::Value {
     serde_json::from_slice(text).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(text)))
 }
 
-/// Two findings of `doctor`: of the driver, and of GPUs; each whether it is good, and its words.
+/// Two findings of `doctor`, driver and GPUs: whether each passes, and its message.
 fn findings(driver: &Path) -> [(bool, String); 2] {
     let report = json(&cusync(driver, &["doctor", "--json"]).stdout);
     ["driver", "GPUs"].map(|name| {

@@ -1,4 +1,4 @@
-//! The contract of `cusync simulate --against`, as docs/json.md has it.
+//! The contract of `cusync simulate --against` in docs/json.md.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ fn cusync(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts")
 }
 
-/// A record of a serial launch, of two configurations stated in full, and of somebody else's kernels, in a file of its own.
+/// Writes a benchmark record: a serial launch, two fully specified configurations, and a third party's kernels.
 fn record(name: &str) -> String {
     let entry = |variant: &str, us: f64, more: Value| {
         let mut entry = json!({
@@ -57,7 +57,7 @@ fn predictions_are_held_against_a_record() {
         rows.iter().all(|r| r["predicted_us"].as_f64().is_some_and(|us| us > 100.0 && us < 500.0)),
         "{rows:?}"
     );
-    // A chain kernel is compared only where its work lists are known to be today's.
+    // A chain kernel is compared only if its work lists are known to match the current ones.
     assert_eq!((&value["unknown"], &value["other_schedules"]), (&1.into(), &2.into()));
     assert_eq!(rows.len(), 2);
     let goals = value["goals"].as_array().expect("a list");

@@ -1,4 +1,4 @@
-//! The command's JSON and exit statuses, as docs/json.md promises them.
+//! The command's JSON and exit statuses, as docs/json.md documents them.
 
 use std::process::{Command, Output};
 
@@ -13,7 +13,7 @@ fn json(output: &Output) -> Value {
         .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stdout)))
 }
 
-/// A spec in a file of its own.
+/// Writes a spec to its own file.
 fn spec(name: &str, text: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, text).expect("the test's folder is writable");
@@ -37,7 +37,7 @@ fn check_proves_a_shipped_spec() {
 
 #[test]
 fn check_refutes_with_a_counterexample() {
-    // Z takes the memory of Y while `two` still reads Y: a tile of `two` overwrites what its neighbours read.
+    // Z reuses the memory of Y while `two` still reads Y: a tile of `two` overwrites data that its neighbors read.
     let file = spec(
         "reuse.ron",
         r#"Pipeline(name: "overwrites", dims: { "M": 512 },
@@ -63,7 +63,7 @@ fn check_refutes_with_a_counterexample() {
     assert_eq!(run.status.code(), Some(1), "nothing refuted is run");
 }
 
-/// An attention whose heads are narrower than those of any kernel.
+/// An attention with narrower heads than any kernel supports.
 const NARROW: &str = r#"Pipeline(name: "narrow", dims: { "M": 24, "HQ": 2, "HKV": 1 }, stages: [
         Attention(name: "attend", qkv: "QKV(M,(HQ+2*HKV)*32)", heads: "HQ", kv_heads: "HKV", causal: true, out: "A(M,HQ*32)"),
     ])"#;
@@ -72,7 +72,7 @@ const NARROW: &str = r#"Pipeline(name: "narrow", dims: { "M": 24, "HQ": 2, "HKV"
 fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_host_otherwise() {
     let file = spec("attend.ron", NARROW);
     for executor in ["serial", "streams", "programmatic", "fused"] {
-        // Chain kernels run convolutions, and attentions of wider heads, at once or a kernel a stage.
+        // Chain kernels run convolutions and attentions with wider heads, in one kernel or one kernel per stage.
         let specs =
             [(file.as_str(), "`attend`"), ("gpt3_attention", "`attend`"), ("resnet_layer", "`first`")];
         for (spec, stage) in
@@ -224,8 +224,9 @@ fn a_fused_plan_tells_its_schedule() {
         let value =
             json(&cusync(&[command, "llama65_mlp", "--executor", "fused", "--dim", "M=256", "--json"]));
         let schedule = &value["schedule"];
-        let number =
-            |of: &str| schedule[of].as_u64().unwrap_or_else(|| panic!("{command}: {of} in {schedule}"));
+        let number = |field: &str| {
+            schedule[field].as_u64().unwrap_or_else(|| panic!("{command}: {field} in {schedule}"))
+        };
         let cluster = schedule["cluster"].as_array().expect("a list");
         let ctas: u64 = cluster.iter().filter_map(|c| c.as_u64()).product();
         assert!(ctas > 0 && number("workers") * ctas <= 132, "{schedule}");
@@ -258,7 +259,7 @@ fn explain_gen_and_doctor_answer() {
     }
 }
 
-/// A saved report of one size: a fused time and a peer's.
+/// A saved report for one size: a fused time and a competitor's time.
 fn saved(name: &str, m: u32, fused_us: f64, wrong: &[&str]) -> String {
     let record = |variant: &str, role: &str, us: f64| {
         serde_json::json!({
@@ -296,7 +297,7 @@ fn saved_benchmarks_are_joined_and_judged_without_a_gpu() {
     let joined: Value =
         cusync_gen::columns::read(&std::fs::read_to_string(&all).expect("saved")).expect("JSON");
     assert_eq!(joined["records"].as_array().map(Vec::len), Some(3));
-    // What was wrong in an earlier run is not forgotten.
+    // An error in an earlier run is kept.
     let wrong = saved("wrong.json", 256, 100.0, &["fused graph is wrong"]);
     let output = cusync(&["bench", "mlp", "--from", &all, "--from", &wrong]);
     assert_eq!(output.status.code(), Some(1));

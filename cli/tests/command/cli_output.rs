@@ -1,4 +1,4 @@
-//! What commands do whose output, or whose cache, cannot be written.
+//! Behavior of commands if their output or their cache cannot be written.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// An error that says what to do, and has these words.
+/// Expects an error that contains these words and tells the user what to do.
 fn refused(output: &Output, words: &[&str]) {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{text}");
@@ -70,7 +70,7 @@ fn refused(output: &Output, words: &[&str]) {
 
 #[test]
 fn a_file_on_a_full_disk_is_an_error_that_says_so() {
-    // A file of this name on a disk that is always full.
+    // A file of this name on a full disk.
     let full = |name: &str, file: &str| {
         let folder = folder(name);
         std::os::unix::fs::symlink("/dev/full", folder.join(file)).expect("a link");
@@ -85,7 +85,7 @@ fn a_file_on_a_full_disk_is_an_error_that_says_so() {
     refused(&run(&["check", "two_gemms", "--certificate"], &certificate), &words);
 }
 
-/// A cache of tuned plans without entries, and one with a plan that was tuned by nobody.
+/// Two empty caches of tuned plans.
 fn caches(folder: &Path) -> (PathBuf, PathBuf) {
     let text = r#"{ "format": "cusync tuned plans", "version": 2, "entries": [] }"#;
     let (cache, other) = (folder.join("tuned.json"), folder.join("other.json"));
@@ -101,10 +101,10 @@ fn a_cache_that_is_read_only_or_no_cache_is_an_error_and_is_left() {
     };
     let words = ["cannot be read or written", "--cache FILE"];
     let (cache, other) = caches(&folder("cache"));
-    // Folders that not even an administrator writes to.
+    // Not even an administrator can write to these folders.
     refused(&merge(&other, Path::new("/proc/cusync/tuned.json")), &words);
     refused(&merge(&other, Path::new("/sys/kernel/tuned.json")), &words);
-    // One without an end.
+    // An endless file.
     let endless = folder("endless").join("tuned.json");
     std::os::unix::fs::symlink("/dev/zero", &endless).expect("a link");
     refused(&merge(&other, &endless), &["no regular file", "--cache FILE"]);
@@ -115,13 +115,13 @@ fn a_cache_that_is_read_only_or_no_cache_is_an_error_and_is_left() {
     assert_eq!(std::fs::read_to_string(&cache).expect("there"), damaged);
 }
 
-/// A command that would wait for ever on a pipe is ended.
+/// Kills a command that would wait forever on a pipe.
 fn bounded(args: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.args(["120", env!("CARGO_BIN_EXE_cusync")]).args(args).output().expect("`timeout` is there")
 }
 
-/// A named pipe that nobody opens.
+/// A named pipe that no process opens.
 fn pipe(folder: &Path, name: &str) -> String {
     let path = folder.join(name).display().to_string();
     let made = Command::new("mkfifo").arg(&path).status().expect("`mkfifo` is there");
@@ -170,7 +170,7 @@ fn pipes_of_a_shell_are_read_and_written() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("is a folder"), "{output:?}");
 }
 
-/// Files may have one block of 512 bytes, as on a disk that fills up. Signals of it are ignored, so writing fails.
+/// Limits files to one block of 512 bytes, like a disk that fills up. The signal is ignored, so writes fail.
 #[test]
 fn a_file_that_cannot_be_replaced_stays_and_a_link_to_it_too() {
     let folder = folder("replaced");
@@ -219,7 +219,7 @@ fn what_a_benchmark_could_not_read_or_write_is_told_before_it_measures() {
     let bad = folder.join("bad.json");
     std::fs::write(&bad, "{ \"records\": 7 }").expect("writable");
     let [nowhere, new, bad, place] = [&nowhere, &new, &bad, &folder].map(|path| path.display().to_string());
-    // If measuring began first, these would fail for want of a GPU instead.
+    // If measuring began first, these would fail for lack of a GPU instead.
     for (args, words) in [
         (&["bench", "mlp", "--pytorch", &nowhere][..], "cannot be read"),
         (&["bench", "conv", "--pytorch", &bad], "not a file of a script of benches"),

@@ -1,4 +1,4 @@
-//! The contract of `cusync tune`, as docs/json.md has it, where there is no GPU; and of the cache's file anywhere.
+//! The contract of `cusync tune` in docs/json.md, without a GPU, and of the cache file on any machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -17,7 +17,7 @@ fn json(output: &Output) -> Value {
         .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stdout)))
 }
 
-/// A folder of the test's own, empty.
+/// An empty folder for this test.
 fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&path);
@@ -29,7 +29,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// A cache with one answer.
+/// Writes a cache with one entry.
 pub(super) fn cache(path: &Path, m: u64, measured: &str, median_us: f64) {
     let overrides = Overrides { dims: vec![("M".into(), m)], ..Overrides::default() };
     let source = shipped("llama65_mlp").expect("the spec ships");
@@ -72,7 +72,7 @@ fn without_a_gpu_the_choice_is_the_prediction() {
 
     let one = json(&cusync(&["tune", "diamond", "--executor", "streams", "--device", "a100", "--json"]));
     assert_eq!((&one["executor"], &one["device"]), (&"streams".into(), &"a100".into()));
-    // Of convolutions the tiles of every kernel are offered, whole and in parts.
+    // For convolutions, `tune` offers the tiles of every kernel, whole and split.
     let images = json(&cusync(&["tune", "resnet_layer", "--device", "h200", "--json"]));
     let names: Vec<&str> =
         images["candidates"].as_array().expect("a list").iter().filter_map(|c| c["name"].as_str()).collect();
@@ -90,25 +90,25 @@ fn without_a_gpu_the_choice_is_the_prediction() {
 #[test]
 fn caches_are_shown_and_merged() {
     let folder = folder("tune_merges");
-    let (mine, theirs) = (folder.join("mine.json"), folder.join("theirs.json"));
-    cache(&mine, 8, "2026-11-20T10:00:00Z", 95.0);
+    let (own, theirs) = (folder.join("mine.json"), folder.join("theirs.json"));
+    cache(&own, 8, "2026-11-20T10:00:00Z", 95.0);
     cache(&theirs, 8, "2026-11-21T10:00:00Z", 93.5);
     cache(&theirs, 16, "2026-11-21T10:00:00Z", 96.0);
-    let merge = ["tune", "--cache", &text(&mine), "--merge", &text(&theirs), "--json"];
+    let merge = ["tune", "--cache", &text(&own), "--merge", &text(&theirs), "--json"];
     let merged = json(&cusync(&merge));
     assert_eq!(merged["entries"], 2);
     assert_eq!(merged["files"][0], serde_json::json!([text(&theirs), 2, 2]));
     assert_eq!(json(&cusync(&merge))["files"][0][2], 0, "nothing is new the second time");
-    let shown = json(&cusync(&["tune", "--show", "--cache", &text(&mine), "--json"]));
+    let shown = json(&cusync(&["tune", "--show", "--cache", &text(&own), "--json"]));
     let mut entries = shown["entries"].as_array().expect("a list").clone();
-    // The file's order is that of digests.
+    // The file is sorted by digest.
     entries.sort_by_key(|e| e["key"]["dims"]["M"].as_u64());
     assert_eq!(entries.len(), 2);
     assert_eq!(entries[0]["key"]["machine"]["gpu"], "NVIDIA H200");
     assert_eq!(entries[0]["best"]["config"]["kernels"], "decode");
     let times: Vec<&Value> = entries.iter().map(|e| &e["best"]["time"]["median_us"]).collect();
     assert_eq!(times, [93.5, 96.0], "the later measurement, and both sizes");
-    let page = cusync(&["tune", "--show", "--cache", &text(&mine)]);
+    let page = cusync(&["tune", "--show", "--cache", &text(&own)]);
     let page = String::from_utf8_lossy(&page.stdout);
     assert!(page.contains("2026-11-21, 1 candidates") && page.contains("NVIDIA H200, CUDA 13.0"), "{page}");
     let none = json(&cusync(&["tune", "--show", "--cache", &text(&folder.join("none.json")), "--json"]));
@@ -143,11 +143,11 @@ fn what_cannot_be_read_is_told_and_left_alone() {
     ];
     for (args, word) in cases {
         let output = cusync(args);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
         assert!(
-            told.starts_with("error") && told.contains(word) && output.stdout.is_empty(),
-            "{args:?}: {told}"
+            errors.starts_with("error") && errors.contains(word) && output.stdout.is_empty(),
+            "{args:?}: {errors}"
         );
     }
     assert_eq!(std::fs::read_to_string(&bad).expect("readable"), "{ not json");
@@ -166,7 +166,7 @@ fn explain_prices_every_decision_by_the_whole_chain() {
         assert!(names.contains(&executor), "{names:?}");
     }
     let own = value["predicted"]["synchronised_us"].as_f64().expect("it is predicted");
-    // Two rows of tiles have few orders.
+    // Two rows of tiles allow few orders.
     for (kind, fewest) in [("tile of ", 3), ("order of ", 2)] {
         let of_kind = choices.iter().filter(|c| c["subject"].as_str().is_some_and(|s| s.starts_with(kind)));
         for choice in of_kind {
@@ -177,11 +177,11 @@ fn explain_prices_every_decision_by_the_whole_chain() {
                 .filter_map(|a| a[1].as_f64())
                 .collect();
             assert!(times.len() >= fewest && times.windows(2).all(|w| w[0] <= w[1]), "{choice}");
-            // The search does not leave much behind.
+            // The search finds little to improve.
             assert!(times[0] > own * 0.95, "{choice}: {own} us as chosen");
         }
     }
-    // Where a kernel without clusters is chosen: the CTAs of a cluster cannot draw.
+    // For cases where `choose` picks a kernel without clusters: the CTAs of a cluster cannot draw.
     let page = cusync(&["explain", "gpt3_mlp", "--dim", "M=100", "--executor", "fused"]);
     let page = String::from_utf8_lossy(&page.stdout);
     assert!(page.contains("executor: fused: ") && page.contains(" %)"), "{page}");
@@ -196,8 +196,11 @@ fn calibrate_needs_a_gpu_and_says_so() {
     }
     let file = folder("calibrates").join("here.ron");
     let output = cusync(&["calibrate", "-o", &text(&file)]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("no NVIDIA driver") || told.contains("GPU"), "{told}");
-    assert!(told.contains("help: `cusync doctor`") && output.stdout.is_empty() && !file.exists(), "{told}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("no NVIDIA driver") || errors.contains("GPU"), "{errors}");
+    assert!(
+        errors.contains("help: `cusync doctor`") && output.stdout.is_empty() && !file.exists(),
+        "{errors}"
+    );
 }

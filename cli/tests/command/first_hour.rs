@@ -1,4 +1,4 @@
-//! What a new user meets: answers that agree with each other, names, streams of text, and mistakes.
+//! A new user's first hour: consistent answers, names, text streams, and mistakes.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn json(args: &[&str]) -> Value {
         .unwrap_or_else(|e| panic!("{args:?}: {e}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// A refusal: status 2, and the words of its text.
+/// Expects a refusal: status 2 and these words in its text.
 fn refused(args: &[&str], words: &[&str]) {
     let output = cusync(args);
     let text = String::from_utf8_lossy(&output.stderr);
@@ -66,7 +66,7 @@ fn the_best_that_can_run_is_the_default_and_every_command_gives_the_same_number(
         );
         let traced = json(&["trace", spec, "--dim", m, "--simulate", "--json"]);
         let run = traced["runs"].as_array().and_then(|r| r.last()).expect("runs");
-        // The tiles of a library are not known, so `fused` is shown in its place.
+        // A library's tiles are unknown, so `fused` is shown instead.
         match predicted["executor"].as_str() {
             Some("library") => assert_eq!(run["name"], "fused", "{spec}"),
             _ => assert!(near(&run["shares"]["span_us"]), "{spec}: {} {best}", run["shares"]),
@@ -221,11 +221,14 @@ fn a_program_is_answered_with_the_plan_that_was_chosen() {
         let streams: std::collections::BTreeSet<_> =
             nodes.iter().filter_map(|n| n["stream"].as_u64()).collect();
         assert_eq!(streams.len() as u64, chosen["streams"].as_u64().expect("a number"), "{program}");
-        // Whoever waits for a node in full starts after its end.
-        let of = |id: &Value| nodes.iter().find(|n| n["id"] == *id).expect("known");
+        // A node that depends on a whole other node starts after it ends.
+        let node_of = |id: &Value| nodes.iter().find(|n| n["id"] == *id).expect("known");
         for node in nodes {
             for before in node["waits_for"].as_array().expect("ids") {
-                assert!(of(before)["start_us"].as_f64() <= node["start_us"].as_f64(), "{program}: {node}");
+                assert!(
+                    node_of(before)["start_us"].as_f64() <= node["start_us"].as_f64(),
+                    "{program}: {node}"
+                );
             }
         }
     }
@@ -276,7 +279,8 @@ fn the_toolchain_that_is_there_is_left() {
     );
 }
 
-/// Mistakes of every kind with every command, and a cache that cannot be: what their errors advise, the command has.
+/// Every kind of mistake with every command, plus an unusable cache: each command supports the options its errors
+/// suggest.
 #[test]
 fn no_command_advises_an_option_that_it_lacks() {
     let spoilt = folder("advice").join("cache");
@@ -294,7 +298,7 @@ fn no_command_advises_an_option_that_it_lacks() {
     ];
     let mut lines: Vec<Vec<&str>> =
         planned.iter().flat_map(|name| mistakes.iter().map(move |rest| [&[*name], *rest].concat())).collect();
-    // Without a GPU the host would run these.
+    // Without a GPU these would run on the host.
     lines.retain(|line| line[0] != "run" || !["copilot", "streams"].contains(line.last().expect("words")));
     lines.extend([
         vec!["bench", "mlp", "--from", "no_such.json"],
@@ -315,7 +319,7 @@ fn no_command_advises_an_option_that_it_lacks() {
             .expect("the binary starts");
         let text = String::from_utf8_lossy(&output.stderr);
         for advice in text.lines().filter(|l| l.contains("help:") || l.contains("similar")) {
-            // What stands in quotes may be a line of another command.
+            // Text in quotes may be a line for another command.
             for part in advice.split('`') {
                 let name =
                     part.strip_prefix("cusync ").and_then(|rest| rest.split(' ').next()).unwrap_or(line[0]);
@@ -352,8 +356,8 @@ fn every_record_that_ships_is_read() {
     assert!(read >= 3, "only {read} records");
 }
 
-/// The commands of the README's table, where they need no GPU; the others run, or say what is missing. Nothing is written but where
-/// they are told to.
+/// Runs the commands in the README's table that need no GPU; the others run or report what is missing. They write only
+/// to the paths given.
 #[test]
 fn the_commands_of_the_readme_run() {
     let readme = std::fs::read_to_string(super::root().join("README.md")).expect("text");
@@ -365,7 +369,7 @@ fn the_commands_of_the_readme_run() {
         let mut words: Vec<&str> = line.split_whitespace().collect();
         let Some(&name) = words.first() else { continue };
         match name {
-            // They take minutes where there is a GPU, and are tested there.
+            // These take minutes on a GPU and are tested there.
             "bench" | "calibrate" if gpu => {}
             "bench" | "calibrate" => {
                 refused(&words, &["no NVIDIA driver", "cusync doctor"]);
@@ -378,13 +382,13 @@ fn the_commands_of_the_readme_run() {
             }
             _ => {
                 match name {
-                    // Measured only where there is a GPU; and the host takes long for whole models.
+                    // Measured only with a GPU; whole models are slow on the host.
                     "trace" => words.push("--simulate"),
                     "tune" => words.extend(["--cache", "tuned.json"]),
                     "run" => words.extend(["--executor", "cpu", "--dim", "H=256", "--dim", "I=512"]),
                     _ => {}
                 }
-                // `gen` is shown with a file of the reader's own, which `init` has written.
+                // `gen` is shown with a user file written by `init`.
                 let output = command(&words).current_dir(&dir).output().expect("the binary starts");
                 assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
             }

@@ -1,4 +1,5 @@
-//! Errors as data: every command that fails under `--json` says what, where and the way out, in fields of docs/json.md.
+//! Errors as data: every command that fails under `--json` reports what, where and the fix, in the fields of
+//! docs/json.md.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs a command that is to fail: its exit status and the JSON on standard error.
+/// Runs a command that must fail; returns its exit status and the JSON on standard error.
 fn error(args: &[&str]) -> (i32, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts");
     let text = String::from_utf8_lossy(&output.stderr);
@@ -15,7 +16,7 @@ fn error(args: &[&str]) -> (i32, Value) {
     (output.status.code().expect("an exit status"), value)
 }
 
-/// A file with this text in a folder of these tests.
+/// Writes a file with this text to a folder of these tests.
 fn file(name: &str, text: &str) -> String {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("json_errors");
     std::fs::create_dir_all(&folder).expect("the test's folder is writable");
@@ -36,7 +37,7 @@ fn documented() -> BTreeSet<String> {
     unique
 }
 
-/// What a case is to say: code, exit status, whether it names a file, and its line and column.
+/// Expected error: code, exit status, whether it names a file, line and column.
 type Expected<'a> = (&'a str, i32, bool, Option<(u64, u64)>);
 
 #[test]
@@ -156,7 +157,7 @@ fn a_machine_without_a_gpu_says_so_in_every_command_that_needs_one() {
     }
 }
 
-/// Source files that make errors: those of the compiler, of programs and of the command.
+/// Source files that create errors: in the compiler, the programs and the command.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("readable").flatten() {
         match entry.path() {
@@ -167,14 +168,14 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The code that begins here, if one does: a word in quotes.
+/// The quoted code that starts here, if any.
 fn literal(text: &str) -> Option<&str> {
     let word = text.trim_start().trim_start_matches('(').strip_prefix('"')?.split('"').next()?;
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (!word.is_empty() && word.chars().all(good)).then_some(word)
 }
 
-/// Where codes are not literals: dims and constants pass one on, and refutations have the ids of obligations.
+/// Places where codes are not literals: dims and constants pass one on, and refutations use obligation ids.
 const PASSED_ON: [&str; 4] =
     ["code, ", "constant.code", "self.obligation.id()", "refutation.obligation.id()"];
 
@@ -190,7 +191,7 @@ fn the_table_of_codes_is_that_of_the_sources() {
     let mut odd = Vec::new();
     for path in &files {
         let text = std::fs::read_to_string(path).expect("UTF-8");
-        // What tests make is nobody's error.
+        // Skip errors made by unit tests.
         let text = text.split("#[cfg(test)]").next().unwrap_or_default();
         let code: String =
             text.lines().filter(|l| !l.trim_start().starts_with("//")).flat_map(|l| [l, "\n"]).collect();
@@ -203,7 +204,7 @@ fn the_table_of_codes_is_that_of_the_sources() {
                 }
             }
         }
-        // Codes that are passed on: of constants, of dims, and of the library's errors.
+        // Codes that are passed on from constants, dims and library errors.
         let by_match = path.ends_with("dims.rs") || path.ends_with("fault.rs");
         for maker in ["code: "].into_iter().chain(by_match.then_some("=> ")) {
             emitted.extend(code.split(maker).skip(1).filter_map(literal).map(str::to_owned));

@@ -1,11 +1,11 @@
-//! How the build script compiles kernels, with a compiler that only writes down when it was called, and what it does with a library
-//! that was made elsewhere.
+//! How the build script compiles kernels, using a fake compiler that only logs its calls, and how it handles a prebuilt
+//! library.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The build script of the library, as cargo has built it last.
+/// The most recent build script that cargo built for the library.
 fn script() -> PathBuf {
     let builds = Path::new(env!("CARGO_BIN_EXE_cusync")).with_file_name("build");
     let scripts = std::fs::read_dir(builds).expect("readable").flatten();
@@ -16,8 +16,8 @@ fn script() -> PathBuf {
     scripts.filter(|path| path.exists()).max_by_key(built).expect("cargo has run the build script")
 }
 
-/// A compiler that notes when it begins and ends, and leaves an empty object with its dependency file. Where a file `fails` lies
-/// beside it, it ends as compilers do on a full disk.
+/// A compiler that logs its start and end, and writes an empty object and a dependency file. If a file named `fails` is
+/// next to it, it fails as compilers do on a full disk.
 const NVCC: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 [ "$1" = --version ] && { echo "Cuda compilation tools, release 13.0, V13.0.88"; exit 0; }
@@ -33,7 +33,7 @@ done
 exit 0
 "#;
 
-/// A target folder and a toolchain of its own.
+/// A private target folder and toolchain.
 struct Place(PathBuf);
 
 impl Place {
@@ -57,7 +57,7 @@ impl Place {
         place
     }
 
-    /// The build script as cargo runs it under `-j jobs`, in a terminal where that is wished.
+    /// Runs the build script as cargo does under `-j jobs`, optionally in a terminal.
     fn build(&self, jobs: usize, terminal: bool) -> Output {
         let mut command = self.command(jobs, terminal);
         command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
@@ -90,7 +90,7 @@ impl Place {
         command
     }
 
-    /// What the compiler noted since the last call of this.
+    /// Returns the compiler's log since the last call.
     fn log(&self) -> Vec<String> {
         let file = self.0.join("cuda/bin/log");
         let text = std::fs::read_to_string(&file).unwrap_or_default();
@@ -112,7 +112,7 @@ fn refusal(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Most compilers at once.
+/// Maximum number of concurrent compilers.
 fn at_once(log: &[String]) -> usize {
     let (mut now, mut most) = (0, 0);
     for line in log {
@@ -135,7 +135,7 @@ fn as_many_compilers_run_at_once_as_cargo_was_told() {
     let two = Place::new("two");
     built(&two.build(2, false));
     let log = two.log();
-    // One, where there is no memory for two.
+    // One if there is not enough memory for two.
     assert!((1..=2).contains(&at_once(&log)), "{log:?}");
 }
 
@@ -158,7 +158,7 @@ fn what_is_fresh_is_not_compiled_again_and_neighbours_are_left() {
     let first = place.log();
     let neighbour = place.objects().join("neighbour.o");
     std::fs::write(&neighbour, "not ours").expect("writable");
-    // What an earlier run left of a source that is gone.
+    // Left by an earlier run, for a source that no longer exists.
     let gone = place.objects().join("gone-0.o");
     std::fs::write(&gone, "").expect("writable");
     let manifest = place.objects().join("objects.txt");
@@ -167,7 +167,7 @@ fn what_is_fresh_is_not_compiled_again_and_neighbours_are_left() {
     built(&place.build(2, false));
     assert_eq!(place.log(), Vec::<String>::new(), "nothing is compiled again");
     assert!(neighbour.exists() && !gone.exists());
-    // An object that is lost is made again, and nothing else.
+    // A missing object is rebuilt, and nothing else.
     let lost = listed.lines().next().expect("an object");
     std::fs::remove_file(place.objects().join(lost)).expect("there");
     built(&place.build(2, false));
@@ -192,7 +192,7 @@ fn a_full_disk_ends_a_build_at_once_and_says_what_to_do() {
     assert!(text.contains("suite.fatbin cannot be written") && text.contains("free space"), "{text}");
 }
 
-/// What `cusync doctor` says of the toolchain with these variables.
+/// `cusync doctor`'s verdict on the toolchain with these environment variables.
 fn doctor(variables: &[(&str, &Path)]) -> (bool, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cusync"));
     for name in ["NVCC", "CUDA_HOME", "CUTLASS_DIR"] {
@@ -237,16 +237,21 @@ fn a_compiler_that_cannot_build_the_kernels_is_told_by_doctor_and_by_the_build()
         }
         let output = place.build(1, false);
         built(&output);
-        let told = String::from_utf8_lossy(&output.stdout);
-        let warning =
-            told.lines().find(|line| line.starts_with("cargo:warning")).unwrap_or_else(|| panic!("{told}"));
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let warning = printed
+            .lines()
+            .find(|line| line.starts_with("cargo:warning"))
+            .unwrap_or_else(|| panic!("{printed}"));
         assert!(words.iter().all(|word| warning.contains(word)), "{warning}");
-        assert!(warning.contains("without kernels") && told.contains("CUSYNC_BUILT_ARCHS=\n"), "{told}");
+        assert!(
+            warning.contains("without kernels") && printed.contains("CUSYNC_BUILT_ARCHS=\n"),
+            "{printed}"
+        );
     }
     std::fs::write(&nvcc, says("13.2, V13.2.7")).expect("writable");
     let (ok, detail, _) = doctor(&usual);
     assert!(ok && detail.contains("13.2, V13.2.7"), "{detail}");
-    // The rest of the toolchain is judged as well.
+    // The rest of the toolchain is checked too.
     std::fs::remove_file(home.join("lib64/libcudart_static.a")).expect("there");
     let (ok, detail, _) = doctor(&usual);
     assert!(!ok && detail.contains("no libcudart_static.a"), "{detail}");
@@ -265,7 +270,7 @@ fn a_prebuilt_library_is_linked_or_refused_with_a_way_out() {
     let library = |abi: &str| {
         std::fs::write(&file, format!("!<arch>\ncusync-kernels-abi={abi}\0 objects")).expect("writable");
     };
-    // The ABI of this source tree is what the script names when it refuses another.
+    // When the script refuses another ABI, it names the ABI of this source tree.
     library("0.0.1-0123456789abcdef");
     let text = refusal(&take());
     let own = text.split("this crate is of ABI ").nth(1).and_then(|rest| rest.split(':').next());
@@ -276,18 +281,18 @@ fn a_prebuilt_library_is_linked_or_refused_with_a_way_out() {
     library(own);
     let output = take();
     built(&output);
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains("rustc-link-lib=static=cusync_kernels"), "{told}");
-    assert!(told.contains("rustc-env=CUSYNC_BUILT_ARCHS=80;90a"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("rustc-link-lib=static=cusync_kernels"), "{printed}");
+    assert!(printed.contains("rustc-env=CUSYNC_BUILT_ARCHS=80;90a"), "{printed}");
     assert!(place.0.join("target/debug/build/cusync-0/out/libcusync_kernels.a").exists());
     assert!(place.log().is_empty(), "no compiler ran");
 
-    // Another byte than the list of checksums was made for.
+    // The checksum does not match the file.
     std::fs::write(place.0.join("SHA256SUMS"), format!("{}  libcusync_kernels.a\n", "0".repeat(64)))
         .expect("writable");
     let text = refusal(&take());
     assert!(text.contains("is damaged") && text.contains("download it again"), "{text}");
-    // Half of it, and nothing of it.
+    // One of the two files missing, then both.
     std::fs::remove_file(place.0.join("SHA256SUMS")).expect("there");
     std::fs::write(&file, "!<arch>\n").expect("writable");
     assert!(refusal(&take()).contains("download it again"));

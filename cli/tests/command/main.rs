@@ -1,4 +1,4 @@
-//! What others rely on in the command: answers, errors, files, the first hour.
+//! The command's behavior that others rely on: answers, errors, files, the first hour.
 
 mod broken_driver;
 mod cli_against;

@@ -1,10 +1,10 @@
-//! What can run a pipeline, and why the rest cannot: every command says the same.
+//! What can run a pipeline, and why other executors cannot: every command gives the same answer.
 
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A convolution that no kernel loads, and siblings of it.
+/// A convolution that no kernel can load, and variants of it.
 const BEYOND_KERNELS: [(&str, &str); 5] = [
     (
         "stride",
@@ -25,7 +25,7 @@ const BEYOND_KERNELS: [(&str, &str); 5] = [
     ),
 ];
 
-/// A stage writes what the next run reads.
+/// A stage writes data that the next run reads.
 const REFUTED: &str = r#"Pipeline(name: "al", dims: { "M": 256, "H": 512 }, alias: { "Z": "X" }, stages: [
     Gemm(name: "one", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)"),
     Gemm(name: "two", a: "Y(M,H)", b: "V(H,H)", out: "Z(M,H)"),
@@ -35,7 +35,7 @@ fn cusync(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts")
 }
 
-/// The JSON of an answer, or of an error.
+/// The JSON of an answer or of an error.
 fn json(args: &[&str], status: i32) -> Value {
     let output = cusync(&[args, &["--json"]].concat());
     let error = String::from_utf8_lossy(&output.stderr);
@@ -79,7 +79,7 @@ fn every_command_falls_back_alike_with_the_same_note_and_obstacles() {
             let answers: [(&[&str], i32); 3] =
                 [(&["explain"], 0), (&["gen", "-o", &out], 0), (&["run", "--threads", "1"], 0)];
             for (command, status) in answers {
-                // Whatever GPU is here is the one that `run` looks at.
+                // `run` looks at the GPU of this machine.
                 if command[0] == "run" && cusync::device::Device::open(0).is_ok() {
                     continue;
                 }
@@ -123,7 +123,7 @@ fn an_executor_that_is_asked_for_is_refused_with_the_obstacles_of_all() {
     }
 }
 
-/// Where some executors run a pipeline, `explain` says of the others why they do not.
+/// If some executors can run a pipeline, `explain` says why the others cannot.
 #[test]
 fn an_explanation_says_who_cannot_run_it() {
     let explained = cusync(&["explain", "resnet_layer"]);
@@ -137,7 +137,7 @@ fn an_explanation_says_who_cannot_run_it() {
     assert!(!text.contains("fused cannot") && !text.contains("copilot"), "{text}");
 }
 
-/// Convolutions and products have kernels apart, so only launches one after the other are left.
+/// Convolutions and GEMMs have separate kernels, so only serial launches remain.
 #[test]
 fn a_predicted_timeline_is_of_what_can_run() {
     let file = spec(
@@ -153,7 +153,7 @@ fn a_predicted_timeline_is_of_what_can_run() {
         runs.map(|run| run["name"].as_str().expect("a name").to_owned()).collect()
     };
     assert_eq!(runs(&["trace", &file, "--simulate"]), ["serial"]);
-    // A convolution alone is faster in a kernel for lists than by serial launches, or as fast.
+    // A convolution alone is at least as fast in a list kernel as in serial launches.
     assert_eq!(runs(&["trace", "resnet_layer", "--simulate"]), ["serial", "fused"]);
     assert_eq!(runs(&["trace", "gpt3_mlp", "--simulate", "--executor", "serial"]), ["serial"]);
 }
@@ -170,7 +170,7 @@ fn nothing_refuted_is_best() {
         assert!(!text.contains("best") && !text.contains("over serial launches"), "{executor}: {text}");
         let refusals: [&[&str]; 3] = [&["explain"], &["simulate"], &["trace", "--simulate"]];
         for command in refusals {
-            // Kernels of a library have no timeline.
+            // Library kernels have no timeline.
             if command[0] == "trace" && executor == "library" {
                 continue;
             }
@@ -183,7 +183,7 @@ fn nothing_refuted_is_best() {
     json(&["tune", &file, "--cache", &cache], 1);
 }
 
-/// What an executor is predicted to gain is over the same serial chain for all of them.
+/// Every executor's predicted gain is relative to the same serial chain.
 #[test]
 fn speed_ups_have_one_denominator() {
     for (name, dims) in [
@@ -209,7 +209,7 @@ fn speed_ups_have_one_denominator() {
     }
 }
 
-/// An executor that is asked for has its own time, or an error.
+/// A requested executor reports its own time or an error.
 #[test]
 fn a_simulation_is_of_the_executor_that_was_asked_for() {
     let executors = |args: &[&str]| -> Vec<String> {

@@ -1,5 +1,5 @@
-//! The files that `cusync trace --simulate` and `cusync simulate -o` write: events that Perfetto can show, and a page that needs
-//! nothing else.
+//! The files written by `cusync trace --simulate` and `cusync simulate -o`: events that Perfetto can display, and a
+//! self-contained page.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,7 +11,7 @@ use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use serde_json::Value;
 
-/// Runs the command; what it wrote to `file`.
+/// Runs the command and returns the contents of `file`.
 fn written(file: &str, args: &[&str]) -> String {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
     let to = path.display().to_string();
@@ -40,11 +40,11 @@ fn ns(value: &Value) -> i64 {
 type Track = (u64, u64);
 
 fn track(event: &Value) -> Track {
-    let number = |of: &str| event[of].as_u64().unwrap_or_else(|| panic!("no {of} in {event}"));
+    let number = |field: &str| event[field].as_u64().unwrap_or_else(|| panic!("no {field} in {event}"));
     (number("pid"), number("tid"))
 }
 
-/// Slices by track, each (begin, end, category), outer ones first.
+/// Slices by track, each (begin, end, category), outermost first.
 fn slices(events: &[Value]) -> BTreeMap<Track, Vec<(i64, i64, &str)>> {
     let mut tracks: BTreeMap<Track, Vec<(i64, i64, &str)>> = BTreeMap::new();
     for event in events.iter().filter(|e| e["ph"] == "X") {
@@ -54,7 +54,7 @@ fn slices(events: &[Value]) -> BTreeMap<Track, Vec<(i64, i64, &str)>> {
         let category = event["cat"].as_str().expect("a category");
         tracks.entry(track(event)).or_default().push((begin, begin + length, category));
     }
-    // Of two that begin together, the longer one is around the other.
+    // If two slices begin together, the longer one encloses the other.
     tracks.values_mut().for_each(|list| list.sort_by_key(|s| (s.0, -s.1, s.2 != "tile")));
     tracks
 }
@@ -117,7 +117,7 @@ fn every_arrow_leads_forward_from_a_tile_to_the_end_of_a_wait() {
     assert!(arrows > 100, "only {arrows} arrows in all");
 }
 
-/// The data of a page.
+/// Extracts the page's data.
 fn data(page: &str) -> Value {
     let open = "<script id=\"data\" type=\"application/json\">";
     let (_, rest) = page.split_once(open).expect("the page has data");
@@ -140,9 +140,9 @@ fn a_page_loads_nothing_and_holds_all() {
         let stages = data["stages"].as_array().expect("stages").len() as u64;
         let edges = data["edges"].as_array().expect("edges").len();
         for run in runs {
-            let column = |of: &str, name: &str| -> Vec<i64> {
-                let list = run[of][name].as_array().unwrap_or_else(|| panic!("{of}.{name}"));
-                list.iter().map(|v| v.as_i64().unwrap_or_else(|| panic!("{of}.{name}: {v}"))).collect()
+            let column = |table: &str, name: &str| -> Vec<i64> {
+                let list = run[table][name].as_array().unwrap_or_else(|| panic!("{table}.{name}"));
+                list.iter().map(|v| v.as_i64().unwrap_or_else(|| panic!("{table}.{name}: {v}"))).collect()
             };
             let (stage, sm, begin) =
                 (column("spans", "stage"), column("spans", "sm"), column("spans", "begin"));
@@ -212,7 +212,7 @@ fn a_trace_says_what_was_waited_for() {
     );
 }
 
-/// What the library makes of every shipped spec with rows to choose is sound in itself.
+/// The library's timelines of all shipped specs with rows to choose are valid.
 #[test]
 fn predicted_timelines_have_no_defect() {
     let device = Profile::named("h200").expect("the profile ships");
@@ -220,7 +220,7 @@ fn predicted_timelines_have_no_defect() {
     for (name, source) in SHIPPED {
         let spec = cusync_gen::spec::parse(source, name).expect("it parses");
         let Ok(resolved) = spec.resolve(&[("M".into(), 300)]) else { continue };
-        // No time is predicted for a stage that no GPU runs.
+        // No predictions for a stage that no GPU kernel runs.
         if !resolved.own_kernels(device) {
             continue;
         }
@@ -230,10 +230,10 @@ fn predicted_timelines_have_no_defect() {
             let mut timeline = simulated(&candidate);
             timeline.runs.push(simulated_run(&candidate, executor));
             assert_eq!(defect(&timeline), None, "{name} {executor:?}");
-            // A tile that the model computes is on the timeline once.
+            // The timeline has each tile that the model computes exactly once.
             let tiles: u32 = candidate.graph.stages.iter().map(|s| s.tiles()).sum();
             assert_eq!(timeline.runs[0].spans.len(), tiles as usize);
-            // And what is wrong is noticed.
+            // Errors are detected.
             let spans = &mut timeline.runs[0].spans;
             spans[0].phases[0].end_us = spans[0].begin_us - 1.0;
             assert!(defect(&timeline).is_some_and(|d| d.contains("before it begins")));
@@ -250,13 +250,13 @@ fn a_name_that_says_no_format_is_refused() {
     assert!(String::from_utf8_lossy(&output.stderr).contains(".html"));
 }
 
-/// A session that threads of the host take: items of a chain kernel, and a job of a decode kernel.
+/// Sessions handled by host threads: items of a chain kernel, and a job of a decode kernel.
 const SESSIONS: [&[&str]; 2] = [
     &["trace", "SPEC", "--executor", "copilot"],
     &["trace", "SPEC", "--executor", "copilot", "--dim", "M=24"],
 ];
 
-/// Two kinds of stages, which would take a decode kernel where they have few rows.
+/// Two kinds of stages; with few rows they would use a decode kernel.
 const TWO: &str = r#"Pipeline(name: "two", dims: { "M": 300, "H": 192 }, stages: [
     Gemm(name: "up", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)", epilogue: Gelu),
     Gemm(name: "down", a: "Y(M,H)", b: "V(H,H)", out: "Z(M,H)"),
@@ -275,13 +275,14 @@ fn a_session_shows_jobs_and_the_word_of_every_tile() {
     for (case, tiles) in SESSIONS.into_iter().zip([2 * 3 * 2, 0]) {
         let value: Value = serde_json::from_str(&traced("session.json", case)).expect("JSON");
         let events = value["traceEvents"].as_array().expect("a list");
-        let of = |category: &str| {
+        let slices_of = |category: &str| {
             events.iter().filter(|e| e["cat"] == category && e["ph"] == "X").collect::<Vec<_>>()
         };
-        let (jobs, words, spans) = (of("jobs"), of("words"), of("tile"));
+        let (jobs, words, spans) = (slices_of("jobs"), slices_of("words"), slices_of("tile"));
         assert_eq!((jobs.len(), words.len()), (1, tiles), "{case:?}");
         let end = |e: &Value| ns(&e["ts"]) + ns(&e["dur"]);
-        // All that was done lies between the submission and the sight of the end. Clocks are one, and are told to be so to a microsecond.
+        // All work lies between submission and the moment its end is observed. There is only one clock, and the trace
+        // claims microsecond accuracy.
         let slack = 1000;
         assert!(!spans.is_empty());
         for span in &spans {
@@ -290,16 +291,16 @@ fn a_session_shows_jobs_and_the_word_of_every_tile() {
                 "{case:?}: {span}"
             );
         }
-        // No two words at a time: one host writes them.
+        // No two words have the same time: one host writes them all.
         let mut times: Vec<i64> = words.iter().map(|word| ns(&word["ts"])).collect();
         times.sort_unstable();
         times.dedup();
         assert_eq!(times.len(), tiles, "{case:?}");
         let ends = |kind: &str| {
-            let of = |e: &&Value| e["cat"] == "mail" && e["ph"] == kind;
+            let of_kind = |e: &&Value| e["cat"] == "mail" && e["ph"] == kind;
             events
                 .iter()
-                .filter(of)
+                .filter(of_kind)
                 .map(|e| (e["id"].as_u64().expect("an id"), e))
                 .collect::<BTreeMap<_, _>>()
         };
@@ -315,7 +316,7 @@ fn a_session_shows_jobs_and_the_word_of_every_tile() {
             assert!(ns(&word["ts"]) <= ns(&tile["ts"]), "{case:?}: taken before it was written");
             assert_eq!(spans.iter().filter(lies).count(), 1, "{case:?}: arrow {id} ends in no tile: {tile}");
         }
-        // Threads of the host are none of the SMs'.
+        // Host threads are not on the SM tracks.
         let sms: Vec<Track> = spans.iter().map(|e| track(e)).collect();
         assert!(jobs.iter().chain(&words).all(|e| !sms.contains(&track(e))), "{case:?}");
     }

@@ -1,4 +1,5 @@
-//! The device library with nvcc: its own tests compile, and run where a GPU is. And its rule about inline assembly.
+//! Compiles the device library's own tests with nvcc, and runs them if there is a GPU. Also checks its inline assembly
+//! rule.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ fn device_library_tests() {
     run_on_gpu(&program);
 }
 
-/// The files below a folder.
+/// All files under a folder.
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).expect("a folder") {
         let path = entry.expect("entry").path();
@@ -21,7 +22,7 @@ fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// One function per instruction, order and scope in its name, in one file.
+/// One function per instruction, named after its order and scope, in a single file.
 #[test]
 fn only_ptx_cuh_holds_inline_assembly() {
     let mut all = Vec::new();

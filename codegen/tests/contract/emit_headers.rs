@@ -1,5 +1,5 @@
-//! Headers of every kind of policy, place of the wait, and tile order, on ragged grids, against the model at every tile
-//! and k-block; each is compiled by the host compiler with its static assertions.
+//! Headers for every kind of policy, wait location and tile order, on ragged grids, compared with the model at every
+//! tile and k-block; the host compiler compiles each one with its static assertions.
 
 use crate::support::header::check_header;
 use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Plan, check};
@@ -7,7 +7,7 @@ use cusync_gen::device::Profile;
 use cusync_gen::spec;
 use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 
-/// Two edges join `up` and `down`, one is read along k and one once; `side` joins by operand B.
+/// Two edges connect `up` and `down`: one is read along k, the other once; `side` connects through operand B.
 const SPEC: &str = r#"Pipeline(
     name: "everything",
     dims: { "M": 300, "H": 1000, "I": 1000 },
@@ -18,7 +18,7 @@ const SPEC: &str = r#"Pipeline(
     ],
 )"#;
 
-/// `edges` are those of `down`: operands A, B, residual.
+/// `edges` are the edges of `down`: operands A, B, residual.
 fn plan(edges: [(Policy, WaitAt); 3], orders: [Order; 3]) -> Plan {
     let resolved = spec::parse(SPEC, "everything.ron").and_then(|s| s.resolve(&[])).expect("valid");
     let graph = resolved.graph(&[(128, 128, 64), (128, 256, 64), (64, 128, 64)]).expect("built tiles");
@@ -92,7 +92,7 @@ fn plans_of_the_fused_executor() {
     let chain = cusync_gen::choose::plan(&small(source, 300), device, Executor::Fused).expect("proved");
     assert!(chain.launch().lists().is_some());
     check_header("chain", &chain);
-    // What a C++ user would run with is the policies on a grid of tiles, whatever our own kernel has.
+    // A C++ user would run the policies on a grid of tiles, regardless of our own kernel.
     let few = cusync_gen::choose::plan(&small(source, 8), device, Executor::Fused).expect("proved");
     assert!(few.launch().shares().is_some());
     let tiled = few.on_tiles();

@@ -1,4 +1,4 @@
-//! The C++ policy arithmetic, compiled for the host, against the Rust model, on random policies, orders, grids and
+//! The C++ policy arithmetic, compiled for the host, against the Rust model, for random policies, orders, grids and
 //! footprints, at every tile and k-block.
 
 use std::path::PathBuf;
@@ -42,8 +42,8 @@ fn policies(grid: (u32, u32)) -> impl Strategy<Value = Policy> {
     ]
 }
 
-/// An axis that moves with the tile or along k, with halos before and behind the tensor. Consecutive k-blocks touch
-/// or overlap, as those of every built-in operation do.
+/// An axis that moves with the tile or along k, with halos on both sides of the tensor. Consecutive k-blocks touch or
+/// overlap, as in every built-in operation.
 fn axes() -> impl Strategy<Value = Axis> {
     (0..40i32, 0..3i32, -24..40i32, 0..30i32, any::<bool>()).prop_map(|(tile, offset, k, halo, along_m)| {
         let k = if tile % 2 == 0 { k } else { 0 };
@@ -88,7 +88,7 @@ proptest! {
         grid in (1..30u32, 1..30u32), kind in 0..5u32, group in 1..40u32, seed in any::<u32>(),
     ) {
         let tiles = grid.0 * grid.1;
-        // Steps of an odd prime that does not divide the number of tiles visit each tile once.
+        // A stride that is an odd prime and does not divide the tile count visits each tile once.
         let step = [7919, 7927].into_iter().find(|p| tiles % p != 0).expect("small grids");
         let order = match kind {
             0 => Order::RowMajor,
@@ -109,7 +109,7 @@ proptest! {
     }
 }
 
-/// A GEMM's k-loop looks at its edge exactly as often as it waits.
+/// A GEMM's k-loop checks its edge exactly as often as it waits.
 #[test]
 fn a_gemm_k_loop_looks_no_more_often_than_it_waits() {
     for (policy, waits) in [
@@ -135,8 +135,8 @@ fn a_gemm_k_loop_looks_no_more_often_than_it_waits() {
     }
 }
 
-/// Counters wrap, slots are numbered up to the last number, and grids have up to 2^32 - 1 tiles: the arithmetic is that of integers
-/// which never wrap.
+/// Counters wrap, slot numbers reach the maximum, and grids have up to 2^32 - 1 tiles: results match arithmetic without
+/// wrapping.
 #[test]
 fn the_arithmetic_is_that_of_wide_integers() {
     let program = scratch("wide_arithmetic").join("wide");

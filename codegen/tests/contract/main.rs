@@ -1,4 +1,4 @@
-//! What is rendered and compiled keeps what proofs and callers rely on.
+//! Rendered and compiled output keeps the contracts that proofs and callers rely on.
 
 mod emit_device;
 mod emit_headers;

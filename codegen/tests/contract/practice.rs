@@ -1,11 +1,11 @@
-//! Compiled kernels keep the contract that proofs rest on, and kernels that do not are told from those that do: xtask/practice.py
-//! reads both from their PTX. All mutants of csrc:
+//! Compiled kernels keep the contract that proofs rely on, and kernels that break it are detected: xtask/practice.py
+//! checks both in their PTX. All mutants of csrc:
 //!
 //!     python3 xtask/practice.py --mutants
 
 use std::process::Command;
 
-/// What the reader says; `None` where it cannot run.
+/// The reader's output; `None` if it cannot run.
 #[allow(clippy::print_stdout)]
 fn read(arguments: &[&str]) -> Option<(bool, String)> {
     crate::support::nvcc()?;

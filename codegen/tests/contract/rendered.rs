@@ -1,5 +1,5 @@
-//! What is rendered of the shipped specs: accepted by the compilers that will see it, and right at every tile and k-block.
-//! `policies/rendered` holds what examples include, and is fresh.
+//! Code rendered from the shipped specs: the compilers accept it, and it is correct at every tile and k-block.
+//! `policies/rendered` holds the headers that the examples include, and is up to date.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ fn plan(name: &str, source: &str) -> Plan {
     emit::rendered_plan(name, source).unwrap_or_else(|e| panic!("{name}: {}", e.message))
 }
 
-/// Names of the headers that the C++ examples include: those are committed, so that the examples build without Rust.
+/// Names of the headers that the C++ examples include. They are committed so that the examples build without Rust.
 fn included() -> BTreeSet<String> {
     let files =
         |dir: &str| std::fs::read_dir(root().join(dir)).expect("a folder").map(|e| e.expect("entry").path());
@@ -48,7 +48,7 @@ fn included() -> BTreeSet<String> {
     sources.flat_map(names).collect()
 }
 
-/// With CUSYNC_RENDER set (by `cargo xtask render`) writes the files in place of comparing them.
+/// With CUSYNC_RENDER set (by `cargo xtask render`), writes the files instead of comparing them.
 #[test]
 fn rendered_files_are_fresh() {
     let included = included();
@@ -80,7 +80,7 @@ fn shipped_headers_agree_with_the_model_at_every_tile() {
     }
 }
 
-/// A folder with the shipped headers, rendered now, under `rendered/`.
+/// Creates a folder with the shipped headers, freshly rendered, under `rendered/`.
 fn render_to(name: &str) -> PathBuf {
     let dir = scratch(name);
     std::fs::create_dir_all(dir.join("rendered")).expect("created");
@@ -134,7 +134,7 @@ fn cpp_example_builds_without_rust() {
     run_on_gpu(&program);
 }
 
-/// Prints everything that a handle says; every handle has the same items.
+/// Prints all values of a handle; every handle has the same members.
 const HANDLE_DRIVER: &str = r#"
 #[path = "handle.rs"]
 mod handle;

@@ -1,4 +1,4 @@
-//! The windows that the compiler chooses for convolutions, against the arithmetic of the kernels, compiled for the host.
+//! The windows that the compiler chooses for convolutions, against the kernels' arithmetic, compiled for the host.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use crate::support::*;
 use cusync_gen::device::{ChainKernel, Operation, turned_groups};
 use cusync_gen::graph::{Activation, Conv, Op, Sliding};
 
-/// A convolution of square filters, where an output is left of it.
+/// A convolution with a square filter; `None` if its output would be empty.
 fn conv(
     images: u32,
     input: (u32, u32),
@@ -33,7 +33,7 @@ fn all() -> impl Iterator<Item = Conv> {
             })
         })
     });
-    // As many images in a tile, and tiles of an image, as kernels can count, and more.
+    // The most images per tile, and tiles per image, that kernels can count, and more.
     let most =
         [(255, (1, 1)), (256, (1, 1)), (300, (1, 1)), (1, (65521, 1)), (1, (65537, 1)), (1, (131_074, 1))];
     usual.chain(most.into_iter().filter_map(|(images, size)| conv(images, size, 8, (1, 1, 0))))

@@ -1,5 +1,5 @@
-//! Decode plans with attention: sound ones are proved, whatever shares heads; what forgets a head, the new token, a part or a
-//! growing cache is refuted for the right reason.
+//! Decode plans with attention: sound plans are proved, however heads are shared; plans that miss a head, the new
+//! token, a part or a growing cache are refuted for the right reason.
 
 use crate::changed::{each, mutated, only, posting};
 use cusync_gen::check::{
@@ -37,19 +37,19 @@ fn planned(source: &str) -> Candidate {
     choose::decode(&resolved, Profile::named("h200").expect("shipped")).expect("a decode plan")
 }
 
-/// Five sequences; heads of 128 columns, four on each of two.
+/// Five sequences; heads of 128 columns; four query heads for each of two KV heads.
 fn sound() -> Candidate {
     planned(&source(5, (8, 2, 128), ""))
 }
 
-/// With other slots in the place of those that a tile posts to, or none.
+/// Judges the plan with the slots that tiles post to replaced or dropped.
 fn slots(c: &Candidate, change: impl Fn(usize, Tile, u32) -> Option<u32>) -> Report {
     posting(c, |edge, tile, posts| {
         posts.into_iter().filter_map(|(slot, amount)| Some((change(edge, tile, slot)?, amount))).collect()
     })
 }
 
-/// The edge through which a stage reads an operand.
+/// The edge for a stage's operand of this kind.
 fn edge(c: &Candidate, stage: usize, kind: OperandKind) -> usize {
     let is = |d: &cusync_gen::graph::Dependence| {
         d.consumer == StageId(stage) && c.graph.stages[stage].operands[d.operand].kind == kind
@@ -64,7 +64,7 @@ fn what_a_cache_rests_on_is_a_premise() {
         let axioms = |c: &Candidate| Axiom::for_launch(&c.graph, &c.launch, 90);
         assert!(axioms(&c).contains(&Axiom::Runs), "who orders the runs is not the proof's to know");
         assert_eq!(axioms(&c).contains(&Axiom::Pages), premise, "{pages}");
-        // A run on the host has its pipeline to itself.
+        // A run on the host does not overlap with other runs.
         c.launch = Launch::stages(&c.graph, How::Host);
         let on_host = axioms(&c);
         assert_eq!((on_host.contains(&Axiom::Runs), on_host.contains(&Axiom::Pages)), (false, premise));
@@ -81,7 +81,7 @@ fn blocks_of_any_heads_and_batch_are_proved() {
                 let stages = &c.graph.stages;
                 let (_, kv, _) = heads;
                 assert_eq!((stages[ATTEND].grid, stages[ATTEND].k_blocks), ((batch, kv), 1));
-                // A slot a head of keys and values, with a post of each sequence.
+                // One slot per head of keys and values, with one post per sequence.
                 for columns in 0..stages[ATTEND].n / 64 {
                     assert_eq!(owners_of(&stages[ATTEND], columns), batch);
                     assert_eq!(slot_of(&stages[ATTEND], columns), columns * 64 / (stages[ATTEND].n / kv));
@@ -89,7 +89,7 @@ fn blocks_of_any_heads_and_batch_are_proved() {
                 let plan = check(c).expect("proved");
                 let slots = plan.graph().stages[QKV].n / 64 + kv;
                 assert_eq!(slot_base(plan.graph(), StageId(PROJECT)), slots);
-                // Every tile of the attention is in one list; equal lengths balance them.
+                // Each attention tile is in one list; equal lengths balance the lists.
                 let lists = &plan.launch().shares().expect("a decode plan").work.lists;
                 let counts: Vec<usize> = lists.iter().map(|list| list.len() - 2).collect();
                 assert_eq!(counts.iter().sum::<usize>() as u32, batch * kv);
@@ -111,7 +111,7 @@ fn a_cache_costs_its_bytes_and_the_length_that_is_expected_is_what_counts() {
         let text = source(32, (8, 8, 128), "").replace("rotary:", &format!("{expected}rotary:"));
         let c = planned(&text);
         let timeline = simulate(&c);
-        // Every share and every tile once, on a worker that has it.
+        // Every share and every tile appears once, on the worker that owns it.
         let tiles: u32 = c.graph.stages.iter().map(|s| s.tiles()).sum();
         assert_eq!(timeline.tiles.len() as u32, tiles);
         let stage = timeline.stages[ATTEND];
@@ -121,7 +121,7 @@ fn a_cache_costs_its_bytes_and_the_length_that_is_expected_is_what_counts() {
     };
     let (full, some, one) = (us(""), us("expected: 512, "), us("expected: 1, "));
     assert_eq!(full, us(r#"expected: "S", "#), "left out, the cache is full");
-    // Keys and values of 32 x 8 heads, 128 columns of 2 bytes: 131 kB a token, and a page at least.
+    // Keys and values of 32 x 8 heads, 128 columns of 2 bytes: 131 kB per token, and at least one page.
     let rate = Profile::named("h200").expect("shipped").decode.read_tbs * 1e6;
     let bytes = |tokens: f64| 2.0 * 32.0 * 8.0 * 128.0 * 2.0 * tokens;
     assert!((full - some - bytes(512.0) / rate).abs() < 1e-9, "{full} {some}");
@@ -143,7 +143,7 @@ fn a_chain_of_blocks_is_proved() {
     assert_eq!(judge(&c).refutations, []);
 }
 
-/// A layer of one kernel: norm, QKV, attention, projection, norm, MLP.
+/// A layer in one kernel: norm, QKV, attention, projection, norm, MLP.
 fn layer(batch: u32, norm: &str, width: u32) -> String {
     let bias = if norm == "LayerNorm" { r#"bias: "b(E)", "# } else { "" };
     format!(
@@ -172,7 +172,7 @@ fn layers_with_norms_are_proved_and_a_row_unawaited_is_refuted() {
                 let stage = &c.graph.stages[norm];
                 assert_eq!((stage.grid, stage.k_blocks, slot_of(stage, width / 64 - 1)), ((batch, 1), 1, 0));
                 assert_eq!(owners_of(stage, width / 64 - 1), batch);
-                // Every row is of one worker.
+                // Each row belongs to one worker.
                 let lists = &c.launch.shares().expect("a decode plan").work;
                 let rows = lists.sequence.iter().filter(|item| item.stage == StageId(norm)).count();
                 assert_eq!((rows as u32, reader), (batch, norm + 1));
@@ -181,7 +181,7 @@ fn layers_with_norms_are_proved_and_a_row_unawaited_is_refuted() {
     }
     let c = planned(&layer(5, "RmsNorm", 2048));
     let (of_row, of_norm) = (edge(&c, 4, OperandKind::A), edge(&c, 5, OperandKind::A));
-    // One of the 32 column tiles of a row, for all rows and for one.
+    // Drop the wait for one of a row's 32 column tiles, for all rows and for one.
     for everywhere in [true, false] {
         let early = each(&c, |stage, tile, event| match event {
             Event::Wait { edge, slot: 9, .. }
@@ -208,19 +208,19 @@ fn layers_with_norms_are_proved_and_a_row_unawaited_is_refuted() {
     assert!(fewer.refutations.iter().any(|r| r.obligation == Obligation::Count), "{fewer:#?}");
     let silent = slots(&c, |edge, tile, slot| (edge != of_norm || tile.m != 3).then_some(slot));
     assert!(silent.refutations.iter().any(|r| r.obligation == Obligation::Count), "{silent:#?}");
-    // Which worker has a row is in the plan, and other work is refuted.
+    // The plan assigns each row to a worker; a different assignment is refuted.
     let mut moved = c.clone();
     let work = &mut moved.launch.shares_mut().expect("a decode plan").work;
-    let of = |item: &u32| work.sequence[*item as usize].stage == StageId(4);
-    let from = work.lists.iter().position(|list| list.iter().any(of)).expect("somebody has a row");
-    let place = work.lists[from].iter().position(of).expect("it is there");
+    let is_row = |item: &u32| work.sequence[*item as usize].stage == StageId(4);
+    let from = work.lists.iter().position(|list| list.iter().any(is_row)).expect("somebody has a row");
+    let place = work.lists[from].iter().position(is_row).expect("it is there");
     let item = work.lists[from].remove(place);
     work.lists[from + 1].push(item);
     assert!(judge(&moved).refutations.iter().any(|r| r.obligation == Obligation::Bounds));
 }
 
-/// The events of the warps that bring a worker's own half of the k-tiles of a share, or the other half, with a change. Warps of the share's
-/// own worker come first, then as many of the other's.
+/// Changes the events of the warps that load the worker's own half of a share's k-tiles, or the other half. The warps
+/// of the share's own worker come first, followed by the same number of warps of the other worker.
 fn of_half(events: Vec<Event>, others: bool, change: impl Fn(Event) -> Option<Event>) -> Vec<Event> {
     let warps = events.iter().filter(|event| matches!(event, Event::Warp { .. })).count() as u32;
     let (mut here, mut changed) = (false, Vec::new());
@@ -242,7 +242,7 @@ fn half_of_what_a_pair_of_workers_awaits_is_not_enough() {
     let paired: Vec<usize> =
         (0..7).filter(|s| is_in_pairs(&c.graph, &c.graph.stages[*s], c.device.sms)).collect();
     assert_eq!(paired, [1], "QKV has 128 k-tiles and 1536 columns");
-    // Of one share, or of all: the waits of one worker's warps for the rows that a norm makes.
+    // For one share or for all: the waits of one worker's warps for the norm's rows.
     for (others, everywhere) in [(true, true), (true, false), (false, true), (false, false)] {
         let is = |stage: StageId, tile: Tile| stage.0 == 1 && (everywhere || tile.n == 7);
         let early = mutated(&c, |stage, tile, _, events| {
@@ -257,7 +257,8 @@ fn half_of_what_a_pair_of_workers_awaits_is_not_enough() {
         });
         only(&lost, Obligation::Order, &[&share, "never loads k-block"]);
     }
-    // What share 7 awaits of share 6: nothing, another pair's sums, its own, or when it is stored.
+    // Mutate the wait of share 7 for share 6: no wait, another pair's sums, its own sums, or a wait that comes after
+    // the store.
     let slab = |n: u32| c.device.sms + n;
     let report = |change: &dyn Fn(Vec<Event>) -> Vec<Event>| {
         mutated(
@@ -282,7 +283,7 @@ fn half_of_what_a_pair_of_workers_awaits_is_not_enough() {
         let says = ["share 7 of qkv", "may be stored without the sums of share 6 of qkv", "in slab 138"];
         only(&unawaited, Obligation::Cover, &says);
     }
-    // A share that leaves nothing, or in the slab of another: who waits for it never ends, or has another's sums.
+    // A share contributes nothing, or writes to another pair's slab: the consumer hangs or gets the wrong sums.
     let silent =
         report(&|events| events.into_iter().filter(|e| !matches!(e, Event::Contribute { .. })).collect());
     assert!(silent.refutations.iter().any(|r| r.obligation == Obligation::Cover), "{silent:#?}");
@@ -292,7 +293,7 @@ fn half_of_what_a_pair_of_workers_awaits_is_not_enough() {
         events.into_iter().map(elsewhere).collect()
     });
     assert!(twice.refutations.iter().any(|r| r.obligation == Obligation::Cover), "{twice:#?}");
-    // Both wait before they leave anything.
+    // Both wait before they contribute anything.
     let stuck = mutated(&c, |stage, _, _, mut events| {
         let at = events.iter().position(|e| matches!(e, Event::Contribute { .. }));
         if let Some(at) = at.filter(|_| stage.0 == 1) {
@@ -303,7 +304,8 @@ fn half_of_what_a_pair_of_workers_awaits_is_not_enough() {
     only(&stuck, Obligation::Progress, &["share", "qkv"]);
 }
 
-/// One event of one share of a pair is lost or elsewhere, or all that one of its warps awaits is lost or too little, drawn by lot.
+/// A random change to one event of one share of a pair: lost or moved, or all waits of one of its warps lost or too
+/// small.
 #[test]
 fn no_event_of_a_pair_of_workers_is_one_too_many() {
     let c = planned(&layer(32, "RmsNorm", 8192));
@@ -357,13 +359,13 @@ fn no_event_of_a_pair_of_workers_is_one_too_many() {
 #[test]
 fn a_head_or_the_new_token_unawaited_is_refuted() {
     let c = sound();
-    // A column of 64 of the queries, of the keys or of the values: half a head, in one tile or in all.
+    // Drop the load of a 64-column tile of queries, keys or values (half a head), in one tile or in all.
     for (kind, first) in [(OperandKind::Query, 5), (OperandKind::Key, 17), (OperandKind::Value, 20)] {
-        let of = edge(&c, ATTEND, kind);
+        let read = edge(&c, ATTEND, kind);
         for everywhere in [true, false] {
             let report = each(&c, |stage, tile, event| match event {
                 Event::Wait { edge, slot, .. }
-                    if (stage, edge, slot) == (ATTEND, of, first) && (everywhere || tile.m == 3) =>
+                    if (stage, edge, slot) == (ATTEND, read, first) && (everywhere || tile.m == 3) =>
                 {
                     None
                 }
@@ -374,19 +376,19 @@ fn a_head_or_the_new_token_unawaited_is_refuted() {
             only(&report, Obligation::Cover, &[&reader, "may read `QKV` before share"]);
         }
     }
-    // The keys of another head.
-    let of = edge(&c, ATTEND, OperandKind::Key);
+    // Load the keys of another head.
+    let keys = edge(&c, ATTEND, OperandKind::Key);
     let other = each(&c, |stage, _, event| match event {
-        Event::Wait { edge, slot, value } if (stage, edge) == (ATTEND, of) => {
+        Event::Wait { edge, slot, value } if (stage, edge) == (ATTEND, keys) => {
             Some(Event::Wait { edge, slot: if slot < 18 { slot + 2 } else { slot }, value })
         }
         other => Some(other),
     });
     assert!(other.refutations.iter().any(|r| r.obligation == Obligation::Cover), "{other:#?}");
-    // Never loaded at all.
-    let of = c.graph.dependences[edge(&c, ATTEND, OperandKind::Value)].operand;
+    // Never loaded.
+    let values = c.graph.dependences[edge(&c, ATTEND, OperandKind::Value)].operand;
     let lost = each(&c, |stage, _, event| match event {
-        Event::Load { operand, .. } if (stage, operand) == (ATTEND, of) => None,
+        Event::Load { operand, .. } if (stage, operand) == (ATTEND, values) => None,
         other => Some(other),
     });
     only(&lost, Obligation::Order, &["attend(0, 0)", "never loads k-block 0 of `QKV`"]);
@@ -395,37 +397,38 @@ fn a_head_or_the_new_token_unawaited_is_refuted() {
 #[test]
 fn a_consumer_that_waits_for_too_few_sequences_or_heads_is_refuted() {
     let c = sound();
-    let of = edge(&c, PROJECT, OperandKind::A);
+    let outputs = edge(&c, PROJECT, OperandKind::A);
     let fewer = each(&c, |stage, _, event| match event {
-        Event::Wait { edge, slot, value } if (stage, edge) == (PROJECT, of) => {
+        Event::Wait { edge, slot, value } if (stage, edge) == (PROJECT, outputs) => {
             Some(Event::Wait { edge, slot, value: value - 1 })
         }
         other => Some(other),
     });
     assert!(fewer.refutations.iter().any(|r| r.obligation == Obligation::Count), "{fewer:#?}");
     let more = each(&c, |stage, _, event| match event {
-        Event::Wait { edge, slot, value } if (stage, edge) == (PROJECT, of) => {
+        Event::Wait { edge, slot, value } if (stage, edge) == (PROJECT, outputs) => {
             Some(Event::Wait { edge, slot, value: value + 1 })
         }
         other => Some(other),
     });
     only(&more, Obligation::Count, &["waits for 6 posts to slot 0", "which gets 5 a run", "never ends"]);
     let head = each(&c, |stage, _, event| match event {
-        Event::Wait { edge, slot: 1, .. } if (stage, edge) == (PROJECT, of) => None,
+        Event::Wait { edge, slot: 1, .. } if (stage, edge) == (PROJECT, outputs) => None,
         other => Some(other),
     });
     only(&head, Obligation::Cover, &["of project may read `A` before attend(0, 1) has written it"]);
-    // A tile that posts nothing, twice, or another head: what the law of the shares forbids.
-    let silent = slots(&c, |edge, tile, slot| (edge != of || tile != Tile { m: 2, n: 1 }).then_some(slot));
+    // A tile that posts nothing, posts twice, or posts to another head: the law of the shares forbids all three.
+    let silent =
+        slots(&c, |edge, tile, slot| (edge != outputs || tile != Tile { m: 2, n: 1 }).then_some(slot));
     assert!(silent.refutations.iter().any(|r| r.obligation == Obligation::Count), "{silent:#?}");
-    let elsewhere = slots(&c, |edge, tile, slot| Some(if edge == of && tile.m == 2 { 0 } else { slot }));
+    let elsewhere = slots(&c, |edge, tile, slot| Some(if edge == outputs && tile.m == 2 { 0 } else { slot }));
     assert!(elsewhere.refutations.iter().any(|r| r.obligation == Obligation::Count), "{elsewhere:#?}");
 }
 
 #[test]
 fn nothing_rests_on_which_worker_ends_a_tile() {
-    // A stage that adds the attention's output to another product, and awaits none of it: the one tile is in the list of
-    // worker 131 before that worker's share, but lengths may give it to any other.
+    // A stage adds the attention's output to another product and does not wait for it. The one tile is in worker 131's
+    // list before that worker's share, but the sequence lengths may assign it to any other worker.
     let text = source(1, (1, 1, 64), "").replace(
         r#"a: "A(B,HQ*D)", b: "Wo(HQ*D,E)", residual: "X(B,E)", out: "Z(B,E)""#,
         r#"a: "X(B,E)", b: "Wo(E,HQ*D)", residual: "A(B,HQ*D)", out: "Z(B,HQ*D)""#,
@@ -474,7 +477,7 @@ fn what_lives_on_between_runs_is_read_behind_the_run_before() {
     only(&part, Obligation::Visible, &["may add a part that is not there yet"]);
     let counted = with(&|cache| cache.parts_recounted = false);
     only(&counted, Obligation::Replay, &["counted on from run to run"]);
-    // Where runs do not overlap, the last row is there.
+    // If runs do not overlap, the last row is available.
     let mut c = sound();
     (c.contract.overlap, c.contract.cache.reads_wait) = (false, false);
     assert_eq!(judge(&c).refutations, []);
@@ -485,7 +488,7 @@ fn a_cache_belongs_to_one_stage() {
     let tensor = |c: &Candidate, name: &str| {
         TensorId(c.graph.tensors.iter().position(|t| t.name == name).expect("it is there"))
     };
-    // The projection adds the keys, or the values are the keys: shapes are another matter.
+    // The projection adds the keys, or the values are the keys; other checks handle shapes.
     let mut c = sound();
     let keys = tensor(&c, "K");
     let at = c.graph.stages[ATTEND]
@@ -558,7 +561,7 @@ fn chains_that_no_decode_kernel_attends_in() {
     };
     assert_eq!(why(&many(16)), "");
     assert!(why(&many(17)).contains("17 attentions; a decode kernel takes 16"));
-    // Rows of other workers: added where they are operand A too, and so awaited; else not.
+    // Rows made by other workers may be added only if they are also operand A, and therefore waited for.
     let after = |residual: &str| layer(3, "RmsNorm", 1024).replace(r#"residual: "H(B,E)""#, residual);
     let normalised = r#"residual: "N2(B,E)""#;
     assert!(why(&after(normalised)).contains("`down` adds rows of `second`, which other workers make"));

@@ -1,5 +1,5 @@
-//! A plan's own program with a change: what a kernel that differs from ours in one place would do, and how `check` judges it. The
-//! program gives no word on tiles that are alike.
+//! A plan's own program with one change: models a kernel that differs from ours in one place, and how `check` judges
+//! it. The program does not report which tiles are alike.
 
 use cusync_gen::check::{Candidate, Event, Generated, Obligation, Place, Report, TileProgram, judge_program};
 use cusync_gen::graph::{Graph, StageId};
@@ -37,7 +37,7 @@ where
     }
 }
 
-/// With other events of a slice.
+/// Judges the plan with a slice's events changed.
 pub(crate) fn mutated(
     c: &Candidate,
     events: impl Fn(StageId, Tile, u32, Vec<Event>) -> Vec<Event>,
@@ -45,14 +45,14 @@ pub(crate) fn mutated(
     judge_program(c, &Changed { base: Generated::new(c), events, posts: |_, _, posts| posts })
 }
 
-/// With another event in the place of each, or none.
+/// Judges the plan with each event replaced or dropped.
 pub(crate) fn each(c: &Candidate, change: impl Fn(usize, Tile, Event) -> Option<Event>) -> Report {
     mutated(c, |stage, tile, _, events| {
         events.into_iter().filter_map(|event| change(stage.0, tile, event)).collect()
     })
 }
 
-/// With other posts of a tile: slots and amounts.
+/// Judges the plan with a tile's posts (slots and amounts) changed.
 pub(crate) fn posting(
     c: &Candidate,
     posts: impl Fn(usize, Tile, Vec<(u32, u32)>) -> Vec<(u32, u32)>,
@@ -60,7 +60,7 @@ pub(crate) fn posting(
     judge_program(c, &Changed { base: Generated::new(c), events: |_, _, _, events| events, posts })
 }
 
-/// Only this obligation is refuted, and the text, which is returned, says all of these.
+/// Expects exactly this obligation to be refuted; its text, which is returned, must contain all of these.
 #[track_caller]
 pub(crate) fn only(report: &Report, obligation: Obligation, says: &[&str]) -> String {
     let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();

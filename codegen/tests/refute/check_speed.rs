@@ -1,6 +1,6 @@
-//! How much `check` looks at, that it passes nothing over that matters, and how long it takes.
+//! How much work `check` does, that it skips nothing that matters, and how long it takes.
 //!
-//! Times mean something in a release build:
+//! Times are meaningful only in a release build:
 //!
 //!     cargo test --release -p cusync-gen --test check_speed -- --ignored --nocapture --test-threads 1
 
@@ -26,13 +26,13 @@ use cusync_gen::sync::{Policy, Tile, WaitAt};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// A program whose events are changed one by one, and which tells of its strands or does not.
+/// A program with a change applied to each event; it reports its strands or does not.
 struct Changed<'a, F> {
     program: &'a Generated<'a>,
-    /// What becomes of an event: itself, another, or nothing. It depends on the event alone, so alike tiles stay alike.
+    /// Maps an event to itself, a replacement, or nothing. Depends on the event alone, so alike tiles stay alike.
     change: F,
     tells: bool,
-    /// Events that `check` has asked for.
+    /// Number of events that `check` asked for.
     walked: Cell<u64>,
 }
 
@@ -100,8 +100,8 @@ impl<F: Fn(Event) -> Option<Event>> Strands for Changed<'_, F> {
     }
 }
 
-/// Judges a candidate with and without passing over alike tiles; both say the same of every obligation, word for word.
-/// Whether it is proved.
+/// Judges a candidate with and without skipping alike tiles; the verdicts must match word for word for every
+/// obligation. Returns whether it is proved.
 fn same_verdict(c: &Candidate, change: impl Fn(Event) -> Option<Event> + Copy) -> bool {
     let program = Generated::new(c);
     let classes = judge_program(c, &Changed::new(&program, change, true));
@@ -116,7 +116,7 @@ fn tiles(program: &Generated, graph: &Graph, stage: StageId) -> impl Iterator<It
     (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }))
 }
 
-/// The events of an edge in all slices of a tile, with what its loads read.
+/// The events of an edge in all slices of a tile, with the areas that its loads read.
 fn of_edge(
     (c, program): (&Candidate, &Generated),
     edge: usize,
@@ -151,21 +151,21 @@ fn of_edge(
     (0..slices).map(of_slice).collect()
 }
 
-/// What a generated program says of its strands is so.
+/// Checks a generated program's claims about its strands.
 fn strands_are_as_they_say(c: &Candidate) {
     let program = Generated::new(c);
     for stage in (0..c.graph.stages.len()).map(StageId) {
         for tile in tiles(&program, &c.graph, stage) {
             for slice in 0..program.slices(&c.graph, stage, tile) {
-                let (mut told, mut found) = (Vec::new(), Vec::new());
-                program.stores(stage, tile, slice, &mut |units, of| told.push((units, of)));
+                let (mut stated, mut found) = (Vec::new(), Vec::new());
+                program.stores(stage, tile, slice, &mut |units, all| stated.push((units, all)));
                 program.events(stage, tile, slice, &mut |event| match event {
                     Event::Store { units, of } => found.push((units, of)),
                     _ => assert!(found.is_empty(), "something behind a store of {c:?}"),
                 });
-                assert_eq!(told, found, "stores of {tile:?} of stage {stage:?} of {c:?}");
-                let holds = |told: bool| {
-                    // What is awaited, and what is given, in turn.
+                assert_eq!(stated, found, "stores of {tile:?} of stage {stage:?} of {c:?}");
+                let holds = |from_strands: bool| {
+                    // Waits and posts, in turn.
                     let (mut needs, mut all) = (BTreeSet::new(), Vec::new());
                     let mut note = |event: Event| match event {
                         Event::Wait { .. } | Event::Await { .. } => {
@@ -174,7 +174,7 @@ fn strands_are_as_they_say(c: &Candidate) {
                         Event::Contribute { slab } => all.push((std::mem::take(&mut needs), slab)),
                         _ => {}
                     };
-                    if told {
+                    if from_strands {
                         program.holds(stage, tile, slice, &mut note);
                     } else {
                         program.events(stage, tile, slice, &mut note);
@@ -199,7 +199,7 @@ fn strands_are_as_they_say(c: &Candidate) {
                 of_edge((c, &program), edge, tile, |slice, f| program.strand(edge, tile, slice, from, f))
             };
             assert_eq!(strand(0), events, "edge {edge} at {tile:?} of {c:?}");
-            // Any two tiles, and not only those that are compared.
+            // Compare arbitrary pairs of tiles, not only those that `check` compares.
             let other = all[i * 7 % all.len()];
             if let Some(from) = program.grows(edge, other, tile).filter(|_| other.n == tile.n && !by.0) {
                 let grown = [whole(other).remove(0), strand(from).remove(0)].concat();
@@ -224,7 +224,7 @@ fn strands_are_as_they_say(c: &Candidate) {
     }
 }
 
-/// A plan with something wrong in what it waits for.
+/// A plan with an error in its waits.
 fn mistaken(rng: &mut SmallRng, c: &Candidate) -> Candidate {
     let mut wrong = c.clone();
     let edge = rng.random_range(0..c.edges.len());
@@ -248,7 +248,7 @@ fn mistaken(rng: &mut SmallRng, c: &Candidate) -> Candidate {
 fn drawn(rng: &mut SmallRng) -> Candidate {
     loop {
         let mut c = plans::draw(rng);
-        // More SMs than those for which all placements are explored, which is of no interest here and takes long.
+        // Above the SM count for which all placements are explored: that exploration is slow and irrelevant here.
         c.device.sms = c.device.sms.max(17);
         if !c.edges.is_empty() {
             return c;
@@ -281,7 +281,7 @@ fn nothing_is_passed_over_that_matters() {
         for _ in 0..4 {
             let c = if rng.random() { base.clone() } else { mistaken(&mut rng, &base) };
             count(same_verdict(&c, Some));
-            // One slot of an edge is not waited for, or not for so much, or another is.
+            // One slot of an edge: no wait, a smaller value, or a wait for another slot.
             let (edge, slot) = (rng.random_range(0..c.edges.len()), rng.random_range(0..6));
             let by = rng.random_range(0..3);
             count(same_verdict(&c, |event| match event {
@@ -302,7 +302,7 @@ fn nothing_is_passed_over_that_matters() {
     assert!(proved > 50 && refuted > 50, "{proved} proved, {refuted} refuted");
 }
 
-/// What ships.
+/// Shipped specs.
 const SPECS: [(&str, &str); 31] = [
     ("two_gemms", include_str!("../../../policies/two_gemms.ron")),
     ("chain3", include_str!("../../../policies/chain3.ron")),
@@ -337,7 +337,7 @@ const SPECS: [(&str, &str); 31] = [
     ("vgg19_body", include_str!("../../../policies/vgg19_body.ron")),
 ];
 
-/// The shipped pipelines: at M = 4096 tokens, or as many pixels and more; or small.
+/// The shipped pipelines: at M = 4096 tokens, or at least as many pixels; or small.
 fn shipped(large: bool) -> Vec<(&'static str, Resolved)> {
     let resolve = |(name, source)| {
         let spec = cusync_gen::spec::parse(source, name).expect("a shipped spec");
@@ -358,7 +358,7 @@ fn policies() -> [Policy; 5] {
     [Policy::Row, Policy::Tile, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided(12), Policy::ConvHalo]
 }
 
-/// A pipeline whose stages overlap, whatever that gains, in tiles of 128 x 128 where there are such.
+/// A pipeline with overlapping stages, whether or not that helps, in tiles of 128 x 128 if available.
 fn overlapped(resolved: &Resolved, policy: &Policy, wait_at: WaitAt) -> Candidate {
     let device = Profile::named("h200").expect("shipped");
     let tile = |i| {
@@ -371,7 +371,7 @@ fn overlapped(resolved: &Resolved, policy: &Policy, wait_at: WaitAt) -> Candidat
     c
 }
 
-/// The last stage's output takes the memory of the first's, which is of its shape.
+/// The last stage's output reuses the memory of the first stage's output, which has the same shape.
 fn in_shared_memory(resolved: &Resolved) -> Candidate {
     let mut c = overlapped(resolved, &Policy::Row, WaitAt::PerKBlock);
     let (first, last) = (c.graph.stages[0].out, c.graph.stages[c.graph.stages.len() - 1].out);
@@ -379,7 +379,7 @@ fn in_shared_memory(resolved: &Resolved) -> Candidate {
     c
 }
 
-/// The attention block of LLaMA-65B with so many tokens, in tiles of 64 queries and steps of 64 tokens.
+/// The attention block of LLaMA-65B with this many tokens, in tiles of 64 queries and steps of 64 tokens.
 fn long_attention(tokens: u64) -> Candidate {
     let source = include_str!("../../../policies/llama65_attention.ron");
     let spec = cusync_gen::spec::parse(source, "llama65_attention").expect("a shipped spec");
@@ -387,14 +387,14 @@ fn long_attention(tokens: u64) -> Candidate {
     overlapped(&resolved, &Policy::Row, WaitAt::PerKBlock)
 }
 
-/// Sixteen GEMMs of 62 500 tiles each, with 250 k-blocks, or of a hundredth of the tiles.
+/// Sixteen GEMMs of 62 500 tiles each, with 250 k-blocks, or with a hundredth of the tiles.
 fn long_chain(large: bool, policy: &Policy) -> Candidate {
     let tiles = if large { (500, 125) } else { (50, 13) };
     let widths = [tiles.1 * 128; 17];
     overlapped(&gemm_chain("long", tiles.0 * 128, &widths), policy, WaitAt::PerKBlock)
 }
 
-/// Events are what `check` spends its time on. A tile that does what another does is not looked at again.
+/// `check` spends its time on events. It skips a tile that behaves like another.
 #[test]
 fn few_events_are_walked() {
     let walked = |c: &Candidate, tells| {
@@ -406,7 +406,7 @@ fn few_events_are_walked() {
     for policy in [Policy::Row, Policy::Tile] {
         let mlp = shipped(true).into_iter().find(|(name, _)| *name == "gpt3_mlp").expect("shipped").1;
         let c = overlapped(&mlp, &policy, WaitAt::PerKBlock);
-        // 3072 tiles of 96 k-blocks wait and load; each of 32 rows of tiles is looked at once.
+        // 3072 tiles of 96 k-blocks wait and load; `check` visits each of the 32 rows of tiles once.
         let events = walked(&c, true);
         assert!(events <= 32 * (96 + 48), "{events} events under {policy:?}");
         assert!(walked(&c, false) >= 3072 * 96);
@@ -415,7 +415,7 @@ fn few_events_are_walked() {
         let events = walked(&c, true);
         assert!(events <= 3 * tiles, "{events} events for {tiles} tiles under {policy:?}");
     }
-    // A plan that is wrong at its end is not walked from its beginning again to tell of it.
+    // If a plan is wrong at its end, reporting that does not walk it from the start again.
     let c = long_chain(false, &Policy::Row);
     let (program, last) = (Generated::new(&c), c.edges.len() - 1);
     let change = |event| match event {
@@ -424,12 +424,12 @@ fn few_events_are_walked() {
     };
     let wrong = Changed::new(&program, change, true);
     let refutations = judge_program(&c, &wrong).refutations;
-    let told: Vec<&str> = refutations.iter().map(|r| r.message.as_str()).collect();
-    assert_eq!(told, ["g15(49, 0) may read `X15` before g14(49, 0) has written it"]);
-    // Once to find it, up to it; once to tell, and that it is nobody else's that guarantees it.
+    let messages: Vec<&str> = refutations.iter().map(|r| r.message.as_str()).collect();
+    assert_eq!(messages, ["g15(49, 0) may read `X15` before g14(49, 0) has written it"]);
+    // Two passes: find the fault, then build the message and rule out every other guarantee.
     let tiles: u64 = c.graph.stages.iter().map(|s| u64::from(s.tiles())).sum();
     assert!(wrong.walked.get() <= 5 * tiles, "{} events for {tiles} tiles", wrong.walked.get());
-    // A residual is a tile's own, and keeps nothing else from being alike.
+    // A residual belongs to its tile alone and does not prevent other parts from being alike.
     let diamond = shipped(true).into_iter().find(|(name, _)| *name == "diamond").expect("shipped").1;
     let c = overlapped(&diamond, &Policy::Tile, WaitAt::PerKBlock);
     let (tiles, rows) = (u64::from(c.graph.stages[2].tiles()), u64::from(c.graph.stages[2].grid.0));
@@ -437,7 +437,7 @@ fn few_events_are_walked() {
     assert!(events <= 2 * tiles + rows * (32 + 16), "{events} events");
 }
 
-/// A causal attention of many tokens: the steps of a column of tiles are looked at once, not once a tile.
+/// A causal attention over many tokens: `check` visits the steps of a column of tiles once, not once per tile.
 #[test]
 fn a_causal_mask_costs_no_square_of_the_sequence() {
     let walked = |tokens| {
@@ -449,13 +449,13 @@ fn a_causal_mask_costs_no_square_of_the_sequence() {
     };
     let (short, long) = (walked(4096), walked(32768));
     assert!(long <= 8 * short, "{short} events for 4096 tokens, {long} for 32768");
-    // Of each head a load and perhaps a wait a step, for keys and for values; a block of queries a tile; and the rows of the
-    // projection.
+    // Per head and step: one load and possibly one wait, for keys and for values; one query block per tile; and the
+    // rows of the projection.
     let (steps, tiles, rows) = (8 * 32768 / 64, 8 * 32768 / 64, 32768 / 128);
     assert!(long <= 4 * steps + 2 * tiles + rows * (8 + 16), "{long} events");
 }
 
-/// Each stage reads what the two before it write, so there are as many paths as Fibonacci numbers say.
+/// Each stage reads the outputs of the two stages before it, so the number of paths grows like the Fibonacci numbers.
 #[test]
 fn a_deep_residual_stack_is_judged_in_no_time() {
     let mut spec = String::from("Pipeline(name: \"stack\", dims: {\"M\": 128, \"H\": 64}, stages: [\n");
@@ -471,28 +471,28 @@ fn a_deep_residual_stack_is_judged_in_no_time() {
     let mut c = overlapped(&resolved, &Policy::Tile, WaitAt::PerKBlock);
     let begin = now();
     assert_eq!(judge(&c).refutations, []);
-    // The first stage reads what the last one writes: the longest cycle that there is.
+    // The first stage reads the last stage's output: the longest possible cycle.
     let last = c.graph.stages[63].out;
     c.graph.stages[0].operands[0].tensor = last;
     c.graph.dependences.insert(0, Dependence { producer: StageId(63), consumer: StageId(0), operand: 0 });
     c.edges.insert(0, c.edges[0].clone());
-    let told = judge(&c).refutations;
-    let cycle = told.iter().find(|r| r.obligation == Obligation::Acyclic).expect("a cycle");
+    let refutations = judge(&c).refutations;
+    let cycle = refutations.iter().find(|r| r.obligation == Obligation::Acyclic).expect("a cycle");
     assert_eq!(cycle.message, "`g0` waits for itself");
     assert!(now() - begin < Duration::from_secs(5), "{:?}", now() - begin);
 }
 
-/// Time that this thread has had on a core, so that other work on the machine does not count: all of it is done by this
-/// thread. Where the system does not tell, the time of day.
+/// CPU time of this thread, which does all the work; other load on the machine does not count. Wall time if the system
+/// does not report it.
 fn now() -> Duration {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     let begin = BEGIN.get_or_init(Instant::now);
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let ns = told.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let ns = schedstat.and_then(|text| text.split_whitespace().next()?.parse().ok());
     ns.map_or_else(|| begin.elapsed(), Duration::from_nanos)
 }
 
-/// The mean of as many runs as a tenth of a second holds, which is many ticks of the system's clock.
+/// The mean over as many runs as fit in a tenth of a second, which is many ticks of the system clock.
 fn mean(f: impl Fn()) -> Duration {
     let begin = now();
     let mut runs = 0;
@@ -511,7 +511,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Most memory that this process has had, bytes.
+/// Peak memory of this process, in bytes.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -525,31 +525,31 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
     for (name, resolved) in shipped(true) {
         // A body has up to 37 stages.
         let (most_ms, chosen_ms) = match name {
-            // A layer's proof has 100 ms, a chain's 50.
+            // Proofs may take 100 ms for a layer, 50 ms for a chain.
             _ if name.ends_with("_prompt_layer") => (100, 1000),
             _ if name.ends_with("_body") => (200, 2000),
             _ if name.starts_with("resnet") || name.starts_with("vgg") => (50, 200),
             _ => (50, 1000),
         };
         let mut worst: (Duration, String) = (Duration::ZERO, String::new());
-        let mut judged = |c: &Candidate, what: String| {
+        let mut judged = |c: &Candidate, label: String| {
             let time = verdict(c);
-            println!("{name}, {what}: {:.2} ms", ms(time));
+            println!("{name}, {label}: {:.2} ms", ms(time));
             if time > worst.0 {
-                worst = (time, what);
+                worst = (time, label);
             }
         };
         for executor in
             [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused]
         {
-            // What `cusync check` does, but for reading the spec and printing the verdict.
+            // The work of `cusync check`, without reading the spec and printing the verdict.
             let whole = mean(|| {
                 if let Ok(c) = choose::candidate(&resolved, device, executor) {
                     judge(&c);
                 }
             });
             println!("{name}, {executor:?}, choice and verdict: {:.0} ms", ms(whole));
-            // Host threads are planned for with every tile that any GPU has.
+            // Plans for host threads consider every tile that any GPU supports.
             let most = if executor == Executor::Cpu { chosen_ms.max(1000) } else { chosen_ms };
             assert!(cfg!(debug_assertions) || whole.as_millis() < most, "{name} {executor:?}: {whole:?}");
             match choose::candidate(&resolved, device, executor) {
@@ -566,7 +566,7 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
         if name == "chain3" {
             judged(&in_shared_memory(&resolved), "its output in the memory of its first stage's".into());
         }
-        // What a program is judged in that does not tell which tiles are alike.
+        // Judging time for a program that does not report alike tiles.
         let c = overlapped(&resolved, &Policy::Tile, WaitAt::PerKBlock);
         let program = Generated::new(&c);
         let each =
@@ -578,7 +578,7 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
     }
 }
 
-/// The dims at which pipelines of a kind are compared with others' times.
+/// The dims at which each kind of pipeline is compared with published times.
 fn workloads(name: &str) -> Vec<Vec<(String, u64)>> {
     const TOKENS: [u64; 18] =
         [1, 8, 32, 37, 64, 128, 200, 256, 512, 768, 1000, 1024, 1280, 1536, 1792, 2048, 3072, 4096];
@@ -597,8 +597,8 @@ fn workloads(name: &str) -> Vec<Vec<(String, u64)>> {
         }
         "resnet_layer" | "vgg_layer" => {
             let shapes = [(56, 64), (28, 128), (14, 256), (7, 512)];
-            let of = |b| shapes.map(|(hw, c)| vec![dim("B", b), dim("HW", hw), dim("C", c)]);
-            IMAGES.into_iter().flat_map(of).collect()
+            let dims_of = |b| shapes.map(|(hw, c)| vec![dim("B", b), dim("HW", hw), dim("C", c)]);
+            IMAGES.into_iter().flat_map(dims_of).collect()
         }
         _ if name.starts_with("resnet") || name.starts_with("vgg") => {
             IMAGES.map(|b| vec![dim("B", b)]).into()
@@ -607,8 +607,8 @@ fn workloads(name: &str) -> Vec<Vec<(String, u64)>> {
     }
 }
 
-/// The least of a few runs by the clock on the wall: other work on the machine only ever adds, and the time of a thread comes in ticks
-/// that are as long as some of these runs.
+/// The minimum wall time of a few runs: other load only adds time, and thread time has ticks as long as some of these
+/// runs.
 fn least(f: impl Fn()) -> Duration {
     let one = |_| {
         let begin = Instant::now();
@@ -626,15 +626,15 @@ fn every_workload_is_judged_in_10_ms_and_64_stages_in_100() {
         [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];
     let mut late = Vec::new();
     let (mut judged, mut longest) = (0, Duration::ZERO);
-    let mut time = |what: String, resolved: &Resolved, executor, most_ms| {
+    let mut time = |label: String, resolved: &Resolved, executor, most_ms| {
         let Ok(c) = choose::candidate(resolved, device, executor) else { return };
         let took = least(|| assert_eq!(judge(&c).refutations, []));
         (judged, longest) = (judged + 1, longest.max(took));
         if took > Duration::from_millis(most_ms) / 2 {
-            println!("{what}, {executor:?}: {:.1} ms", ms(took));
+            println!("{label}, {executor:?}: {:.1} ms", ms(took));
         }
         if took > Duration::from_millis(most_ms) {
-            late.push(format!("{what}, {executor:?}: {took:?}"));
+            late.push(format!("{label}, {executor:?}: {took:?}"));
         }
     };
     for (name, source) in SPECS {
@@ -702,7 +702,7 @@ fn attention_of_long_prompts_is_chosen_and_checked_in_time_and_100_mb() {
         "verdict of 32768 tokens: {:.0} ms",
         ms(least(|| assert!(judge(&long_attention(32768)).proved())))
     );
-    // The second took 12 s and 2 GB once.
+    // The second case once took 12 s and 2 GB.
     let mut late = Vec::new();
     for (name, tokens, most_ms) in [("llama65_attention", 32_768, 300), ("gpt3_attention", 131_072, 2000)] {
         let (_, source) = SPECS.iter().find(|(ships, _)| *ships == name).expect("it ships");

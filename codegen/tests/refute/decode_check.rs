@@ -1,4 +1,4 @@
-//! Decode plans: sound ones are proved, mutants are refuted for the right reason.
+//! Decode plans: sound plans are proved, mutants are refuted for the right reason.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -27,7 +27,7 @@ fn h200() -> &'static Profile {
     Profile::named("h200").expect("shipped")
 }
 
-/// 132 CTAs; the first stage's 2752 columns are 43 column tiles, and shares of 20 or 21.
+/// 132 CTAs; the first stage's 2752 columns make 43 column tiles, with shares of 20 or 21.
 fn sound() -> Candidate {
     choose::decode(&resolved(LLAMA, 8), h200()).expect("a decode plan")
 }
@@ -61,7 +61,7 @@ fn sound_plans_are_proved() {
             assert_eq!(plan.slot_count(), tiles(0) + tiles(1));
             assert_eq!(slot_base(plan.graph(), StageId(1)), tiles(0));
             assert!(decode.width >= m as u32 && (decode.width < 2 * m as u32 || decode.width == 8));
-            // A column tile has the posts of its owners; for the last stage nobody waits.
+            // Each column tile has its owners' posts; nothing waits for the last stage.
             assert_eq!(posts.len() as u32, tiles(0));
             assert!(posts.iter().all(|posts| (2..=5).contains(posts)));
             assert!(plan.edges().iter().all(|e| e.dependence().producer == StageId(0)));
@@ -81,7 +81,7 @@ fn shares_are_equal() {
     }
 }
 
-/// The arithmetic that kernels run, compiled for the host, against what `check` reckons with.
+/// The kernels' arithmetic, compiled for the host, against the arithmetic of `check`.
 #[test]
 fn shares_are_those_of_the_kernel() {
     let program = scratch("decode_layout").join("driver");
@@ -108,7 +108,7 @@ fn shares_are_those_of_the_kernel() {
             .map(|t| format!(" {}", owners_of_tile(t, columns, workers)))
             .collect::<String>();
         assert_eq!(line, format!("{begins}|{owners}"), "{columns} columns, {workers} workers");
-        // Owners, counted.
+        // Count the owners.
         for tile in 0..columns.div_ceil(COLUMN_TILE) {
             let (from, to) = (tile * COLUMN_TILE, ((tile + 1) * COLUMN_TILE).min(columns));
             let meets = |w: &u32| {
@@ -129,7 +129,7 @@ fn shares_are_those_of_the_kernel() {
 fn chains_without_a_decode_plan() {
     let why = |source: &str, m| choose::decode(&resolved(source, m), h200()).expect_err("none").message;
     assert!(why(GPT3, 65).contains("`up` has 65 rows; a decode kernel takes 64"));
-    // 256 columns for each of 132 CTAs a round: 12 rounds, and 13.
+    // 256 columns for each of 132 CTAs per round: 12 rounds, then 13.
     let wide = |columns: &str| GPT3.replace("\"I\": 6144", &format!("\"I\": {columns}"));
     assert!(choose::decode(&resolved(&wide("405504"), 64), h200()).is_ok());
     assert!(why(&wide("405512"), 64).contains("`up` is made of 1716 parts; a decode kernel takes 1625"));
@@ -143,7 +143,7 @@ fn chains_without_a_decode_plan() {
     assert!(why(product, 64).contains("`join` has a weight or a bias that a stage writes"));
     let a100 = Profile::named("a100").expect("shipped");
     assert!(choose::decode(&resolved(GPT3, 8), a100).is_err());
-    // The check does not rest on the choice.
+    // The check does not depend on the choice.
     let mut c = sound();
     c.graph.stages.iter_mut().for_each(|s| s.m = 65);
     c.graph.tensors.iter_mut().filter(|t| t.producer.is_some()).for_each(|t| t.rows = 65);
@@ -199,7 +199,7 @@ fn plans_that_the_kernel_would_not_follow() {
     refuted(&c, Obligation::Bounds, &["`gate_up` is not cut into even shares"]);
 }
 
-/// Shares of more rows than a worker has registers for: parts that follow each other are one worker's, a round each.
+/// Shares with more rows than a worker has registers for: the same worker handles consecutive parts, one round each.
 #[test]
 fn wide_stages_are_done_in_rounds() {
     let source = r#"Pipeline(name: "wide", dims: { "M": 8, "I": 18944 }, stages: [
@@ -215,7 +215,7 @@ fn wide_stages_are_done_in_rounds() {
     let seventh: Vec<_> = work.lists[7].iter().map(|i| work.sequence[*i as usize]).collect();
     let parts: Vec<_> = seventh.iter().map(|item| (item.stage.0, item.n)).collect();
     assert_eq!(parts, [(0, 14), (0, 15), (1, 7), (2, 21), (2, 22), (2, 23)]);
-    // The columns of slot 1 are of two parts, of one worker.
+    // The columns of slot 1 are in two parts of one worker.
     let short = each(&c, |_, _, e| match e {
         Event::Wait { edge, slot: 1, value } => Some(Event::Wait { edge, slot: 1, value: value - 1 }),
         other => Some(other),
@@ -229,7 +229,7 @@ fn wide_stages_are_done_in_rounds() {
     refuted(&swapped, Obligation::Bounds, &["worker 7 has other work than share 7 of each stage in turn"]);
 }
 
-/// Two consumers of one stage, and residuals: an input's, and an earlier stage's.
+/// One stage with two consumers, plus residuals: one from an input and one from an earlier stage.
 fn residuals() -> Candidate {
     let source = r#"Pipeline(name: "r", dims: { "M": 8, "H": 2048, "I": 1024 }, stages: [
         Gemm(name: "one", a: "X(M,H)", b: "W1(H,H)", bias: "b1(H)", residual: "X(M,H)", out: "P(M,H)"),
@@ -253,7 +253,8 @@ fn a_residual_is_the_ctas_own_work() {
     for c in [residuals(), unannounced()] {
         assert_eq!(judge(&c).refutations, []);
     }
-    // Where an item before it has awaited all of the stage, the epilogue may read what others wrote.
+    // If an earlier item on the same worker has waited for the whole stage, the epilogue may read other workers'
+    // output.
     let swapped = |mut c: Candidate, stage: usize| {
         let lists = &mut c.launch.shares_mut().expect("a plan").work.lists;
         let (seventh, eighth) = (lists[7][stage], lists[8][stage]);
@@ -265,7 +266,7 @@ fn a_residual_is_the_ctas_own_work() {
     only(&swapped(unannounced(), 1), Obligation::Cover, &says);
     let c = unannounced();
     let residual = 2;
-    // One column more than its own.
+    // One column more than its own columns.
     let stage = c.graph.stages[1].clone();
     let other = each(&c, |s, Tile { n: worker, .. }, e| match e {
         Event::Load { operand, k_block } if s == 1 && operand == residual => {
@@ -276,11 +277,11 @@ fn a_residual_is_the_ctas_own_work() {
     });
     let says = ["share 0 of two may read `P` before share 1 of one has written it", "item 1 of worker 0"];
     only(&other, Obligation::Cover, &says);
-    // There is no wait that could see old values, or be met by those of the run before.
+    // There is no wait that could see old values or be satisfied by the previous run.
     let mut c = unannounced();
     (c.contract.wait_acquires, c.contract.epoch) = (false, EpochSource::LaunchParameter);
     assert_eq!(judge(&c).refutations, []);
-    // What leaves by bulk stores is not known to be there.
+    // Data written by bulk stores is not known to be visible.
     let mut c = unannounced();
     c.contract.stores = StoreCompletion::BulkWait;
     refuted(&c, Obligation::Cover, &["share 0 of two may read `P` before share 0 of one has written it"]);
@@ -303,21 +304,21 @@ fn a_share_that_is_stored_twice_or_never() {
 #[test]
 fn a_k_block_that_is_brought_twice_or_never() {
     let c = sound();
-    let of = |worker, k| {
+    let loads = |worker, k| {
         move |stage, w, e: &Event| {
             (stage, w) == (1, worker) && matches!(e, Event::Load { k_block, .. } if *k_block == k)
         }
     };
-    let skipped = of(9, 17);
+    let skipped = loads(9, 17);
     let lost = each(&c, |stage, Tile { n: worker, .. }, e| (!skipped(stage, worker, &e)).then_some(e));
     only(&lost, Obligation::Order, &["share 9 of down (item 1 of worker 9) never loads k-block 17 of"]);
-    let repeated = of(131, 42);
+    let repeated = loads(131, 42);
     let twice = mutated(&c, |StageId(stage), Tile { n: worker, .. }, _, events| {
         let again = events.iter().find(|e| repeated(stage, worker, e)).cloned();
         events.into_iter().chain(again).collect()
     });
     let found: Vec<_> = twice.refutations.iter().map(|r| r.obligation).collect();
-    // What comes last is the fourth warp's, which has not waited for that k-block.
+    // The fourth warp loads it last and has not waited for that k-block.
     assert!(found.starts_with(&[Obligation::Order]), "{found:?}");
     let says = "share 131 of down (item 1 of worker 131) loads k-block 42 of";
     assert!(twice.refutations[0].message.contains(says), "{}", twice.refutations[0]);
@@ -325,9 +326,9 @@ fn a_k_block_that_is_brought_twice_or_never() {
 
 #[test]
 fn a_post_that_is_missing() {
-    // A share that meets two column tiles posts only the first of them.
+    // A share that touches two column tiles posts only the first.
     let report = posting(&sound(), |_, _, posts| posts.into_iter().take(1).collect());
-    // k-tile 4 is loaded by a warp that never looks at slot 3, the one that CTA 12 does post.
+    // k-tile 4 is loaded by a warp that never checks slot 3, the slot that CTA 12 does post.
     let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
     assert_eq!(found, [Obligation::Cover, Obligation::Count]);
     let text = report.refutations[0].to_string();
@@ -337,7 +338,7 @@ fn a_post_that_is_missing() {
     assert!(report.refutations[1].message.contains("which gets 3 a run"));
 }
 
-/// The column tiles that a CTA's share of the first stage meets.
+/// The column tiles that a CTA's share of the first stage touches.
 fn c_slots(cta: u32) -> (u32, Option<u32>) {
     let (from, to) = (share_begin(2752, 132, cta), share_begin(2752, 132, cta + 1));
     let (first, last) = (from / COLUMN_TILE, (to - 1) / COLUMN_TILE);
@@ -346,7 +347,7 @@ fn c_slots(cta: u32) -> (u32, Option<u32>) {
 
 #[test]
 fn a_wait_value_that_forgets_the_shares_at_the_edges() {
-    // A column tile of 64 holds three whole shares of 20 or 21, and parts of others.
+    // A 64-column tile holds three whole shares of 20 or 21, and parts of others.
     let waiting_for = |c: &Candidate, change: fn(u32, u32) -> u32| {
         each(c, |_, _, e| match e {
             Event::Wait { edge, slot, value } => Some(Event::Wait { edge, slot, value: change(slot, value) }),
@@ -372,7 +373,7 @@ fn a_wait_value_that_forgets_the_shares_at_the_edges() {
 fn a_k_tile_loaded_before_its_wait() {
     let c = sound();
     let late = mutated(&c, |_, _, _, mut events| {
-        // Each load changes places with the wait before it.
+        // Swap each load with the wait before it.
         for at in 1..events.len() {
             if matches!((&events[at - 1], &events[at]), (Event::Wait { .. }, Event::Load { .. })) {
                 events.swap(at - 1, at);
@@ -382,7 +383,7 @@ fn a_k_tile_loaded_before_its_wait() {
     });
     let says = ["share 0 of down may read", "before share 0 of gate_up has written it", "at k-block 0"];
     only(&late, Obligation::Cover, &says);
-    // Loads of 128 columns behind a wait for 64.
+    // Loads of 128 columns after a wait for 64.
     let wide = each(&c, |_, _, e| match e {
         Event::Load { operand, k_block } => {
             let cols = k_block * COLUMN_TILE..((k_block + 2) * COLUMN_TILE).min(2752);
@@ -400,7 +401,7 @@ fn a_k_tile_loaded_before_its_wait() {
     let says =
         ["share 7 of down may read", "at k-block 42", "columns 2688..2752", "is of item 1 of worker 7"];
     only(&unguarded, Obligation::Cover, &says);
-    // A wait that another warp makes guards nothing.
+    // A wait in another warp protects nothing.
     let elsewhere = mutated(&c, |_, _, _, mut events| {
         if let Some(at) = events.iter().position(|e| matches!(e, Event::Wait { slot: 5, .. })) {
             let wait = events.remove(at);
@@ -430,7 +431,7 @@ fn ctas_that_are_not_resident() {
 #[test]
 fn a_cta_that_waits_for_itself() {
     let c = sound();
-    // The first stage's CTAs wait for a tile that is posted in the same stage by CTAs that wait for theirs.
+    // The first stage's CTAs wait for a tile posted by other CTAs of the same stage, which also wait.
     let round = mutated(&c, |StageId(stage), Tile { n: worker, .. }, _, mut events| {
         if stage == 0 {
             let (slot, _) = c_slots((worker + 66) % 132);

@@ -1,5 +1,5 @@
-//! Convolutions, attentions and normalisations: what they read, what proves them, and mutants that forget a halo, a head,
-//! tiles of K or V, or a tile of a row.
+//! Convolutions, attentions and norms: their reads, their proofs, and mutants that omit a halo, a head, tiles of K or
+//! V, or a tile of a row.
 
 use cusync_gen::check::{
     Candidate, EdgeChoice, Event, Executor, Generated, How, Obligation, TileProgram, check, judge,
@@ -23,7 +23,7 @@ fn candidate(graph: Graph, policy: &Policy, wait_at: WaitAt) -> Candidate {
     c
 }
 
-/// Two convolutions of a batch of 3 images with 14 x 10 pixels.
+/// Two convolutions over a batch of 3 images of 14 x 10 pixels.
 fn convs(second: &str) -> Graph {
     let source = format!(
         r#"Pipeline(name: "c", dims: {{}}, stages: [
@@ -107,7 +107,7 @@ fn waits(c: &Candidate, stage: usize, tile: Tile) -> Vec<(u32, u32)> {
 #[test]
 fn a_halo_policy_waits_row_of_taps_by_row_of_taps() {
     let tile = Tile { m: 5, n: 0 };
-    // Tile 5 is pixels 160..192 of rows 10 pixels long: the taps above reach back to 149, those below to 202.
+    // Tile 5 is pixels 160..192, in rows of 10 pixels: the taps above reach back to 149, those below forward to 202.
     let whole = candidate(convs(SAME), &Policy::Row, WaitAt::PerKBlock);
     assert_eq!(waits(&whole, 1, tile), [(0, 4), (0, 5), (0, 6)]);
     let sliding = candidate(convs(SAME), &Policy::ConvHalo, WaitAt::PerKBlock);
@@ -116,7 +116,7 @@ fn a_halo_policy_waits_row_of_taps_by_row_of_taps() {
     assert!(found.iter().any(|&(k, slot)| slot == 6 && k > 0), "{found:?}");
 }
 
-/// The refutation of a graph whose operand waits for another box than it reads.
+/// The refutation of a graph whose operand waits for a different box than it reads.
 #[track_caller]
 fn refuted(c: &Candidate) -> String {
     let report = judge(c);
@@ -129,7 +129,7 @@ fn refuted(c: &Candidate) -> String {
 #[test]
 fn a_policy_that_forgets_the_halo_is_refuted() {
     let pixels = |offset, extent| Axis { m: 32, n: 0, k: 0, offset, extent };
-    // None at all, none above, none below.
+    // No halo, no upper halo, no lower halo.
     for rows in [pixels(0, 32), pixels(0, 43), pixels(-11, 43)] {
         for wait_at in EVERYWHERE {
             let mut c = candidate(convs(SAME), &Policy::Row, wait_at);
@@ -139,11 +139,11 @@ fn a_policy_that_forgets_the_halo_is_refuted() {
             assert!(text.contains("second(") && text.contains("may read `Y` before first("), "{text}");
         }
     }
-    // A pixel less at either end meets the same tiles, so it is no fault.
+    // One pixel less at either end touches the same tiles, so it is not a fault.
     let mut same = candidate(convs(SAME), &Policy::Row, WaitAt::PerKBlock);
     same.graph.stages[1].operands[0].footprint.rows = pixels(-10, 52);
     assert_eq!(judge(&same).refutations, []);
-    // A window that follows the filter a row too late.
+    // A filter-following window that starts one row too late.
     let mut late = candidate(convs(SAME), &Policy::ConvHalo, WaitAt::PerKBlock);
     let sliding = late.graph.stages[1].operands[0].sliding.as_mut().expect("a convolution has one");
     assert!(sliding.rows.k > 0, "{sliding:?}");
@@ -151,7 +151,8 @@ fn a_policy_that_forgets_the_halo_is_refuted() {
     refuted(&late);
 }
 
-/// A convolution from 64 channels to `channels`, and one with a stride of two over the 14 x 10 pixels of each of its 3 images.
+/// A convolution from 64 channels to `channels`, and one with stride two over the 14 x 10 pixels of each of its 3
+/// images.
 fn strided(channels: u32) -> Graph {
     let source = format!(
         r#"Pipeline(name: "s", dims: {{ "C": {channels} }}, stages: [
@@ -183,13 +184,13 @@ fn a_convolution_that_waits_for_another_image_is_refuted() {
 
 #[test]
 fn a_convolution_that_leaves_a_block_of_channels_or_a_parity_unawaited_is_refuted() {
-    let refutes = |c: &Candidate, drop: &dyn Fn(u32) -> bool, what: &str| {
+    let refutes = |c: &Candidate, drop: &dyn Fn(u32) -> bool, label: &str| {
         let wrong = Without { base: Generated::new(c), drop: |_, slot| drop(slot) };
         let report = judge_program(c, &wrong);
-        let text = report.refutation(Obligation::Cover).expect(what).to_string();
-        assert!(text.contains("second(") && text.contains("may read `Y` before first("), "{what}: {text}");
+        let text = report.refutation(Obligation::Cover).expect(label).to_string();
+        assert!(text.contains("second(") && text.contains("may read `Y` before first("), "{label}: {text}");
     };
-    // Slots of a row of pixels: one for each block of 64 channels.
+    // One slot per pixel row and block of 64 channels.
     let c = candidate(strided(128), &Policy::Tile, WaitAt::PerKBlock);
     assert_eq!(c.graph.stages[0].grid, (42, 2));
     let mut rows: Vec<u32> = waits(&c, 1, Tile { m: 2, n: 0 }).into_iter().map(|(_, slot)| slot).collect();
@@ -198,14 +199,15 @@ fn a_convolution_that_leaves_a_block_of_channels_or_a_parity_unawaited_is_refute
     for block in 0..2 {
         refutes(&c, &|slot| slot % 2 == block, "a block of channels");
     }
-    // Under a stride of two the taps of an odd and of an even distance read other rows.
+    // With stride two, taps at odd and even distances read different rows.
     let c = candidate(strided(64), &Policy::Tile, WaitAt::PerKBlock);
     for parity in 0..2 {
         refutes(&c, &|slot| slot % 2 == parity, "a parity");
     }
 }
 
-/// Two convolutions of 128 channels over 3 images of 28 x 10 pixels, in the tile of each kernel for them, which loads windows.
+/// Two convolutions of 128 channels over 3 images of 28 x 10 pixels, in the tile of each kernel that loads windows for
+/// them.
 fn windowed() -> impl Iterator<Item = Graph> {
     let source = r#"Pipeline(name: "w", dims: {}, stages: [
         Conv2d(name: "first", input: "X(3,28,10,128)", filter: "F1(3,3,128,128)", padding: (1,1), out: "Y(3,28,10,128)"),
@@ -229,7 +231,7 @@ fn a_window_of_a_kernel_that_is_awaited_in_part_is_refuted() {
             let sound = candidate(graph.clone(), policy, wait_at);
             assert_eq!(judge(&sound).refutations, [], "{policy:?} {wait_at:?}");
             let rows = sound.graph.stages[1].operands[0].footprint.rows;
-            // Without the row of pixels above, without the one below, and windows of the images before and behind.
+            // Without the pixel row above, without the one below, and with the windows of the previous and next image.
             let less = rows.extent - 10;
             let wrong = [(rows.offset + 10, less), (rows.offset, less)];
             let other = [(rows.offset - 280, rows.extent), (rows.offset + 280, rows.extent)];
@@ -246,7 +248,7 @@ fn a_window_of_a_kernel_that_is_awaited_in_part_is_refuted() {
             }
         }
         let c = candidate(graph, &Policy::Tile, WaitAt::PerKBlock);
-        // Where the first convolution has a tile of channels for each of the second's blocks.
+        // If the first convolution has a channel tile for each of the second's blocks.
         for block in (0..2).filter(|_| c.graph.stages[0].grid.1 == 2) {
             let wrong = Without { base: Generated::new(&c), drop: |_, slot| slot % 2 == block };
             let text = judge_program(&c, &wrong)
@@ -260,7 +262,7 @@ fn a_window_of_a_kernel_that_is_awaited_in_part_is_refuted() {
     assert!(blocks > 0, "no kernel has tiles of one block of channels");
 }
 
-/// A convolution of 2 images of 12 x 10 pixels, a pool of 3 x 3 with stride 2, and a convolution of what it leaves.
+/// A convolution over 2 images of 12 x 10 pixels, a 3 x 3 pool with stride 2, and a convolution of the pool's output.
 fn pooled(rows: u32) -> Graph {
     let source = r#"Pipeline(name: "p", dims: {}, stages: [
         Conv2d(name: "first", input: "X(2,12,10,64)", filter: "F1(3,3,64,64)", padding: (1,1), out: "Y(2,12,10,64)"),
@@ -272,7 +274,7 @@ fn pooled(rows: u32) -> Graph {
 
 #[test]
 fn pools_are_proved_in_every_tile_under_every_policy() {
-    // Rows of an image, whole images.
+    // Rows of an image, or whole images.
     for rows in [1, 2, 3, 6, 12] {
         for policy in [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 1 }] {
             for wait_at in EVERYWHERE {
@@ -287,7 +289,7 @@ fn pools_are_proved_in_every_tile_under_every_policy() {
 
 #[test]
 fn a_pool_that_forgets_its_halo_is_refuted() {
-    // Rows 4 and 5 of the second image: input rows 19 to 23, of which tile 4 has rows 16 to 19 and tile 5 the rest.
+    // Rows 4 and 5 of the second image read input rows 19 to 23: tile 4 has rows 16 to 19, tile 5 the rest.
     let c = candidate(pooled(2), &Policy::Tile, WaitAt::PerKBlock);
     assert_eq!(waits(&c, 1, Tile { m: 5, n: 0 }), [(0, 4), (0, 5)]);
     for (offset, extent) in [(0, 40), (0, 30), (-10, 40)] {
@@ -296,7 +298,7 @@ fn a_pool_that_forgets_its_halo_is_refuted() {
         assert_eq!((rows.m, rows.offset, rows.extent), (40, -10, 50));
         (rows.offset, rows.extent) = (offset, extent);
         if (offset, extent) == (-10, 40) {
-            // A row less below is in the same tile of the producer as the row above it.
+            // One row less below is in the same producer tile as the row above it.
             assert_eq!(judge(&narrow).refutations, []);
             continue;
         }
@@ -343,7 +345,7 @@ fn a_causal_tile_waits_for_no_later_token() {
             assert_eq!(last, Some(m), "{wait_at:?}: rows after the block's own are masked");
         }
     }
-    // Early blocks of queries have less to do, and the model knows.
+    // Early query blocks have less work, and the model accounts for it.
     let timeline = simulate_serial(&c);
     let length = |m| {
         let run = timeline.tiles.iter().find(|t| t.stage == StageId(1) && t.tile == Tile { m, n: 0 });
@@ -352,7 +354,7 @@ fn a_causal_tile_waits_for_no_later_token() {
     assert!(length(5) > length(0) * 1.2, "{} {}", length(0), length(5));
 }
 
-/// A candidate's program without some of its waits.
+/// A candidate's program with some waits removed.
 struct Without<'a, F: Fn(usize, u32) -> bool> {
     base: Generated<'a>,
     drop: F,
@@ -372,10 +374,10 @@ impl<F: Fn(usize, u32) -> bool> TileProgram for Without<'_, F> {
 
 #[test]
 fn a_policy_that_forgets_queries_keys_values_or_a_head_is_refuted() {
-    // A slot a tile. With coarser ones the keys' wait may stand for the values', which come after it.
+    // One slot per tile. With coarser slots the wait for keys can cover the wait for values, which comes later.
     for policy in [Policy::Tile] {
         let c = candidate(attention(4, 4, 384), &policy, WaitAt::PerKBlock);
-        // Edges: queries, keys, values, and what the projection reads.
+        // Edges: queries, keys, values, and the projection's input.
         for (forgotten, tensor) in [(0, "QKV"), (1, "QKV"), (2, "QKV"), (3, "A")] {
             let report =
                 judge_program(&c, &Without { base: Generated::new(&c), drop: |edge, _| edge == forgotten });
@@ -384,7 +386,7 @@ fn a_policy_that_forgets_queries_keys_values_or_a_head_is_refuted() {
             let text = report.refutations[0].to_string();
             assert!(text.contains(&format!("may read `{tensor}`")), "{text}");
         }
-        // Any one slot of any edge.
+        // Any single slot of any edge.
         let mut waited = std::collections::BTreeSet::new();
         for (stage, m, n) in (0..6).flat_map(|m| (0..4).flat_map(move |n| [(1, m, n), (2, m, n % 2)])) {
             Generated::new(&c).events(StageId(stage), Tile { m, n }, 0, &mut |event| {
@@ -415,7 +417,7 @@ fn an_attention_that_waits_for_another_heads_keys_is_refuted() {
         attend(&mut c, operand, &|f| f.cols.offset -= 64);
         refuted(&c);
     }
-    // The keys of a step one too early, and of the first step only.
+    // Keys of a step loaded one step too early, and keys of the first step only.
     for operand in [1, 2] {
         let mut c = candidate(attention(4, 2, 384), &Policy::Tile, WaitAt::PerKBlock);
         attend(&mut c, operand, &|f| f.rows.offset -= 64);
@@ -425,17 +427,17 @@ fn an_attention_that_waits_for_another_heads_keys_is_refuted() {
         if operand == 1 {
             refuted(&c);
         } else {
-            // With a slot a row, the values are there when the keys are, and those have been waited for.
+            // With one slot per row, values are ready when keys are, and the keys have been waited for.
             assert_eq!(judge(&c).refutations, []);
         }
     }
-    // A projection that starts when the first of its rows' heads is there.
+    // A projection that starts when the first head of its rows is ready.
     let mut c = candidate(attention(4, 2, 384), &Policy::Tile, WaitAt::PerKBlock);
     c.graph.stages[2].operands[0].footprint.cols = Axis { extent: 64, ..Axis::default() };
     refuted(&c);
 }
 
-/// A product, its rows normalised, and a product of them; 3 x 4 tiles of the first, blocks of 32 rows.
+/// A GEMM, a norm of its rows, and a GEMM of the result; the first has 3 x 4 tiles, the norm has blocks of 32 rows.
 fn normalised(kind: &str, tokens: u32) -> Graph {
     let source = format!(
         r#"Pipeline(name: "n", dims: {{ "M": {tokens}, "H": 512 }}, stages: [
@@ -471,23 +473,24 @@ fn normalisations_are_proved_at_ragged_lengths_under_every_policy() {
 fn a_normalisation_that_leaves_a_tile_of_a_row_unawaited_is_refuted() {
     for kind in NORMS {
         let c = candidate(normalised(kind, 192), &Policy::Tile, WaitAt::PerKBlock);
-        // A block of rows waits for the four tiles of its row of the product, and for no others.
+        // A row block waits for the four tiles in its row of the GEMM, and for no others.
         assert_eq!(waits(&c, 1, Tile { m: 2, n: 0 }), [4, 5, 6, 7].map(|slot| (0, slot)));
         for slot in 0..12 {
-            let wrong = Without { base: Generated::new(&c), drop: |edge, of| (edge, of) == (0, slot) };
+            let wrong =
+                Without { base: Generated::new(&c), drop: |edge, dropped| (edge, dropped) == (0, slot) };
             let report = judge_program(&c, &wrong);
             assert_eq!(report.refutations.len(), 1, "{kind} {slot}: {:?}", report.refutations);
             let text = report.refutation(Obligation::Cover).expect("a race").to_string();
             assert!(text.contains("norm(") && text.contains("may read `Y` before first("), "{text}");
         }
-        // The footprint of all columns but those of the last tile; of the rows above.
+        // The footprint of all columns except those of the last tile; the footprint of the rows above.
         let mut narrow = candidate(normalised(kind, 192), &Policy::Tile, WaitAt::PerKBlock);
         narrow.graph.stages[1].operands[0].footprint.cols.extent = 384;
         refuted(&narrow);
         let mut above = candidate(normalised(kind, 192), &Policy::Tile, WaitAt::PerKBlock);
         above.graph.stages[1].operands[0].footprint.rows.offset = -64;
         refuted(&above);
-        // The product that reads what is normalised waits for blocks of 32 rows, two of its tile's 64.
+        // The GEMM after the norm waits for blocks of 32 rows, two per tile of 64 rows.
         let second = candidate(normalised(kind, 192), &Policy::Tile, WaitAt::PerKBlock);
         assert_eq!(waits(&second, 2, Tile { m: 1, n: 0 }), [(0, 2), (0, 3)]);
     }
@@ -503,7 +506,7 @@ fn a_normalisation_has_tiles_of_whole_rows_only_and_is_chosen_and_predicted_by_i
     let c = cusync_gen::choose::candidate(&resolved, device, Executor::Cpu).expect("a choice");
     let norm = &c.graph.stages[0];
     assert_eq!((norm.op.name(), norm.out_tile().1, norm.grid.1), ("RmsNorm", 8192, 1));
-    // The rows are read and written once, at the memory's rate at best.
+    // The rows are read and written once, at memory bandwidth at best.
     let alone = simulate_serial(&c).stages[0];
     let least_us = 2.0 * 2.0 * 512.0 * 8192.0 / (device.read_tbs * 1e6);
     assert!(alone.1 - alone.0 >= least_us && alone.1 - alone.0 < least_us + 40.0, "{alone:?}, {least_us}");

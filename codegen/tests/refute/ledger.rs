@@ -1,7 +1,9 @@
-//! Ledgers of hosts that hand out items: right ones are accepted to the end, and of sabotaged ones none that could stand still.
+//! Ledgers of hosts that hand out items: valid orders are accepted to the end; a sabotaged order that could hang is
+//! never accepted.
 //!
-//! What can stand still is decided here anew, from what tiles read and which tiles share a slot, and not from the program of events that the
-//! ledger looks at: workers take what they are sent in order, and a word that nobody fills is waited for for ever.
+//! This file decides independently whether an order can hang, from the tiles' reads and their shared slots, not from
+//! the event program that the ledger uses: workers take items in the order sent, and a slot that no one posts is waited
+//! for forever.
 
 use cusync_gen::check::{Ledger, Obligation, Plan, check};
 use cusync_gen::choose;
@@ -25,7 +27,7 @@ const SPECS: [&str; 3] = [
         Gemm(name: "short_up", a: "XS(S,H)", b: "W(H,H)", out: "YS(S,H)"),
         Gemm(name: "short_down", a: "YS(S,H)", b: "V(H,H)", out: "ZS(S,H)"),
     ])"#,
-    // Both operands are made.
+    // Both operands are produced by stages.
     r#"Pipeline(name: "join", dims: { "M": 256, "H": 256 }, stages: [
         Gemm(name: "left", a: "X(M,H)", b: "W(H,H)", out: "A(M,H)"),
         Gemm(name: "right", a: "V(H,H)", b: "U(H,H)", out: "B(H,H)"),
@@ -37,7 +39,7 @@ fn resolved(spec: &str) -> Resolved {
     cusync_gen::spec::parse(spec, "test").and_then(|spec| spec.resolve(&[])).expect("a spec")
 }
 
-/// A plan whose workers draw whole tiles of 128 x 128.
+/// A plan in which workers draw whole tiles of 128 x 128.
 fn plan(spec: &str, policy: Policy) -> Plan {
     let h200 = Profile::named("h200").expect("it ships");
     let resolved = resolved(spec);
@@ -49,11 +51,11 @@ fn plan(spec: &str, policy: Policy) -> Plan {
     check(candidate).expect("proved")
 }
 
-/// For each item the items that its waits need.
+/// For each item, the items that its waits need.
 fn needs(plan: &Plan) -> Vec<Vec<u32>> {
     let items = &plan.launch().lists().expect("lists").sequence;
     let graph = plan.graph();
-    let of = |stage: StageId, tile: Tile| {
+    let item_of = |stage: StageId, tile: Tile| {
         items.iter().position(|i| i.stage == stage && (i.m, i.n) == (tile.m, tile.n)).expect("an item") as u32
     };
     let need = |item: &cusync_gen::schedule::Item| {
@@ -70,7 +72,7 @@ fn needs(plan: &Plan) -> Vec<Vec<u32>> {
                     .map(|t| slots.slot_of(t))
                     .collect();
                 found.extend(
-                    all().filter(|t| touched.contains(&slots.slot_of(*t))).map(|t| of(d.producer, t)),
+                    all().filter(|t| touched.contains(&slots.slot_of(*t))).map(|t| item_of(d.producer, t)),
                 );
             }
         }
@@ -81,7 +83,7 @@ fn needs(plan: &Plan) -> Vec<Vec<u32>> {
     items.iter().map(need).collect()
 }
 
-/// Whether workers that take items in this order, each its own, all come to their ends.
+/// Whether all workers finish if each takes its own items in this order.
 fn ends(needs: &[Vec<u32>], sent: &[(u32, usize)], workers: usize) -> bool {
     let mut boxes = vec![std::collections::VecDeque::new(); workers];
     sent.iter().for_each(|(item, worker)| boxes[*worker].push_back(*item));
@@ -104,7 +106,7 @@ fn ends(needs: &[Vec<u32>], sent: &[(u32, usize)], workers: usize) -> bool {
     }
 }
 
-/// All items of all kinds, those of a kind in a random order that keeps to its needs.
+/// All items of all kinds; each kind's items are in a random order that respects its needs.
 fn honest(ledger: &Ledger, needs: &[Vec<u32>], rng: &mut SmallRng) -> Vec<u32> {
     let mut left: Vec<u32> = (0..ledger.kinds()).flat_map(|kind| ledger.items(kind).to_vec()).collect();
     let mut order: Vec<u32> = Vec::new();
@@ -120,7 +122,7 @@ fn honest(ledger: &Ledger, needs: &[Vec<u32>], rng: &mut SmallRng) -> Vec<u32> {
     order
 }
 
-/// Spoils an order: items change places, move, are left out, come twice, or do not exist.
+/// Corrupts an order: swaps, moves, drops, duplicates or invents items.
 fn sabotage(order: &mut Vec<u32>, rng: &mut SmallRng) {
     for _ in 0..rng.random_range(1..=3) {
         let (a, b) = (rng.random_range(0..order.len()), rng.random_range(0..order.len()));
@@ -161,7 +163,7 @@ fn no_sabotaged_ledger_that_could_stand_still_is_accepted() {
         let sent: Vec<(u32, usize)> =
             order.iter().map(|item| (*item, rng.random_range(0..workers))).collect();
         let taken = sent.iter().take_while(|(item, _)| ledger.number(*item).is_ok()).count();
-        // What was accepted was sent, and may be all that is ever sent.
+        // Accepted items have been sent, and may be the only ones ever sent.
         assert!(
             ends(&needs[at], &sent[..taken], workers),
             "an accepted ledger stands still: {:?}",

@@ -1,4 +1,4 @@
-//! What is wrong is refused.
+//! Invalid plans are refused.
 
 mod attend_check;
 mod changed;

@@ -31,7 +31,7 @@ fn with_policy(graph: Graph, policy: Policy) -> Candidate {
     c
 }
 
-/// Events of a slice pass through a filter that knows what went before.
+/// Passes a slice's events through a stateful filter.
 fn filtered(c: &Candidate, change: impl Fn(Event, &mut dyn FnMut(Event))) -> Report {
     mutated(c, |_, _, _, events| {
         let mut passed = Vec::new();
@@ -60,7 +60,7 @@ fn the_unchanged_plans_are_proved() {
 #[test]
 fn a_wait_one_k_block_late() {
     let c = with_policy(mlp(), Policy::Tile);
-    // Each load changes places with the wait before it.
+    // Swap each load with the wait before it.
     let held = std::cell::RefCell::new(None);
     let report = filtered(&c, |event, f| match event {
         Event::Wait { .. } => {
@@ -79,7 +79,7 @@ fn a_wait_one_k_block_late() {
 
 #[test]
 fn a_missing_row() {
-    // The consumer's tile is twice as tall as the producer's, and only the first of its two rows is waited for.
+    // The consumer's tile is twice as tall as the producer's, and it waits only for the first of its two rows.
     let source = r#"Pipeline(name: "mlp", dims: { "M": 512, "H": 1024, "I": 1024 }, stages: [
         Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)"),
         Gemm(name: "down", a: "Y(M,I)", b: "W2(I,H)", out: "Z(M,H)"),
@@ -148,7 +148,7 @@ fn a_consumer_started_first() {
     let text = only(&judge(&c), Obligation::Progress, &[]);
     assert!(text.contains("waiting CTAs can take every SM before `up` has started"), "{text}");
     assert!(text.contains("16 of `down`; SMs: 16"), "{text}");
-    // One SM more and a producer always finds room, whatever comes first.
+    // With one more SM, a producer always finds room, whatever order is used.
     c.device.sms = 17;
     assert_eq!(judge(&c).refutations, []);
 }
@@ -209,7 +209,7 @@ fn overlapping_runs() {
     only(&judge(&c), Obligation::Reuse, &["the next run's up(0, 0) may overwrite `Y`"]);
 }
 
-/// Three equal stages, where the last output may take the memory of the first.
+/// Three equal stages; the last output may reuse the memory of the first.
 fn aliased(source_residual: &str) -> Graph {
     let source = format!(
         r#"Pipeline(name: "alias", dims: {{ "M": 512 }}, stages: [
@@ -231,11 +231,11 @@ fn a_buffer_is_taken_over_only_behind_its_readers() {
     for policy in [Policy::Row, Policy::Tile] {
         let c = with_policy(aliased(""), policy);
         assert_eq!(judge(&c).refutations, [], "three waits for a row of two, which has read that row of one");
-        // In-place residual: each tile reads what it overwrites, and nobody else does.
+        // In-place residual: each tile reads the data it overwrites, and no other tile reads it.
         let c = with_policy(aliased(r#"residual: "P(M,M)","#), Policy::Row);
         assert_eq!(judge(&c).refutations, []);
     }
-    // `two` reads P as operand B: every tile of P, by every tile of `two`, so a row of Q is not enough.
+    // `two` reads P as operand B: every tile of `two` reads every tile of P, so waiting for a row of Q is not enough.
     let source = r#"Pipeline(name: "alias", dims: { "M": 512 }, stages: [
         Gemm(name: "one", a: "X(M,M)", b: "W1(M,M)", out: "P(M,M)"),
         Gemm(name: "two", a: "X(M,M)", b: "P(M,M)", out: "Q(M,M)"),
@@ -290,7 +290,7 @@ fn a_serial_chain_out_of_order() {
 fn kernel_boundaries_carry_dependences_only_in_launch_order() {
     let mut c = candidate(mlp());
     *c.launch.how_mut().expect("stages") = How::Serial;
-    c.device.sms = 1; // nothing waits, so nothing can starve
+    c.device.sms = 1; // no waits, so nothing can starve
     assert_eq!(judge(&c).refutations, []);
     c.launch.kernels_mut().reverse();
     only(&judge(&c), Obligation::Cover, &[]);
@@ -330,7 +330,7 @@ fn wait_mutants_for_the_device_are_refuted_for_cover() {
                 (again.edge, again.fault),
                 "the same seed, the same mutants"
             );
-            // What the kernel is handed is wrong in the waits, and in nothing else.
+            // The numbers passed to the kernel are wrong only in the waits.
             let wrong = cusync_gen::check::EdgeNumbers::from_plan(&mutant.plan, mutant.edge);
             let right =
                 cusync_gen::check::EdgeNumbers::from_plan(&check(c.clone()).expect("sound"), mutant.edge);

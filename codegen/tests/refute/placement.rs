@@ -1,4 +1,4 @@
-//! Which CTAs fit an SM together decides whether kernels without a start guarantee can stand still.
+//! Which CTAs fit on an SM together decides whether kernels without a start guarantee can deadlock.
 
 use cusync_gen::check::fault::progress_ways;
 use cusync_gen::check::{
@@ -6,8 +6,8 @@ use cusync_gen::check::{
 };
 use cusync_gen::device::Profile;
 
-/// One producer, stages that read what it writes and, from the fifth on, what the first of these writes: a CTA each, launched
-/// side by side on one SM.
+/// One producer, then stages that read its output, and from the fifth on also the output of the first reader: one CTA
+/// each, launched concurrently on one SM.
 fn fan(consumers: usize, kernels: &[(u32, Option<CtaResources>)]) -> Candidate {
     let mut stages = String::from(r#"Gemm(name: "p", a: "X(M,K)", b: "W(K,N)", out: "Y(M,N)"),"#);
     for s in 0..consumers {
@@ -26,11 +26,11 @@ fn fan(consumers: usize, kernels: &[(u32, Option<CtaResources>)]) -> Candidate {
     c
 }
 
-/// CTAs that only shared memory keeps apart, in KiB of the 228 of an SM, of which 1 is lost.
+/// CTAs limited only by shared memory, in KiB out of an SM's 228, of which 1 KiB is reserved.
 fn shared(kib: &[u32]) -> Vec<(u32, Option<CtaResources>)> {
-    let of =
+    let sized =
         |kib: &u32| (227 / kib, Some(CtaResources { shared: kib << 10, registers: 32 * 128, threads: 128 }));
-    kib.iter().map(of).collect()
+    kib.iter().map(sized).collect()
 }
 
 fn stands_still(c: &Candidate) -> bool {
@@ -43,7 +43,7 @@ fn stands_still(c: &Candidate) -> bool {
 
 #[test]
 fn consumers_that_fit_together_and_shut_the_producer_out() {
-    // Shares of 1/2, 1/3 and 1/4 of an SM do not fit together, and 95 + 68 + 54 KiB of 227 do.
+    // Shares of 1/2, 1/3 and 1/4 of an SM do not fit together, but 95 + 68 + 54 KiB of 227 do.
     assert!(stands_still(&fan(3, &shared(&[32, 95, 68, 54]))));
 }
 
@@ -56,12 +56,12 @@ fn occupancies_alone_do_not_say_what_fits_together() {
 #[test]
 fn consumers_that_do_not_fit_together_leave_room() {
     assert!(!stands_still(&fan(3, &shared(&[32, 95, 80, 70]))));
-    // Each of two is short of another resource, so that both are there at once; without the registers they are not.
-    let of = |shared: u32, registers: u32, fit| {
+    // Each of two CTAs is limited by a different resource, so both fit together; without register limits they do not.
+    let kernel = |shared: u32, registers: u32, fit| {
         (fit, Some(CtaResources { shared: shared << 10, registers: registers << 10, threads: 128 }))
     };
-    assert!(stands_still(&fan(2, &[of(20, 8, 8), of(200, 8, 1), of(8, 60, 1)])));
-    assert!(!stands_still(&fan(2, &[of(20, 8, 8), of(150, 8, 1), of(79, 8, 2)])));
+    assert!(stands_still(&fan(2, &[kernel(20, 8, 8), kernel(200, 8, 1), kernel(8, 60, 1)])));
+    assert!(!stands_still(&fan(2, &[kernel(20, 8, 8), kernel(150, 8, 1), kernel(79, 8, 2)])));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn more_ctas_than_fit_are_refuted() {
     assert!(text.contains("33 CTAs of `c0` are said to fit an SM, and 32 do"), "{text}");
 }
 
-/// A gate is a thread on an SM that waits: where there is one for each SM, no room may be left for what they wait for.
+/// A gate is a thread that waits on an SM: if every SM has one, there may be no room for the CTAs it waits for.
 #[test]
 fn gates_leave_an_sm_free() {
     let gated = |arch, sms| {
@@ -95,8 +95,8 @@ fn gates_leave_an_sm_free() {
         judge(&c).refutation(Obligation::Progress).map(|refutation| refutation.to_string())
     };
     assert_eq!(gated(80, 4), None);
-    let told = gated(80, 3).expect("three consumers have gates");
-    assert!(told.contains("3 gates can take each of 3 SMs"), "{told}");
+    let message = gated(80, 3).expect("three consumers have gates");
+    assert!(message.contains("3 gates can take each of 3 SMs"), "{message}");
     // Triggers need no SM.
     assert_eq!(gated(90, 1), None);
 }

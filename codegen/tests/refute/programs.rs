@@ -1,4 +1,4 @@
-//! Programs and graphs that nobody should have written: each is refuted, without a panic and in time.
+//! Malformed programs and graphs: each is refuted quickly and without a panic.
 
 use crate::changed::mutated;
 use cusync_gen::check::{Candidate, Event, How, Launch, Obligation, check, judge};
@@ -24,7 +24,7 @@ fn h200() -> Profile {
     Profile::named("h200").expect("shipped").clone()
 }
 
-/// Whole tiles in the order of the graph, but the first, which is cut in two along k.
+/// Whole tiles in graph order, except the first, which is split in two along k.
 fn lists(graph: &Graph, cluster: (u32, u32)) -> Schedule {
     let mut sequence = Vec::new();
     for (s, stage) in graph.stages.iter().enumerate() {
@@ -45,7 +45,7 @@ fn lists(graph: &Graph, cluster: (u32, u32)) -> Schedule {
     Schedule { cluster, mode: Hand::Fixed, sequence, lists, slabs: 1, predicted_us: 0.0 }
 }
 
-/// Groups of more tiles than there are leave an order a bijection, and overflow nothing; groups of none are refuted.
+/// Groups larger than the grid keep an order a bijection and do not overflow; empty groups are refuted.
 #[test]
 fn groups_that_no_grid_has() {
     for group in [0, 1, 3, 1 << 31, u32::MAX] {
@@ -57,7 +57,7 @@ fn groups_that_no_grid_has() {
     }
 }
 
-/// A sound plan for every way of launching.
+/// A sound plan for every kind of launch.
 fn candidates() -> Vec<Candidate> {
     let hows = [How::Serial, How::STREAMS, How::Programmatic, How::Host];
     let mut all: Vec<Candidate> = hows.map(|how| Candidate::new(mlp(), h200(), how)).into();
@@ -73,7 +73,7 @@ fn candidates() -> Vec<Candidate> {
     all
 }
 
-/// The change is refuted for `order` on every launch, and with these words.
+/// The change is refuted for `order` on every launch, with these words.
 fn refuted(says: &str, change: impl Fn(StageId, Tile, u32, Vec<Event>) -> Vec<Event> + Copy) {
     for c in candidates() {
         assert_eq!(mutated(&c, |_, _, _, events| events).refutations, [], "{:?}", c.launch);
@@ -154,7 +154,7 @@ fn a_program_without_stores_or_with_one_too_many() {
 #[test]
 fn a_cluster_that_does_not_bring_all_that_its_ctas_need() {
     let mut clusters: Vec<Candidate> = candidates();
-    // Side by side, CTAs share operand A, which other stages write.
+    // Adjacent CTAs share operand A, which other stages write.
     clusters.retain(|c| c.launch.cluster() == (1, 2));
     assert_eq!(clusters.len(), 1);
     for c in clusters {
@@ -198,7 +198,7 @@ fn producers_out_of_order() {
         if c.launch.work().is_some() {
             continue;
         }
-        // The first two stages change places in the graph, and all that names them with them.
+        // Swap the first two stages in the graph, with all references to them.
         let swap = |s: StageId| StageId([1, 0, 2][s.0]);
         c.graph.stages.swap(0, 1);
         c.graph.tensors.iter_mut().for_each(|t| t.producer = t.producer.map(swap));
@@ -206,7 +206,7 @@ fn producers_out_of_order() {
             (d.producer, d.consumer) = (swap(d.producer), swap(d.consumer));
         }
         c.launch.kernels_mut().iter_mut().for_each(|k| k.stage = swap(k.stage));
-        // It is launched as before. Only which of two tensors in one memory is the older was the order's to say.
+        // The launch is unchanged. The graph's order only decides which of two tensors in one memory is older.
         assert_eq!(judge(&c).refutations, [], "{:?}", c.launch);
         let tensor = |name: &str| c.graph.tensors.iter().position(|t| t.name == name).expect("a tensor");
         let (last, before) = (tensor("L"), tensor("Z"));
@@ -234,7 +234,7 @@ fn empty_and_overflowing_grids() {
             let mut c = base.clone();
             c.graph.stages[1].partition = partition;
             assert!(!bounds(&c).is_empty(), "{partition:?}");
-            // Even where the grid follows.
+            // Even if the grid matches.
             if !matches!(partition, Partition::Tiles { rows: 0, .. } | Partition::Tiles { cols: 0, .. }) {
                 c.graph.stages[1].grid = partition.grid((256, 256));
                 assert!(!bounds(&c).is_empty(), "{partition:?}");
@@ -243,7 +243,7 @@ fn empty_and_overflowing_grids() {
     }
 }
 
-/// One number somewhere in a candidate becomes another.
+/// Changes one number in a candidate.
 fn corrupt(rng: &mut SmallRng, c: &mut Candidate) {
     let number = |rng: &mut SmallRng| {
         *[0, 1, 2, 3, 64, 1 << 16, 1 << 24, u32::MAX - 1, u32::MAX].choose(rng).expect("some")

@@ -1,8 +1,8 @@
 //! Judges the MLP configurations that the original cuSync published for an A100 (`data/published_mlp_a100.csv`).
 //!
-//! Their kernels are described by a tile program of their own, from the published semantics: a slot is found from the
-//! first row of the consumer's tile; RowSync waits once; TileSync waits when k is a multiple of the producer's columns,
-//! once before the first load and then before k-block i from i = stages - 1 on; a split-K slice begins mid-tensor.
+//! A separate tile program describes their kernels, following the published semantics: the slot comes from the first
+//! row of the consumer's tile; RowSync waits once; TileSync waits when k is a multiple of the producer's columns, once
+//! before the first load and then before k-block i from i = stages - 1 on; a split-K slice begins mid-tensor.
 
 use cusync_gen::check::{
     Candidate, EdgeChoice, Event, How, Obligation, StartGuarantee, TileProgram, judge_program, slice_k_blocks,
@@ -48,7 +48,7 @@ fn parse(line: &str) -> Row {
     }
 }
 
-/// CTAs that an A100's SM holds: shared memory of the ring, and registers at 255 a thread with 64 x 64 warp tiles.
+/// CTAs per A100 SM: limited by the ring's shared memory, and by registers at 255 per thread with 64 x 64 warp tiles.
 fn occupancy(tile: (u32, u32, u32), stages: u32) -> u32 {
     let shared = stages * (tile.0 + tile.1) * tile.2 * 2;
     let warps = (tile.0 * tile.1 / 4096).max(4);
@@ -228,7 +228,7 @@ fn without_a_start_guarantee_progress_depends_on_the_waves() {
             assert_eq!(progress, None, "one SM always stays free: {row:?}");
         }
     }
-    // The same rows launched without the wait kernel, at two or more waves.
+    // The same rows without the wait kernel, at two or more waves.
     let mut waves_seen = 0;
     for mut row in rows() {
         row.wait_kernel = false;

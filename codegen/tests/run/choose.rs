@@ -1,4 +1,4 @@
-//! The automatic choice and the model behind it.
+//! The automatic choice and its model.
 
 use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Prediction, judge};
 use cusync_gen::choose::{self, ChainOverride};
@@ -31,7 +31,7 @@ fn predicted(source: &str, m: u64, tile: (u32, u32, u32), policy: Policy) -> Pre
     Prediction { serial_us: expected_us(&c, loaded), synchronised_us }
 }
 
-/// Many stages have more combinations of tiles than any number holds.
+/// Many stages have more tile combinations than fit any integer.
 #[test]
 fn sixty_four_stages_are_chosen_for() {
     let resolved = cusync_gen::graph::gemm_chain("long", 256, &[1024; 65]);
@@ -41,7 +41,8 @@ fn sixty_four_stages_are_chosen_for() {
     }
 }
 
-/// Convolutions and products have chain kernels apart, so a pipeline of both has a launch a stage on a GPU that has these, and no other way.
+/// Convolutions and GEMMs have separate chain kernels, so a pipeline with both uses one launch per stage on a GPU with
+/// such kernels, and no other executor.
 #[test]
 fn stages_that_no_kernel_runs_together_have_a_launch_each() {
     let source = include_str!("../spec/bad_specs/fused/conv_beside_gemm.ron");
@@ -54,7 +55,7 @@ fn stages_that_no_kernel_runs_together_have_a_launch_each() {
     assert!(kernels.iter().all(|kernel| kernel.lists.is_some()), "a chain kernel each");
 }
 
-/// Windows, what of a tile is multiplied in vain, and parts are named, with the numbers of the plan that is chosen.
+/// `explain` names windows, wasted multiplications in tiles, and parts, with the numbers of the chosen plan.
 #[test]
 fn what_a_convolution_reads_wastes_and_shares_is_explained() {
     let source = include_str!("../../../policies/resnet_layer.ron");
@@ -63,11 +64,11 @@ fn what_a_convolution_reads_wastes_and_shares_is_explained() {
         let spec =
             cusync_gen::spec::parse(source, "shipped").and_then(|s| s.resolve(&dims)).expect("shipped");
         let plan = choose::plan(&spec, h200(), Executor::Fused).expect("proved");
-        let of = |subject: &str| {
+        let explained = |subject: &str| {
             let choice = plan.choices().iter().find(|c| c.subject == subject);
             choice.map(|c| format!("{}: {}", c.decision, c.reason))
         };
-        (of("window of second"), of("parts of second"))
+        (explained("window of second"), explained("parts of second"))
     };
     let (window, parts) = choices(1, 56, 64);
     assert_eq!(
@@ -84,8 +85,7 @@ fn what_a_convolution_reads_wastes_and_shares_is_explained() {
     assert!(parts.starts_with("8 of 8 tiles in ") && parts.ends_with("of a tile's 72 k-blocks"), "{parts}");
 }
 
-/// Medians of one H200 under load, microseconds: serial, and synchronised by rows.
-/// What a schedule of any of the shipped specs must be: proved for every size and mode, with and without splits.
+/// Every shipped spec has proved chain-kernel schedules for every size and mode, with and without splits.
 #[test]
 fn every_shipped_spec_is_proved_for_chain_kernels() {
     for source in [
@@ -164,7 +164,7 @@ fn predictions_are_near_the_measured_times() {
         }
     }
     assert_eq!(wrong, []);
-    // Measured 1.41: what a fuller last wave does to reads of tiles that are drawn is predicted too dear.
+    // Measured 1.41: the model overestimates how much a fuller last wave slows down reads of drawn tiles.
     let gain = predicted(GPT3, 768, wide, Policy::Row);
     assert!((1.1..1.6).contains(&(gain.serial_us / gain.synchronised_us)), "{gain:?}");
 }
@@ -184,7 +184,7 @@ fn every_shipped_spec_gets_a_proved_plan_on_every_device() {
                 for executor in [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic] {
                     let device = Profile::named(device).expect("shipped");
                     let plan = choose::plan(&shipped(source, m), device, executor);
-                    // Without programmatic launches there is only the serial chain that it falls back to.
+                    // Without programmatic launches, only its serial fallback remains.
                     if executor == Executor::Programmatic
                         && device.arch < 90
                         && let Err(refused) = &plan
@@ -294,11 +294,11 @@ fn overlap_is_chosen_only_where_it_gains() {
     assert!(stated.launch().has_semaphores(), "a stated policy is kept");
 }
 
-/// Medians of one H200, rested, microseconds (docs/results/mlp_h200.json).
+/// Medians on one H200 at rest, in microseconds (docs/results/mlp_h200.json).
 #[test]
 fn products_of_the_library_are_predicted_and_chosen_only_where_its_times_are_known() {
     let rested = Conditions { sustained: false, overlap: false };
-    // At 64 tokens LLaMA's first product leaves SMs without a tile.
+    // At 64 tokens LLaMA's first GEMM leaves SMs without a tile.
     for (source, m, measured) in [
         (GPT3, 64, 80.9),
         (GPT3, 512, 212.3),
@@ -314,7 +314,7 @@ fn products_of_the_library_are_predicted_and_chosen_only_where_its_times_are_kno
         let plan = choose::plan(&resolved, h200(), Executor::Library).expect("proved");
         assert!(plan.runs_as(Executor::Library) && plan.runs_as(Executor::Serial));
         assert!(!plan.runs_as(Executor::Programmatic) && !plan.runs_as(Executor::Fused));
-        // It is never slower than our kernels one by one: each stage has the faster of both.
+        // Never slower than our serial kernels: each stage uses the faster of the two.
         let predicted = c.predicted.expect("a prediction");
         assert!(predicted.synchronised_us <= predicted.serial_us);
     }
@@ -333,7 +333,7 @@ fn few_tokens_get_a_decode_kernel() {
                 "M = {m}"
             );
             let predicted = plan.predicted().expect("a serial chain to compare with");
-            // Serial launches of tiles of 64 rows, two deep, are predicted too fast (docs/results/prediction.md).
+            // The prediction for serial launches with 64-row tiles, two deep, is too fast (docs/results/prediction.md).
             let within = if m == 65 || m == 128 { 1.06 } else { 1.0 };
             assert!(predicted.synchronised_us < predicted.serial_us * within, "{predicted:?}");
             let other = if few { "a chain kernel" } else { "128 x" };
@@ -341,7 +341,7 @@ fn few_tokens_get_a_decode_kernel() {
             assert!(alternatives.iter().any(|(name, _)| name.contains(other)), "{alternatives:?}");
         }
     }
-    // What is stated is kept, and a decode kernel has no tiles.
+    // Stated settings are kept, and a decode kernel has no tiles.
     let text = GPT3.replacen("stages:", "tiles: { \"up\": (128, 128) }, stages:", 1);
     let stated =
         cusync_gen::spec::parse(&text, "spec").and_then(|s| s.resolve(&[("M".into(), 8)])).expect("sound");

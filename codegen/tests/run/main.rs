@@ -1,4 +1,4 @@
-//! What is chosen, and how long it is predicted to take.
+//! The choice, and its predicted time.
 
 mod choose;
 mod obstacles;

@@ -1,4 +1,4 @@
-//! What keeps executors from running a pipeline, and that whatever else is chosen can be proved.
+//! Obstacles that keep executors from running a pipeline; every other choice can be proved.
 
 use cusync_gen::check::{Executor, judge};
 use cusync_gen::choose::{self, Choices};
@@ -24,7 +24,7 @@ fn convolution(input: &str, filter: &str, out: &str, more: &str) -> String {
     )
 }
 
-/// Few tokens through a gate whose shares are too wide for a worker's registers.
+/// Few tokens through a gate with shares too wide for a worker's registers.
 const WIDE_GATE: &str = r#"Pipeline(name: "w3", dims: { "B": 4, "I": 16904 }, stages: [
     RmsNorm(name: "n", x: "X(B,64)", gain: "g(64)", out: "N(B,64)", epsilon: 1e-5),
     Gemm(name: "qkv", a: "N(B,64)", b: "W(64,192)", out: "QKV(B,192)"),
@@ -39,7 +39,7 @@ const PROMPTS_OF_197: &str = r#"Pipeline(name: "w1", dims: { "T": 394, "B": 2 },
     Attention(name: "attn", qkv: "QKV(T,192)", heads: "1", sequences: "B", out: "A(T,64)"),
 ])"#;
 
-/// Two prompts of 200 tokens of a model with grouped heads.
+/// Two prompts of 200 tokens for a model with grouped heads.
 const PROMPTS_OF_200: &str = r#"Pipeline(name: "llama_prefill", element: Bf16,
     dims: { "T": 400, "B": 2, "H": 4096, "HQ": 32, "HKV": 8, "D": 128 }, stages: [
     RotatedGemm(name: "qkv", a: "X(T,H)", b: "Wqkv(H,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", sequences: "B",
@@ -53,7 +53,7 @@ const CONV_THEN_GEMM: &str = r#"Pipeline(name: "p", dims: {}, stages: [
     Gemm(name: "b", a: "Y(16,8)", b: "W(8,8)", out: "Z(16,8)"),
 ])"#;
 
-/// Products one after the other.
+/// A chain of GEMMs.
 fn chain(stages: usize) -> String {
     let stage = |i: usize| {
         format!(r#"Gemm(name: "s{i}", a: "T{i}(128,64)", b: "W{i}(64,64)", out: "T{}(128,64)"),"#, i + 1)
@@ -72,12 +72,12 @@ fn images(count: u32, size: u32) -> String {
     convolution(&shape, "3,3,64,64", &shape, "padding: (1,1)")
 }
 
-/// More sequences than a decode kernel that attends takes.
+/// More sequences than a decode kernel with attention accepts.
 fn many_sequences() -> String {
     WIDE_GATE.replace(r#""B": 4"#, r#""B": 65"#)
 }
 
-/// The obstacle of an executor.
+/// An executor's obstacle.
 fn met(source: &str, device: &str, executor: Executor) -> Option<Obstacle> {
     choose::obstacle(&resolved(source), profile(device), executor)
 }
@@ -166,7 +166,7 @@ fn the_note_names_every_executor_and_who_came_furthest_first() {
     assert_eq!(choose::fallback(&resolved(CONV_THEN_GEMM), profile("h200")), None);
 }
 
-/// An executor has a choice that is proved where it has no obstacle, and none where it has one.
+/// An executor without an obstacle has a proved choice; one with an obstacle has none.
 #[test]
 fn whatever_has_no_obstacle_is_chosen_and_proved() {
     let shipped = [
@@ -219,7 +219,7 @@ fn whatever_has_no_obstacle_is_chosen_and_proved() {
     assert!(refused > 60, "{refused}");
 }
 
-/// Another tile stands in where the fastest has more rows of tiles than 16 bits count.
+/// Another tile replaces the fastest if that one has more rows of tiles than 16 bits can count.
 #[test]
 fn images_that_one_tile_cannot_count_have_another() {
     let spec = resolved(&images(70_000, 7));
@@ -228,7 +228,7 @@ fn images_that_one_tile_cannot_count_have_another() {
     assert!(rows <= 65536, "{rows} rows of tiles of {:?}", candidate.graph.stages[0].mma_tile);
 }
 
-/// A tensor whose memory is taken while others may still read it: only kernels one after the other are right.
+/// A tensor's memory is reused while others may still read it: only serial kernels are correct.
 #[test]
 fn what_is_refuted_is_not_the_best_where_another_is_proved() {
     let spec = resolved(
@@ -250,7 +250,7 @@ fn what_is_refuted_is_not_the_best_where_another_is_proved() {
     );
 }
 
-/// Rows of stages that share no token may be of decode kernels apart.
+/// Stages that share no tokens may run in separate decode kernels.
 #[test]
 fn a_decode_kernel_has_one_width() {
     let spec = resolved(
@@ -263,7 +263,7 @@ fn a_decode_kernel_has_one_width() {
     assert!(refused.contains("stage `more` has 40 rows and the first stage 8"), "{refused}");
 }
 
-/// Tiles that are simulated for each executor in turn, and then for the best of all.
+/// Number of tiles simulated for each executor in turn, and then for the best of all.
 fn simulated(m: u64) -> Vec<u64> {
     let source = include_str!("../../../policies/gpt3_mlp.ron");
     let spec = spec::parse(source, "shipped").and_then(|s| s.resolve(&[("M".into(), m)])).expect("sound");
@@ -280,7 +280,7 @@ fn simulated(m: u64) -> Vec<u64> {
     counts
 }
 
-/// Executors share two searches, one of serial launches and one of overlapping ones, and each runs once.
+/// Executors share two searches, one for serial launches and one for overlapping ones, and each runs once.
 #[test]
 fn choices_simulate_what_executors_have_in_common_once() {
     let counts = simulated(512);
@@ -289,8 +289,8 @@ fn choices_simulate_what_executors_have_in_common_once() {
     assert_eq!(counts, [serial, serial, overlapped, overlapped, overlapped, overlapped]);
 }
 
-/// With hundreds of waves, kernel boundaries cost nothing, so no overlap is simulated. Serial launches are simulated only in the
-/// orders of the best tiles, about 150 000 tiles each.
+/// With hundreds of waves, kernel boundaries cost nothing, so overlap is not simulated. Serial launches are simulated
+/// only in the orders of the best tiles, about 150 000 tiles each.
 #[test]
 fn of_many_waves_little_is_simulated() {
     let counts = simulated(262_144);

@@ -1,4 +1,4 @@
-//! Predictions held against measurements of one H200. `docs/results/prediction.md` has the figures.
+//! Predictions against measurements on one H200. `docs/results/prediction.md` has the figures.
 
 use cusync_gen::check::Executor;
 use cusync_gen::choose;
@@ -6,14 +6,14 @@ use cusync_gen::choose::against::{Measurements, compare};
 use cusync_gen::choose::comparison::{Comparison, Goal};
 use cusync_gen::device::Profile;
 
-/// The sizes that the shipped profile was fitted to: every second one. The others are held out.
+/// The sizes the shipped profile was fitted to: every second one. The others are held out.
 const FITTED: [u64; 8] = [1, 16, 64, 256, 768, 1280, 1792, 3072];
 
 fn spec(name: &str) -> Option<String> {
     std::fs::read_to_string(format!("{}/../policies/{name}.ron", env!("CARGO_MANIFEST_DIR"))).ok()
 }
 
-/// The shipped profile, or the one in the file that `CUSYNC_PROFILE` names: how it is fitted.
+/// The shipped profile, or the profile in the file named by `CUSYNC_PROFILE`, which is used for fitting.
 fn profile() -> Profile {
     match std::env::var("CUSYNC_PROFILE") {
         Ok(file) => {
@@ -24,7 +24,7 @@ fn profile() -> Profile {
     }
 }
 
-/// The record that the shipped profile was fitted to, in part, or the one in the file that `CUSYNC_RECORDS` names.
+/// The record that the shipped profile was partly fitted to, or the record in the file named by `CUSYNC_RECORDS`.
 fn record() -> String {
     match std::env::var("CUSYNC_RECORDS") {
         Ok(file) => std::fs::read_to_string(file).expect("the records' file"),
@@ -32,7 +32,7 @@ fn record() -> String {
     }
 }
 
-/// Compares the records of the sizes that are wanted.
+/// Compares the records of the wanted sizes.
 fn compared(text: &str, wanted: impl Fn(u64) -> bool) -> Comparison {
     let mut measurements: Measurements = cusync_gen::columns::read(text).expect("records");
     assert!(measurements.device.contains("H200"));
@@ -41,7 +41,7 @@ fn compared(text: &str, wanted: impl Fn(u64) -> bool) -> Comparison {
     compare(&measurements, &profile(), spec).unwrap_or_else(|d| panic!("{}", d.message))
 }
 
-/// What came of a comparison, in words, and the figures of the goals: error, rank correlation, regret.
+/// A comparison as text, and its goal figures: error, rank correlation, regret.
 fn figures(title: &str, c: &Comparison) -> (String, [f64; 3]) {
     let mut lines =
         vec![format!("{title}: {} compared, {} of other schedules", c.rows.len(), c.other_schedules)];
@@ -63,7 +63,7 @@ fn figures(title: &str, c: &Comparison) -> (String, [f64; 3]) {
     (lines.join("\n"), [0, 1, 2].map(|i| goals[i].have.expect("there are points")))
 }
 
-/// The shipped profile on the shipped record, so that figures are known.
+/// Whether the shipped profile and record are used, so that the figures are known.
 fn shipped() -> bool {
     ["CUSYNC_RECORDS", "CUSYNC_PROFILE"].iter().all(|name| std::env::var_os(name).is_none())
 }
@@ -101,7 +101,7 @@ fn predictions_are_near_what_was_measured_after_them() {
     }
 }
 
-/// Chains of two and of four convolutions, up to five ways each, whatever is predicted of them.
+/// Chains of two and four convolutions, up to five configurations each, whatever their predictions.
 #[test]
 fn predictions_of_convolutions_are_near_what_was_measured_after_them() {
     let c = compared(include_str!("../../../docs/results/conv_h200.json"), |_| true);
@@ -113,12 +113,12 @@ fn predictions_of_convolutions_are_near_what_was_measured_after_them() {
     }
 }
 
-/// Blocks and layers with attention, in chain and decode kernels: what their terms were fitted to.
+/// Blocks and layers with attention, in chain and decode kernels: their terms were fitted to these.
 #[test]
 fn predictions_of_attention_are_near_what_they_were_fitted_to() {
     let text = include_str!("../../../docs/results/layers_h200.json");
     let mut measurements: Measurements = cusync_gen::columns::read(text).expect("records");
-    // The others are parts of these, or several.
+    // The others are parts or combinations of these.
     measurements.records.retain(|r| spec(&r.pipeline).is_some());
     let c = compare(&measurements, &profile(), spec).unwrap_or_else(|d| panic!("{}", d.message));
     let mut kinds: Vec<&str> = c.rows.iter().map(|row| row.pipeline.as_str()).collect();
@@ -128,7 +128,8 @@ fn predictions_of_attention_are_near_what_they_were_fitted_to() {
             c.rows.iter().filter(|r| r.pipeline == *name).map(|r| r.error() * 100.0).collect();
         println!("{name}: {rows:.0?}");
     }
-    // Prompts are there by tiles of 128 x 128 and of 128 x 256, layers by a launch a stage too, so what the choice loses is known.
+    // Prompts include tiles of 128 x 128 and of 128 x 256, and layers also one launch per stage, so the regret of the
+    // choice is known.
     let error = c.mean_error();
     let lost = c.by_point().iter().map(|p| p.regret).fold(0.0, f64::max);
     println!(
@@ -151,14 +152,14 @@ impl OnAnH100 {
         OnAnH100(serde_json::from_str(text).expect("JSON"))
     }
 
-    /// Predicted and measured, microseconds, rested.
+    /// Predicted and measured times at rest, in microseconds.
     fn both(&self, pipeline: &str, dims: &[(&str, u64)], executor: Executor) -> [f64; 2] {
-        let way = format!("cusync, {}", executor.name());
-        let of = |r: &&serde_json::Value| {
+        let name = format!("cusync, {}", executor.name());
+        let matches = |r: &&serde_json::Value| {
             let at = dims.iter().all(|(dim, size)| r["dims"][*dim] == *size);
-            at && r["pipeline"] == *pipeline && r["way"] == *way && r["regime"] == "rested"
+            at && r["pipeline"] == *pipeline && r["way"] == *name && r["regime"] == "rested"
         };
-        let measured = self.0["cusync"].as_array().and_then(|all| all.iter().find(of));
+        let measured = self.0["cusync"].as_array().and_then(|all| all.iter().find(matches));
         let measured = measured.and_then(|r| r["median_us"].as_f64()).expect("a record");
         let text = spec(pipeline).expect("it ships");
         let dims: Vec<_> = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
@@ -170,7 +171,7 @@ impl OnAnH100 {
     }
 }
 
-/// Says what predictions are off by, which is at most `most` in the mean.
+/// Reports the prediction error; its mean must not exceed `most`.
 fn near(both: &[[f64; 2]], count: usize, most: f64) -> String {
     let errors: Vec<f64> =
         both.iter().map(|[predicted, measured]| (predicted / measured - 1.0).abs()).collect();
@@ -182,8 +183,8 @@ fn near(both: &[[f64; 2]], count: usize, most: f64) -> String {
     format!("{count} times, off by {mean:.1} % in the mean, {worst:.1} % at most")
 }
 
-/// Layers and plain blocks of prompts a launch a stage, by our kernels alone and with the library's products; the terms of small kernels were
-/// fitted to some of their parts.
+/// Layers and plain prompt blocks with one launch per stage, with our kernels alone and with the library's GEMMs; the
+/// terms of small kernels were fitted to some of their parts.
 #[test]
 fn predictions_of_prompts_on_an_h100_are_near_and_rank_them() {
     let record = OnAnH100::new(include_str!("../../../docs/results/pytorch/layers_h100.json"));
@@ -203,11 +204,12 @@ fn predictions_of_prompts_on_an_h100_are_near_and_rank_them() {
     println!("{}", near(&all, 24, 0.08));
 }
 
-/// Decode kernels, to whose times on an H100 nothing was fitted. No other executor of a GPU runs them, so there is no choice to lose by.
+/// Decode kernels: no term was fitted to their H100 times. No other GPU executor runs them, so the choice has no
+/// regret.
 #[test]
 fn predictions_of_generation_on_an_h100_are_near() {
     let record = OnAnH100::new(include_str!("../../../docs/results/pytorch/generation_h100.json"));
-    let blocks = [(1, 513), (1, 2049), (4, 2049), (32, 2049)].map(|of| ("generate", of));
+    let blocks = [(1, 513), (1, 2049), (4, 2049), (32, 2049)].map(|size| ("generate", size));
     let layers = [1, 8, 32].map(|batch| ("layer", (batch, 2049)));
     let mut all = Vec::new();
     for model in ["gpt3", "llama65", "llama3_70b"] {
@@ -219,7 +221,7 @@ fn predictions_of_generation_on_an_h100_are_near() {
     println!("{}", near(&all, 21, 0.08));
 }
 
-/// MLPs of 1 to 4096 tokens by every executor and by cuBLASLt: what is picked without measuring.
+/// MLPs of 1 to 4096 tokens with every executor and with cuBLASLt: the pick made without measuring.
 #[test]
 fn the_forecast_with_the_library_among_the_offers_loses_little() {
     let c = compared(include_str!("../../../docs/results/mlp_h200.json"), |_| true);

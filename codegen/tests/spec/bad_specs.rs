@@ -1,5 +1,6 @@
-//! Every file of `bad_specs/` must be refused, with the message that stands beside it; those of `bad_specs/fused/` only by `fused`.
-//! After a change of wording: `INSTA_UPDATE=always cargo test -p cusync-gen --test spec bad_specs`, then read the diff.
+//! Every file in `bad_specs/` must be refused with the message in the file next to it; files in `bad_specs/fused/` are
+//! refused only by `fused`. After a wording change: `INSTA_UPDATE=always cargo test -p cusync-gen --test spec
+//! bad_specs`, then read the diff.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::StageId;
 use cusync_gen::spec;
 
-/// Everything that a spec goes through before it is checked, with the first kernel that fits each stage.
+/// All steps before a spec is checked, with the first kernel that fits each stage.
 fn front_end(text: &str, origin: &str) -> Result<(), Diagnostic> {
     let resolved = spec::parse(text, origin)?.resolve(&[])?;
     let device = Profile::named("h200").expect("shipped");
@@ -21,7 +22,7 @@ fn front_end(text: &str, origin: &str) -> Result<(), Diagnostic> {
     resolved.graph(&tiles).map(|_| ())
 }
 
-/// What a spec that is sound goes through when it is planned for `fused`; on the host it is planned all the same.
+/// Plans a sound spec for `fused`; it can still be planned for the host.
 fn fused(text: &str, origin: &str) -> Result<(), Diagnostic> {
     let resolved = spec::parse(text, origin)?.resolve(&[])?;
     let device = Profile::named("h200").expect("shipped");
@@ -29,7 +30,7 @@ fn fused(text: &str, origin: &str) -> Result<(), Diagnostic> {
     choose::plan(&resolved, device, Executor::Fused).map(|_| ())
 }
 
-/// Every spec of a folder is refused, with the message that stands beside it.
+/// Every spec in a folder is refused with the message next to it.
 fn refused(folder: &str, least: usize, by: fn(&str, &str) -> Result<(), Diagnostic>) {
     let mut files: Vec<_> =
         fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/spec").join(folder))

@@ -1,4 +1,4 @@
-//! Configurations as statements: what is stated comes back, what makes no sense is refused.
+//! Stated configurations: they round-trip, and invalid ones are refused.
 
 use cusync_gen::check::{Candidate, Executor, judge};
 use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, StageConfig};
@@ -8,7 +8,7 @@ use cusync_gen::schedule::Hand;
 use cusync_gen::spec;
 use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 
-/// A shipped spec at a size, or at its own.
+/// A shipped spec at a given size, or at its default size.
 fn resolved(name: &str, m: Option<u64>) -> Resolved {
     let file = format!("{}/../policies/{name}.ron", env!("CARGO_MANIFEST_DIR"));
     let source = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{file}: {e}"));
@@ -21,7 +21,7 @@ fn h200() -> &'static Profile {
     Profile::named("h200").expect("the profile ships")
 }
 
-/// States a configuration and has it proved.
+/// States a configuration and proves it.
 fn proved(config: &Config, resolved: &Resolved) -> Candidate {
     let c = config.candidate(resolved, h200()).unwrap_or_else(|d| panic!("{config}: {}", d.message));
     let report = judge(&c);
@@ -62,7 +62,7 @@ fn no_configuration_gives_a_gpu_a_stage_without_a_kernel() {
         let resolved = resolved(name, None);
         let host =
             Config::from_candidate(&choose::candidate(&resolved, h200(), Executor::Cpu).expect("a choice"));
-        // Chain kernels run convolutions, and attentions in tiles of their own.
+        // Chain kernels run convolutions, and attentions in their own tiles.
         let without = |executor: &Executor| name != "resnet_layer" || *executor != Executor::Fused;
         for executor in Executor::GPU.into_iter().filter(without) {
             let stated = Config { executor, ..host.clone() }.candidate(&resolved, h200());
@@ -204,7 +204,7 @@ fn what_makes_no_sense_is_refused_and_never_panics() {
     };
     wrong.push(with(&|stages, _| stages[0].order = Order::GroupedRows(0)));
     wrong.push(with(&|stages, _| stages[0].order = Order::GroupedColumns(0)));
-    // Times a long grid these would not fit the numbers that kernels count in.
+    // Multiplied by a long grid, these would overflow the kernels' integers.
     wrong.push(with(&|stages, _| stages[0].order = Order::GroupedRows(u32::MAX)));
     wrong.push(with(&|stages, _| stages[0].order = Order::Table(vec![Tile { m: 0, n: 0 }])));
     wrong.push(with(&|stages, _| stages[0].tile = Some((128, 256, 0))));

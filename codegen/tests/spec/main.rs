@@ -1,4 +1,4 @@
-//! A page of RON becomes a plan, or a diagnostic.
+//! RON text becomes a plan or a diagnostic.
 
 mod bad_specs;
 mod config;

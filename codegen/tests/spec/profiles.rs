@@ -1,4 +1,4 @@
-//! Profiles that no device has are refused, and the others give times that are times.
+//! Profiles that match no device are refused; the others give valid times.
 
 use cusync_gen::check::Executor;
 use cusync_gen::choose;
@@ -11,7 +11,7 @@ fn resolved(text: &str, dims: &[(&str, u64)]) -> Resolved {
     parse(text, "shipped").and_then(|spec| spec.resolve(&dims)).expect("valid")
 }
 
-/// A profile's lines, each number replaced by others that no device has.
+/// A profile's lines, with each number replaced by impossible values.
 fn spoilt(good: &str) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (at, line) in good.lines().enumerate() {
@@ -64,7 +64,7 @@ fn no_number_of_a_profile_makes_a_time_that_is_none() {
             }
         };
         for (pipeline, executor) in pipelines.iter().flat_map(|p| executors.map(|e| (p, e))) {
-            // A stage may have no kernel with an executor, or none that fits an SM.
+            // A stage may have no kernel for an executor, or none that fits an SM.
             let Ok(candidate) = choose::candidate(pipeline, &device, executor) else { continue };
             let own = candidate.launch.predicted_us();
             let predicted = candidate.predicted.map(|p| [p.serial_us, p.synchronised_us]);

@@ -1,4 +1,4 @@
-//! Specs that must parse and resolve, those that ship among them.
+//! Specs that must parse and resolve, including the shipped ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn resolve(text: &str, overrides: &[(&str, u64)]) -> Resolved {
 }
 
 fn graph(resolved: &Resolved, text: &str, device: &Profile) -> Graph {
-    // The first tile; of a normalisation the one with the most rows, for a product reads all of those in each k-block.
+    // The first tile; for a norm, the tile with the most rows, because a GEMM reads all of them in each k-block.
     let first = |i: usize, tiles: Vec<(u32, u32, u32)>| match resolved.stages[i].op {
         Op::Norm(_) => tiles.into_iter().max().expect("a tile"),
         _ => tiles[0],
@@ -131,7 +131,7 @@ fn a_custom_stage_is_known_by_footprints_or_by_dependences() {
         r#"reads: [Read(tensor: "Y(M,H)", rows: "128*m .. 128*m + 128", cols: "64*k .. 64*(k + 1)")],"#;
     let by_block = r#"depends: [Dep(tile: "norm(x, y)", on: "up(x, j)", forall: {"j": "0..H/128"})]"#;
     let h200 = Profile::named("h200").expect("shipped");
-    // Footprints alone, dependences alone, and both, which then must agree.
+    // Footprints alone, dependences alone, and both, which must then agree.
     for (reads, depends) in [(reads, ""), ("", by_block), (reads, by_block)] {
         let text = CUSTOM.replace("READS", reads).replace("DEPENDS", depends);
         let resolved = resolve(&text, &[]);
@@ -155,7 +155,7 @@ fn explicit_dependences_may_name_the_k_block() {
     depends: [Dep(tile: "join(x, y)", on: ["left(2*x + i, j)", "right(x, y)"], forall: {"i": "0..2", "j": "0..4"})])"#;
     let resolved = resolve(text, &[]);
     graph(&resolved, text, Profile::named("h200").expect("shipped"));
-    // Two k-blocks of 64 read one producer tile of 128 columns: `k` alone is not its column.
+    // Two k-blocks of 64 read one producer tile of 128 columns, so `k` alone is not its column.
     let wrong = text
         .replace(
             "join(x, y)\", on: [\"left(2*x + i, j)\", \"right(x, y)\"]",

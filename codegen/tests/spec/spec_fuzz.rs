@@ -1,4 +1,4 @@
-//! Damaged specs never panic, hang or exhaust memory: they are accepted or refused with a message that renders.
+//! Damaged specs never panic, hang or exhaust memory: they are accepted, or refused with a message that renders.
 
 use cusync_gen::check::Executor;
 use cusync_gen::choose;
@@ -29,7 +29,7 @@ sync: [Edge(from: "up", to: "norm", operand: Custom(0), policy: Strided(2), wait
     Gemm(name: "g", a: "X(M,M)", b: "W(M,2*M/2)", out: "\u{59}(M,M)", epilogue: None), ], )"#,
 ];
 
-/// Pieces that have meaning somewhere in the format.
+/// Fragments that are meaningful somewhere in the format.
 const PIECES: [&str; 30] = [
     "(",
     ")",
@@ -113,7 +113,8 @@ fn seeds_are_valid_where_they_mean_to_be() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Two convolutions of any images and a pool between are planned and proved for the GPU, or refused with a place.
+    /// Two convolutions of arbitrary images with a pool between are planned and proved for the GPU, or refused with a
+    /// location.
     #[test]
     fn convolutions_of_any_size_are_planned_or_refused(
         (images, height, width) in (1u32..20, 1u32..64, 1u32..300),

@@ -10,7 +10,7 @@ use cusync_gen::sync::Tile;
 
 use super::*;
 
-/// A program that prints everything a rendered header says.
+/// A program that prints all contents of a rendered header.
 fn driver_source(plan: &Plan, header: &str) -> String {
     let graph = plan.graph();
     let mut out = format!(
@@ -42,7 +42,7 @@ fn driver_source(plan: &Plan, header: &str) -> String {
     out + "}\n"
 }
 
-/// What that program must print.
+/// The expected output of that program.
 fn expected_dump(plan: &Plan) -> String {
     let graph = plan.graph();
     let mut out = String::new();
@@ -67,7 +67,7 @@ fn expected_dump(plan: &Plan) -> String {
     out
 }
 
-/// Renders a plan's header, compiles a program that prints what it says, and compares that with the model.
+/// Renders a plan's header, compiles a program that prints its contents, and compares the output with the model.
 pub fn check_header(name: &str, plan: &Plan) {
     let dir = scratch("rendered");
     let header = format!("{name}.h");
@@ -84,7 +84,7 @@ pub fn check_header(name: &str, plan: &Plan) {
     assert_same(&waits, &checked_waits(plan), name);
 }
 
-/// The whole tile's waits once more, from the functions that `check` judged.
+/// The whole tile's waits again, from the functions that `check` judged.
 fn checked_waits(plan: &Plan) -> String {
     let graph = plan.graph();
     let mut out = String::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Reads edges and orders as numbers and prints what the host-compiled C functions answer.
+// Reads edges and orders as numbers and prints the results of the host-compiled C functions.
 #include <iostream>
 #include <string>
 #include <vector>

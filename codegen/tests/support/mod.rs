@@ -1,6 +1,6 @@
-//! Compiles C++ against the device library, and says in Rust what it must answer.
+//! Compiles C++ against the device library and computes the expected answers in Rust.
 
-// Each test program uses a part, and says what it could not run.
+// Each test program uses only a part, and prints what it could not run.
 #![allow(dead_code, unreachable_pub, clippy::print_stdout)]
 
 pub mod header;
@@ -27,7 +27,7 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     dir
 }
 
-/// Runs a compiler and fails with what it said.
+/// Runs a compiler and panics with its output if it fails.
 pub(crate) fn compile(mut command: Command) {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(
@@ -48,7 +48,7 @@ pub(crate) fn cxx() -> Command {
     command
 }
 
-/// nvcc, when a toolchain is there: `NVCC`, or the one that `cargo xtask setup` brings.
+/// nvcc, if a toolchain is available: `NVCC`, or the one that `cargo xtask setup` fetches.
 pub(crate) fn nvcc() -> Option<Command> {
     let path = std::env::var_os("NVCC")
         .map(PathBuf::from)
@@ -63,7 +63,7 @@ pub(crate) fn nvcc() -> Option<Command> {
     Some(command)
 }
 
-/// nvcc making a program for every architecture that kernels are built for.
+/// nvcc set up to build a program for every architecture of the kernels.
 pub fn nvcc_program() -> Option<Command> {
     let mut command = nvcc()?;
     command.args(["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90a,code=sm_90a"]);
@@ -74,7 +74,7 @@ pub fn nvcc_program() -> Option<Command> {
     Some(command)
 }
 
-/// Runs a program that needs a GPU, where there is one.
+/// Runs a program that needs a GPU, if there is one.
 pub fn run_on_gpu(program: &Path) {
     if Path::new("/dev/nvidiactl").exists() {
         println!("{}", run(program, ""));
@@ -83,7 +83,7 @@ pub fn run_on_gpu(program: &Path) {
     }
 }
 
-/// Runs a program on an input and returns what it printed.
+/// Runs a program on an input and returns its output.
 pub(crate) fn run(program: &Path, input: &str) -> String {
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
@@ -100,17 +100,17 @@ pub(crate) fn run(program: &Path, input: &str) -> String {
 }
 
 /// Fails at the first line that differs.
-pub(crate) fn assert_same(have: &str, want: &str, what: &str) {
+pub(crate) fn assert_same(have: &str, want: &str, label: &str) {
     for (i, (have, want)) in have.lines().zip(want.lines()).enumerate() {
-        assert_eq!(have, want, "{what}: line {i}, compiled against model");
+        assert_eq!(have, want, "{label}: line {i}, compiled against model");
     }
-    assert_eq!(have.lines().count(), want.lines().count(), "{what}: lines");
+    assert_eq!(have.lines().count(), want.lines().count(), "{label}: lines");
 }
 
 type TileSets = (BTreeSet<u32>, BTreeSet<u32>);
 
-/// Rows and columns of the producer tiles whose elements consumer tile `(m, n)` reads at k-block `k`, each axis for
-/// itself, found by looking at every tile of the grid.
+/// Rows and columns of the producer tiles whose elements consumer tile `(m, n)` reads at k-block `k`, each axis
+/// separately, found by checking every tile of the grid.
 fn producers(e: &EdgeNumbers, m: u32, n: u32, k: u32) -> TileSets {
     let meets = |range: std::ops::Range<u32>, tile: u32, tiles: u32| -> BTreeSet<u32> {
         (0..tiles)
@@ -123,7 +123,7 @@ fn producers(e: &EdgeNumbers, m: u32, n: u32, k: u32) -> TileSets {
     )
 }
 
-/// What `dump_edge` must print: the Rust policy model, and footprints looked up tile by tile.
+/// The expected output of `dump_edge`: the Rust policy model, and footprints looked up tile by tile.
 pub(crate) fn edge_dump(e: &EdgeNumbers, consumer: (u32, u32)) -> String {
     let mut out = String::new();
     let (slots, base) = (&e.policy, e.policy.slot_base);
@@ -150,7 +150,7 @@ pub(crate) fn edge_dump(e: &EdgeNumbers, consumer: (u32, u32)) -> String {
             for k in begin..e.k_blocks {
                 let now = match e.wait_at {
                     WaitAt::Start if k > begin => continue,
-                    // The smallest box around everything that the item reads.
+                    // The smallest box around everything the item reads.
                     WaitAt::Start => (k..e.k_blocks)
                         .map(|k| producers(e, m, n, k))
                         .fold(TileSets::default(), |(rows, cols), (r, c)| (&rows | &r, &cols | &c)),
@@ -158,7 +158,7 @@ pub(crate) fn edge_dump(e: &EdgeNumbers, consumer: (u32, u32)) -> String {
                 };
                 let empty = now.0.is_empty() || now.1.is_empty();
                 let now = if empty { TileSets::default() } else { now };
-                // A table's slots are compared by the tiles behind them.
+                // Compare a table's slots by their tiles.
                 let again = match &before {
                     Some(seen) if e.policy.table.is_some() => *seen == now,
                     Some(seen) => slots_of(seen) == slots_of(&now),
@@ -178,12 +178,12 @@ pub(crate) fn edge_dump(e: &EdgeNumbers, consumer: (u32, u32)) -> String {
     out
 }
 
-/// Drops the lines that say how often a k-loop had to look: a bound, not a law, for some policies.
+/// Drops the lines with the k-loop's wait-check counts: for some policies they are a bound, not exact.
 pub(crate) fn without_looks(text: &str) -> String {
     text.lines().filter(|l| !l.starts_with("looks ")).fold(String::new(), |out, l| out + l + "\n")
 }
 
-/// What `dump_order` must print.
+/// The expected output of `dump_order`.
 pub(crate) fn order_dump(order: &Order, grid: (u32, u32)) -> String {
     (0..grid.0 * grid.1).fold(String::new(), |mut out, i| {
         let tile = order.tile_at(grid, i).expect("a tile for every place");

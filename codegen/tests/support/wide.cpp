@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The 32-bit arithmetic of policies against integers that never wrap, at every tile of small grids and at the corners of the largest
-// ones. Prints how much was compared; the first difference ends it.
+// The policies' 32-bit arithmetic against integers that never wrap, at every tile of small grids and at the corners of
+// the largest ones. Prints the number of comparisons; stops at the first difference.
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
@@ -20,7 +20,7 @@ static void same(char const* what, Wide have, Wide want, Wide a = 0, Wide b = 0)
   std::exit(1);
 }
 
-/// A counter that is `ahead` of what is waited for, as numbers without end and as 32 bits.
+/// A counter that is `ahead` of the awaited value, as unbounded numbers and as 32 bits.
 static void counters() {
   Wide const top = Wide(1) << 32, half = Wide(1) << 31;
   for (uint32_t base : {0u, 1u, 12345u, 0x7fffffffu, 0x80000000u, 0xfffffffeu, 0xffffffffu}) {
@@ -32,7 +32,7 @@ static void counters() {
       for (Wide d = edge - 70000; d <= edge + 70000; ++d)
         if (d >= -half && d < half) at(d);
   }
-  // Run after run, over several wraps: the value of a run is reached by its own last post and by none before.
+  // Run after run, over several wraps: the run's own last post reaches its value, and no earlier post does.
   for (uint32_t posts : {1u, 2u, 3u, 12u, 96u, 4095u, 65535u, 65536u, 1000003u, 0x3fffffffu, 0x7fffffffu})
     for (Wide wraps = 0; wraps < 4; ++wraps)
       for (Wide near = -40; near <= 40; ++near) {
@@ -45,7 +45,8 @@ static void counters() {
       }
 }
 
-/// All distances of two counters, each from another place: of two words only the difference counts, so these are all pairs.
+/// All distances between two counters, each from a different start: only the difference matters, so this covers all
+/// pairs.
 static void distances() {
   uint32_t distance = 0, base = 0;
   do {
@@ -78,7 +79,7 @@ static void small_grids() {
         for (uint32_t bn = 1; bn <= 2 * gn + 2; ++bn) {
           uint32_t const stride = bn > gn + 1 ? bn - gn - 1 : 0;
           if (stride > gn) continue;
-          // The last slot has the greatest number that 32 bits hold.
+          // The last slot has the largest 32-bit number.
           cusync_policy const p = policy(gm, gn, bm, bn, stride, Wide(1) << 32);
           for (uint32_t s = 0; s < p.slot_count; ++s) tiles[s] = 0;
           for (uint32_t m = 0; m < gm; ++m)
@@ -110,7 +111,7 @@ static void large_grids() {
         }
       for (uint32_t kind = 0; kind < CUSYNC_ORDER_TABLE; ++kind)
         for (uint32_t group : {1u, 8u}) {
-          // As a request is refused in which it does not.
+          // Requests that overflow here are refused.
           if (Wide(group) * (kind == CUSYNC_ORDER_GROUPED_ROWS ? gn : gm) >= Wide(1) << 32) continue;
           cusync_order const order{kind, gm, gn, group, nullptr};
           for (uint32_t i : {0u, uint32_t(Wide(gm) * gn / 2), uint32_t(Wide(gm) * gn - 1)}) {
@@ -129,7 +130,7 @@ static void large_grids() {
     }
 }
 
-/// Ranges of elements, with the greatest steps that an axis may have and coordinates of 16 bits, as items have them.
+/// Ranges of elements, with the largest steps an axis may have and 16-bit coordinates, as in items.
 static void footprints() {
   int32_t const far[] = {-2147483647 - 1, -65536, -1, 0, 1, 128, 65535, 2147483647};
   uint32_t const near[] = {0, 1, 255, 65535};

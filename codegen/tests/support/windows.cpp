@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Reads a convolution, the pixels of a tile, and a kernel's slots, room, and warpgroups where it is turned; prints the window and the slots that are multiplied, or 0 where
-// none fits.
+// Reads a convolution, a tile's pixels, and a kernel's slots, room, and warpgroups if it is transposed; prints the
+// window and the multiplied slots, or 0 if no window fits.
 #include <cstdio>
 
 #include "kernels/conv2d/window.h"

@@ -1,4 +1,4 @@
-//! Dependences against an oracle that looks at every byte on its own.
+//! Dependences against an oracle that checks every byte separately.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,8 @@ fn touches(program: &Program, node: usize, buffer: usize, byte: u64) -> (bool, b
     here.fold((false, false), |(r, w), a| (r || a.mode != AccessMode::Write, w || a.mode != AccessMode::Read))
 }
 
-/// Straight from the definition: pairs that share a byte which one of them writes and no node between them writes.
+/// Directly from the definition: pairs that share a byte that at least one of them writes and no node between them
+/// writes.
 fn oracle(program: &Program) -> BTreeMap<(usize, usize), Hazards> {
     let mut edges: BTreeMap<(usize, usize), Hazards> = BTreeMap::new();
     let n = program.nodes().len();
@@ -28,7 +29,7 @@ fn oracle(program: &Program) -> BTreeMap<(usize, usize), Hazards> {
                 for before in 0..after {
                     let separated = (before + 1..after).any(|between| touch[between].1);
                     let (r, w) = (touch[after], touch[before]);
-                    // Overwriting what another node left is a write after its write, whatever it had read before.
+                    // Overwriting another node's result is a write after write, whatever was read before.
                     let why = [w.1 && r.0, w.0 && !w.1 && r.1, w.1 && r.1];
                     if !separated && why.contains(&true) {
                         let hazards = edges.entry((after, before)).or_default();
@@ -72,7 +73,7 @@ fn no_dependence_is_missed_and_none_is_spurious() {
         assert_eq!(got.len(), found.edges.len(), "program {seed}: an edge twice");
         edges += got.len();
 
-        // The reduction implies every edge, and no edge of it is implied by the others.
+        // The reduction implies every edge, and none of its edges is implied by the others.
         let n = program.nodes().len();
         let all = closure(n, &got.keys().copied().collect());
         let reduced: BTreeSet<_> =

@@ -1,4 +1,4 @@
-//! Streams and waits: nothing missing, nothing superfluous, and as few waits as any distribution has.
+//! Streams and waits: none missing, none redundant, and as few waits as possible.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::{kernel, programs, tasks, tiny};
 
-/// Pairs (before, after) that streams and waits bring into order.
+/// Pairs (before, after) that streams and waits order.
 fn implied(plan: &Distribution) -> BTreeSet<(u32, u32)> {
     let n = plan.order.len();
     let mut before = vec![vec![false; n]; n];
@@ -31,33 +31,34 @@ fn implied(plan: &Distribution) -> BTreeSet<(u32, u32)> {
     pairs.filter(|&(b, i)| before[i][b]).map(|(b, i)| (b as u32, i as u32)).collect()
 }
 
-/// Everything that holds of every distribution.
-fn sound(program: &Program, dependences: &Dependences, plan: &Distribution, what: &str) {
+/// Invariants of every distribution.
+fn sound(program: &Program, dependences: &Dependences, plan: &Distribution, label: &str) {
     let mut position = vec![usize::MAX; program.nodes().len()];
     for (at, id) in plan.order.iter().enumerate() {
-        assert_eq!(std::mem::replace(&mut position[id.index()], at), usize::MAX, "{what}: issued twice");
+        assert_eq!(std::mem::replace(&mut position[id.index()], at), usize::MAX, "{label}: issued twice");
     }
-    assert!(!position.contains(&usize::MAX), "{what}: not issued");
+    assert!(!position.contains(&usize::MAX), "{label}: not issued");
     let order = implied(plan);
     for edge in &dependences.edges {
-        assert!(position[edge.before.index()] < position[edge.after.index()], "{what}: issued too early");
-        assert!(order.contains(&(edge.before.0, edge.after.0)), "{what}: {edge:?} is not kept");
+        assert!(position[edge.before.index()] < position[edge.after.index()], "{label}: issued too early");
+        assert!(order.contains(&(edge.before.0, edge.after.0)), "{label}: {edge:?} is not kept");
     }
     for wait in &plan.waits {
         let mut less = plan.clone();
         less.waits.retain(|w| w != wait);
-        assert_ne!(implied(&less), order, "{what}: {wait:?} is superfluous");
-        assert_ne!(plan.stream[wait.before.index()], plan.stream[wait.after.index()], "{what}");
+        assert_ne!(implied(&less), order, "{label}: {wait:?} is superfluous");
+        assert_ne!(plan.stream[wait.before.index()], plan.stream[wait.after.index()], "{label}");
     }
-    assert!(plan.stream.iter().all(|&s| (s as usize) < plan.streams()), "{what}");
+    assert!(plan.stream.iter().all(|&s| (s as usize) < plan.streams()), "{label}");
 }
 
-/// The fewest reduced edges between streams over all ways of putting nodes that are in order anyway on one stream.
+/// The fewest reduced edges between streams, over all ways of assigning already ordered nodes to one stream.
 fn fewest_waits(dependences: &Dependences, n: usize) -> usize {
     fn place(dependences: &Dependences, streams: &mut Vec<Vec<u32>>, next: u32, n: u32, best: &mut usize) {
         if next == n {
-            let of = |id: NodeId| streams.iter().position(|s| s.contains(&id.0));
-            let waits = dependences.reduced_edges().filter(|e| of(e.before) != of(e.after)).count();
+            let stream_of = |id: NodeId| streams.iter().position(|s| s.contains(&id.0));
+            let waits =
+                dependences.reduced_edges().filter(|e| stream_of(e.before) != stream_of(e.after)).count();
             *best = waits.min(*best);
             return;
         }
@@ -141,7 +142,7 @@ fn kernels_are_spread_evenly() {
 
 #[test]
 fn a_copy_is_issued_early_on_a_stream_of_its_own() {
-    // The data of the third kernel are copied while the first two run.
+    // The third kernel's data is copied while the first two run.
     let mut program = Program::new("prefetch");
     let (x, y) = (program.buffer("x", 64), program.buffer("y", 64));
     program.push(kernel("one", 10.0, vec![program.whole(x, AccessMode::ReadWrite)])).expect("good");
@@ -242,7 +243,7 @@ fn gates_hold_in_programs_of_every_kind() {
     assert!(gated > 500, "{gated} gates");
 }
 
-/// A plan without one of the waits that it needs is refuted, and so is one that lets kernels begin too early.
+/// A plan without one of its waits is refuted, and so is a plan that lets kernels begin too early.
 #[test]
 fn a_plan_that_loses_a_dependence_is_refuted() {
     let mut refuted = 0;
@@ -278,20 +279,20 @@ fn a_plan_that_loses_a_dependence_is_refuted() {
 
 #[test]
 fn forms_have_the_edges_that_they_are_named_for() {
-    // upload x; f(x -> y); g(x -> z); h(y, z -> w): a diamond behind a copy.
+    // upload x; f(x -> y); g(x -> z); h(y, z -> w): a diamond after a copy.
     let mut code = Recording::new("diamond").built_for_programmatic_edges();
     let x = code.filled("x", vec![0; 4]);
     let [y, z, w]: [BufferId; 3] = ["y", "z", "w"].map(|name| code.zeros(name, 4));
     code.copy(x, Direction::HostToDevice).expect("good");
     let launch = LaunchConfig::linear(1, 32);
-    let of = |code: &Recording| {
+    let arguments_of = |code: &Recording| {
         [
             vec![code.read(x), code.write(y)],
             vec![code.read(x), code.write(z)],
             vec![code.read(y), code.read(z), code.write(w)],
         ]
     };
-    for arguments in of(&code) {
+    for arguments in arguments_of(&code) {
         code.launch("k", launch, 20.0, &arguments).expect("good");
     }
     let program = code.program();
@@ -306,7 +307,7 @@ fn forms_have_the_edges_that_they_are_named_for() {
     };
     let branches = |join| vec![(0, 1, false), (0, 2, false), (1, 3, join), (2, 3, join)];
     assert_eq!(edges(Form::BRANCH_GRAPH), Some(branches(false)));
-    // Nothing is programmatic at a copy.
+    // A copy has no programmatic edge.
     assert_eq!(edges(Form::BRANCH_PROGRAMMATIC), Some(branches(true)));
     assert_eq!(edges(Form::SERIAL_GRAPH).map(|edges| edges.len()), Some(3));
     for form in [Form::SERIAL, Form::STREAMS, Form::ALL_STREAMS, Form::CAPTURED_STREAMS] {

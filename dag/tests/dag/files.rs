@@ -1,9 +1,9 @@
-//! Programs out of files: what is read, and what is refused with place and way out.
+//! Programs read from files, and files refused with a location and a fix.
 
 use cusync_dag::{AccessMode, Direction, NodeWork, ScheduleOptions, TileBytes, Tiles, parse, schedule};
 use cusync_gen::device::DEVICES;
 
-/// A file around nodes.
+/// Wraps nodes in a file.
 fn file(nodes: &str) -> String {
     format!(
         "Dag(\n    name: \"f\",\n    dims: {{ \"N\": 8 }},\n    buffers: {{ \"x\": \"4*N\", \"y\": 16 }},\n    temporary: {{ \"t\": 8 }},\n    \
@@ -67,7 +67,7 @@ fn tiles_are_stated_by_buffer() {
 
 #[test]
 fn every_fault_has_its_place_and_a_way_out() {
-    // A node, the name of the fault, and the text that the place must begin with.
+    // A node, the fault's code, and the required prefix of its location.
     let cases = [
         (r#"Kernel(name: "k", reads: "z")"#, "unknown-buffer", "z"),
         (r#"Kernel(name: "k", reads: "x[0..33]")"#, "bytes-range", "0..33"),

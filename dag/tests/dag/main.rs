@@ -1,5 +1,5 @@
-//! Kernel-level scheduling without a GPU. `CUSYNC_DAG_PROGRAMS=100000 cargo test --release -p cusync-dag` runs the oracle
-//! tests on that many random programs each.
+//! Kernel-level scheduling without a GPU. `CUSYNC_DAG_PROGRAMS=100000 cargo test --release -p cusync-dag` runs each
+//! oracle test on that many random programs.
 
 mod dependences;
 mod distribution;
@@ -18,7 +18,7 @@ use cusync_dag::{
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-/// Random programs of an oracle test.
+/// Number of random programs in an oracle test.
 fn programs(usual: u64) -> u64 {
     std::env::var("CUSYNC_DAG_PROGRAMS").ok().and_then(|v| v.parse().ok()).unwrap_or(usual)
 }
@@ -32,8 +32,8 @@ fn kernel(name: &str, us: f64, accesses: Vec<Access>) -> Node {
     Node { name: name.into(), work, accesses, us, zone: ZoneId(0) }
 }
 
-/// A chain of kernels of one arena, read and written half by half in turn. CTA `i` reads its mirror image, and with a
-/// `shift` what lies `shift` words further on too, so that CTAs need their neighbours'.
+/// A chain of kernels over one arena; its halves are read and written in turn. CTA `i` reads its mirror image and, with
+/// a `shift`, also the data `shift` words further on, so that CTAs need their neighbors' results.
 fn tiled_chain(kernels: usize, ctas: u32, (us, spread_us): (f64, f64), shift: u64) -> Program {
     let tile = 4 * 128;
     let range = u64::from(ctas) * tile as u64;
@@ -61,7 +61,7 @@ fn tiled_chain(kernels: usize, ctas: u32, (us, spread_us): (f64, f64), shift: u6
     program
 }
 
-/// As [`tiny`], with tasks of up to three priorities, copies in both directions, and buffers that tasks share.
+/// Like [`tiny`], with tasks of up to three priorities, copies in both directions, and buffers shared by tasks.
 fn tasks(random: &mut SmallRng) -> Program {
     let plain = tiny(random);
     let mut program = plain.only(|_| false);
@@ -79,7 +79,7 @@ fn tasks(random: &mut SmallRng) -> Program {
     program
 }
 
-/// A program of a few kernels over a few small buffers: collisions of every kind are common.
+/// A program of a few kernels over a few small buffers, so that conflicts of every kind are common.
 fn tiny(random: &mut SmallRng) -> Program {
     let mut program = Program::new("tiny");
     let buffers: Vec<_> = (0..random.random_range(1..=3))

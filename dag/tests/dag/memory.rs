@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::{kernel, programs};
 
-/// A program of temporary buffers, each written whole before it is read.
+/// A program of temporary buffers, each completely written before it is read.
 fn chain_of_temporaries(random: &mut SmallRng) -> Program {
     let mut program = Program::new("temporaries");
     let input = program.buffer("input", 8);
@@ -28,20 +28,21 @@ fn chain_of_temporaries(random: &mut SmallRng) -> Program {
     program
 }
 
-/// Runs the program in an order with buffers in their allocations: every kernel writes its number mixed with what it reads.
-fn results(program: &Program, order: &[usize], of: &[u32]) -> Vec<u64> {
-    let mut memory = vec![0u64; of.len()];
+/// Runs the program in an order with its buffer allocations: every kernel writes its number mixed with the data it
+/// reads.
+fn results(program: &Program, order: &[usize], allocation: &[u32]) -> Vec<u64> {
+    let mut memory = vec![0u64; allocation.len()];
     let mut seen = vec![0; program.nodes().len()];
     for &i in order {
         let accesses = &program.nodes()[i].accesses;
         let mut value = i as u64 + 1;
         for access in accesses.iter().filter(|a| a.mode != AccessMode::Write) {
             value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(9)
-                ^ memory[of[access.buffer.index()] as usize];
+                ^ memory[allocation[access.buffer.index()] as usize];
         }
         seen[i] = value;
         for access in accesses.iter().filter(|a| a.mode != AccessMode::Read) {
-            memory[of[access.buffer.index()] as usize] = value;
+            memory[allocation[access.buffer.index()] as usize] = value;
         }
     }
     seen
@@ -63,7 +64,7 @@ fn any_order_that_keeps_dependences_gives_the_serial_result_in_shared_memory() {
         let n = program.nodes().len();
         let serial = results(&program, &(0..n).collect::<Vec<_>>(), &apart);
         for _ in 0..8 {
-            // A random linear extension: what streams may make of it.
+            // A random linear extension: an order that streams may produce.
             let mut left: Vec<usize> = (0..n).collect();
             let mut order = Vec::new();
             while !left.is_empty() {

@@ -1,4 +1,4 @@
-//! The model: what it predicts, what is chosen by it, and what zones can rely on.
+//! The model: predictions, choices based on them, and guarantees for zones.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ fn suite(name: &str) -> Program {
     parse(shipped(name).expect("it ships"), &[], &DEVICES[0]).expect("good")
 }
 
-/// Edges that cost little, whatever those of a real device do.
+/// Cheap edges, regardless of a real device's costs.
 fn short_edges() -> ScheduleOptions {
     let mut options = ScheduleOptions::default();
     (options.device.programs.graph_edge_us, options.device.programs.graph_branch_us) = (0.5, 1.0);
@@ -39,7 +39,7 @@ fn a_chain_takes_the_time_of_its_kernels_and_edges() {
     close(us(Form::BRANCH_GRAPH), us(Form::SERIAL_GRAPH));
     close(us(Form::SERIAL_PROGRAMMATIC), costs.graph_launch_us + 30.0 + 9.0 * costs.programmatic_edge_us);
     close(us(Form::SERIAL), costs.launch_us + 30.0 + 9.0 * costs.stream_edge_us);
-    // Kernels shorter than a launch: the host is what limits.
+    // Kernels shorter than a launch: the host is the bottleneck.
     (0..10).for_each(|i| program.set_us(cusync_dag::NodeId(i), 0.5).expect("there"));
     let us = simulate(&program, &dependences, &plan, Form::SERIAL, device, false).total_us;
     close(us, 10.0 * costs.launch_us + 0.5);
@@ -57,7 +57,7 @@ fn kernels_that_fill_the_device_gain_nothing_from_streams() {
     }
     let schedule = schedule(&program, &short_edges());
     assert_eq!(schedule.full.streams(), 8);
-    // Side by side they take as long as one after the other, but for boundaries that are hidden.
+    // Concurrent and serial execution take the same time, except for hidden boundaries.
     assert!(
         schedule.chosen.streams() <= 4,
         "{} streams for kernels that cannot overlap",
@@ -74,7 +74,7 @@ fn the_choice_is_never_slower_than_any_simple_form_in_the_model() {
         for p in &schedule.predictions {
             assert!(schedule.predicted_us() <= p.us * 1.005 + 1e-9, "{name}: {:?} is faster", p.form);
         }
-        // All concurrency on as many streams as there is width is no faster than what was chosen.
+        // Full concurrency, with as many streams as the graph is wide, is no faster than the choice.
         let program = suite(name);
         for form in Form::ALL {
             let us =
@@ -106,7 +106,7 @@ fn streams_can_be_limited() {
     }
 }
 
-/// Alone and together: the end of each task, microseconds, and the merged program's schedule.
+/// Alone and together: the end of each task in microseconds, and the merged program's schedule.
 fn together(tasks: &[(&Program, i32)], fair: bool) -> (Vec<f64>, Vec<f64>) {
     let us = |program: &Program| {
         let dependences = analyse(program);
@@ -164,7 +164,7 @@ fn a_task_that_would_starve_is_served_first_for_as_long_as_it_must() {
     assert!(raised > 0, "nothing of the low task is raised");
 }
 
-/// No step of a schedule is quadratic: eight times the kernels take less than 64 times as long, in turns.
+/// No scheduling step is quadratic: eight times as many kernels take less than 64 times as long, measured alternately.
 #[test]
 fn thousands_of_kernels_are_scheduled() {
     let counts = [1000, 8000];

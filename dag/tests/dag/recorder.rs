@@ -1,4 +1,4 @@
-//! The recorder: serial code in, the same program as by hand out.
+//! The recorder: serial code produces the same program as one built by hand.
 
 use cusync_dag::{
     AccessMode, Argument, BufferId, DagError, Direction, LaunchConfig, NodeId, Recorded, Recording, analyse,
@@ -112,7 +112,7 @@ fn appended_tasks_are_independent_and_keep_their_priorities() {
     let mut both = Recording::new("both");
     for (name, priority) in [("first", 5), ("second", 2)] {
         let first = both.append(&two_kernels(name).0, priority).expect("good");
-        // An end of the task: it reads z, which is no argument.
+        // An end of the task: it reads z, which is not an argument.
         let end = [Argument::Null, both.read(BufferId(first + 2)).unpassed()];
         both.launch("end", LaunchConfig::linear(1, 32), 1.0, &end).expect("good");
     }

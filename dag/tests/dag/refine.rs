@@ -1,4 +1,4 @@
-//! Tiles that wait for tiles: every dependence is kept, against an oracle that looks at each byte, and what is not kept
+//! Tile-level waits: every dependence is kept, according to an oracle that checks each byte, and a missing dependence
 //! is refuted.
 
 use cusync_dag::{
@@ -21,7 +21,7 @@ fn tiled(name: &str, ctas: u32, accesses: Vec<Access>, bytes: Vec<TileBytes>) ->
     node
 }
 
-/// Kernels of 1 to 5 CTAs over a few small buffers: strides forwards and backwards, halos, whole buffers; now and then a
+/// Kernels of 1 to 5 CTAs over a few small buffers: forward and backward strides, halos, whole buffers; sometimes a
 /// kernel without tiles.
 fn small(random: &mut SmallRng) -> Program {
     let mut program = Program::new("small");
@@ -55,9 +55,9 @@ fn small(random: &mut SmallRng) -> Program {
     program
 }
 
-/// What is ordered before what, straight from the meaning of waits: a vertex for every tile, before a vertex for its
-/// node's end; an end comes after the ends of what the node depends on, and a node that waits for none of its tiles begins
-/// after those.
+/// The order that waits imply, directly from their definition: each tile is a vertex that precedes the vertex of its
+/// node's end; an end comes after the ends of the node's dependences, and a node with no tile waits begins after those
+/// ends.
 struct Oracle {
     first: Vec<usize>,
     before: Vec<Vec<bool>>,
@@ -97,7 +97,7 @@ impl Oracle {
         Oracle { first, before }
     }
 
-    /// A pair of tiles that touch a byte, one of them writing it, without an order; those of one node are not looked at.
+    /// Two unordered tiles that touch the same byte, with at least one write; tiles of the same node are not compared.
     fn race(&self, program: &Program) -> Option<(Cta, Cta)> {
         for later in program.ids() {
             for earlier in program.ids().take(later.index()) {
@@ -129,11 +129,11 @@ fn conflict(program: &Program, a: Cta, b: Cta) -> bool {
     let bytes = |tile: Cta| {
         let node = program.node(tile.node);
         let tiles = node.kernel().and_then(|k| k.tiles.as_ref());
-        let of = |(i, access): (usize, &Access)| {
+        let touched = |(i, access): (usize, &Access)| {
             let range = tiles.map_or(access.bytes.clone(), |tiles| tiles.bytes[i].range(access, tile.cta));
             range.map(|byte| (access.buffer, byte, access.mode)).collect::<Vec<_>>()
         };
-        node.accesses.iter().enumerate().flat_map(of).collect::<Vec<_>>()
+        node.accesses.iter().enumerate().flat_map(touched).collect::<Vec<_>>()
     };
     let other = bytes(b);
     bytes(a).iter().any(|x| other.iter().any(|y| (x.0, x.1) == (y.0, y.1) && (x.2.writes() || y.2.writes())))
@@ -160,7 +160,7 @@ fn every_byte_keeps_its_order() {
     assert!(refined > 1000 && kept > 100 && waits > 1000, "{refined} refined, {kept} kept, {waits}");
 }
 
-/// Without any one of its waits, a refinement is refuted, and rightly: the oracle finds the race.
+/// A refinement without any one of its waits is refuted, correctly: the oracle finds the race.
 #[test]
 fn a_missing_wait_is_refuted() {
     let (mut taken, mut raced) = (0, 0);
@@ -192,18 +192,20 @@ fn a_missing_wait_is_refuted() {
 
 #[test]
 fn a_chain_with_neighbours_waits_for_readers_too() {
-    // Each CTA reads its mirror image and half of two neighbours, and overwrites what three CTAs of the kernel before read.
+    // Each CTA reads its mirror image and half of two neighbors, and overwrites data that three CTAs of the previous
+    // kernel read.
     let program = tiled_chain(4, 6, (0.6, 0.0), 64);
     let dependences = analyse(&program);
     let found = refine(&program, &dependences, &DEVICES[0], Refine::Everywhere);
     let waits = found.nodes[2].waits.as_ref().expect("refined");
-    let of = |cta: usize| waits[cta].iter().map(|t| (t.node.0, t.cta)).collect::<Vec<_>>();
-    // Mirror 4, itself and the next for their results, the one below because it read what is overwritten.
-    assert_eq!(of(1), [(1, 0), (1, 1), (1, 2), (1, 4)]);
+    let waits_of = |cta: usize| waits[cta].iter().map(|t| (t.node.0, t.cta)).collect::<Vec<_>>();
+    // Waits for mirror 4, itself and the next for their results, and for the one below because it read the overwritten
+    // data.
+    assert_eq!(waits_of(1), [(1, 0), (1, 1), (1, 2), (1, 4)]);
     assert_eq!(found.nodes[0].waits, None, "nothing comes before it");
     assert!(found.nodes[0].posts && !found.nodes[3].posts);
     assert_eq!(found.edges.len(), 3);
-    // Only waiting for results would leave a race, and that is seen.
+    // Waiting only for results would leave a race, which is detected.
     let mut mutant = found.clone();
     mutant.nodes[2].waits.as_mut().expect("refined")[1].remove(0);
     let tile = |node, cta| Cta { node: NodeId(node), cta };
@@ -234,7 +236,7 @@ fn what_cannot_hold_is_refuted() {
     );
     refuted(&|r| r.nodes[1].waits.as_mut().expect("refined").truncate(1), "one list of waits");
     refuted(&|r| r.nodes.truncate(2), "another program");
-    // The same statement about kernels that were not built for it.
+    // The same request for kernels that were not built for it.
     let mut plain = program.only(|_| false);
     for node in program.nodes() {
         let mut node = node.clone();
@@ -249,7 +251,7 @@ fn what_cannot_hold_is_refuted() {
 
 #[test]
 fn the_model_decides_and_says_why() {
-    // 0.5 us and 100 rounds of 8 ns, and of an uneven kernel's CTAs up to `ragged` rounds more.
+    // 0.5 us plus 100 rounds of 8 ns, and up to `ragged` extra rounds for the CTAs of uneven kernels.
     let schedule = |ctas, kernels, ragged: u32, shift| {
         let us = |rounds: u32| f64::from(rounds) * 8e-3;
         let times = (0.5 + us(100 + ragged), us(ragged) / 2.0);
@@ -259,19 +261,19 @@ fn the_model_decides_and_says_why() {
         assert!(found.form.is_programmatic());
         assert!(found.why.iter().any(|why| why.contains(text)), "{:?}", found.why);
     };
-    // Where all CTAs take as long, the hardware is faster than semaphores.
+    // If all CTAs take equally long, the hardware is faster than semaphores.
     let found = schedule(132, 30, 0, 0);
     assert_eq!((found.refinement.refined(), found.refinement.kept.len()), (0, 29));
     assert!(found.refinement.is_empty() && found.refinement.edges.is_empty());
     says(&found, "29 kernels with tiles wait for whole kernels (spin_tiled first): the hand-off costs more");
-    // Pairs of CTAs that need only each other do not wait for the longest of all: 1.6 us longer than the mean.
+    // Pairs of CTAs that need only each other do not wait for the longest CTA: 1.6 us longer than the mean.
     let found = schedule(132, 30, 400, 0);
     assert_eq!(found.refinement.refined(), 29);
     assert!(found.refinement.nodes[..29].iter().all(|node| node.early));
     says(&found, "29 kernels wait for tiles of those before them, at most 1 a CTA");
     let gain_us = found.refinement.edges[0].gain_us;
     assert!(gain_us > 0.3 && gain_us < 1.6, "{gain_us}");
-    // With neighbours, a long CTA soon holds up all others. (These are the choices that were fastest on an H200.)
+    // With neighbors, a long CTA soon delays all others. (These choices were the fastest on an H200.)
     assert_eq!(schedule(16, 100, 400, 0).refinement.refined(), 99);
     for ctas in [16, 132] {
         let found = schedule(ctas, 100, 400, 64);

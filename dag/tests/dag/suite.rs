@@ -1,4 +1,4 @@
-//! The suite that ships has the dependences and waits that are known of it.
+//! The shipped suite has the known dependences and waits.
 
 use cusync_dag::{SHIPPED, Times, all_concurrency, analyse, parse, shipped};
 use cusync_gen::device::DEVICES;
@@ -21,7 +21,7 @@ fn figures(name: &str, rounds: usize) -> [usize; 5] {
 
 #[test]
 fn edges_waits_and_streams_of_the_suite() {
-    // Nodes, edges, reduced edges and waits are published figures; streams are the widths of the graphs.
+    // Nodes, edges, reduced edges and waits are published figures; the numbers of streams are the widths of the graphs.
     let published = [
         ("vec", [3, 2, 2, 1, 2]),
         ("bs", [10, 0, 0, 0, 10]),
@@ -43,7 +43,7 @@ fn edges_waits_and_streams_of_the_suite() {
 fn iterations_depend_on_each_other() {
     let [nodes, edges, reduced, waits, streams] = figures("hits", 5);
     assert_eq!((nodes, streams), (35, 2));
-    // A round is 14 edges; it meets the next through both vectors, both products and both norms.
+    // A round has 14 edges; both vectors, both products and both norms connect it to the next round.
     assert!(edges > 5 * 14 && reduced > 5 * 8, "{edges} edges, {reduced} reduced");
     assert!(waits >= 15, "{waits} waits");
 }

@@ -1,18 +1,19 @@
-//! The rings of an attention in a decode kernel, explored in every interleaving of its warps: no wait for a parity may pass in a
-//! phase that it was not meant for, nothing is overwritten that is still read, and nothing may stand still.
+//! The rings of an attention in a decode kernel, explored in every interleaving of its warps: no parity wait passes in
+//! the wrong phase, nothing is overwritten while still being read, and nothing deadlocks.
 //!
-//! The model is the protocol of `csrc/kernels/decode/sm90` (`attend.cuh`, `attend_load.cuh`, `weights.cuh`), by its parties: a
-//! thread streams units of keys and values, whose copies arrive in any order; a warp for each slot gathers the queries of every
-//! other segment, when they are there; two groups of warps take units in turn, each warp at its own pace, and meet at a segment's end, where the
-//! segment's last unit becomes the place where they add up what they have. What a worker leaves of a head of several it ends,
-//! if it was the last, behind its next segment: one word in shared memory says so. Barriers count phases without end here, so
-//! that a parity that says yes in the wrong phase is seen.
+//! The model follows the protocol of `csrc/kernels/decode/sm90` (`attend.cuh`, `attend_load.cuh`, `weights.cuh`), party
+//! by party. A thread streams units of keys and values, whose copies arrive in any order. One warp per slot gathers the
+//! queries of every other segment once they are ready. Two groups of warps take turns with units, each warp at its own
+//! pace, and meet at a segment's end, where they combine their results in the buffer of the segment's last unit. If a
+//! head has several parts, the worker that finishes last completes the head after its next segment: one word in shared
+//! memory says so. Barriers count phases without wrapping here, so that a parity that matches in the wrong phase is
+//! detected.
 
 use std::collections::HashSet;
 
 use super::{Wait, wait};
 
-/// A segment: its units, and whether other workers have parts of its head too.
+/// A segment: its units, and whether other workers also have parts of its head.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     units: u32,
@@ -23,19 +24,19 @@ struct Segment {
 #[derive(Clone, Debug)]
 struct Stage {
     segments: Vec<Segment>,
-    /// Warps of each of the two groups.
+    /// Warps in each of the two groups.
     warps: usize,
-    /// Slots of segments, each with a warp that fills it.
+    /// Segment slots, each filled by its own warp.
     slots: u32,
-    /// Units that the ring has room for, barriers of it, and units that may be on their way at once.
+    /// Units that the ring can hold, the ring's barriers, and the maximum number of units in flight.
     room: u32,
     barriers: u32,
     in_flight: u32,
-    /// Whether this worker is the last to leave its parts of heads, so that it ends them.
+    /// Whether this worker is the last to write its parts of heads, and so completes them.
     ends: bool,
-    /// Whether one warp leaves for the others what rounding takes from queries.
+    /// Whether one warp writes the queries' rounding residue for the others.
     parts: bool,
-    /// What a broken kernel does.
+    /// The fault of a broken kernel.
     broken: Option<Broken>,
 }
 
@@ -43,49 +44,50 @@ struct Stage {
 enum Broken {
     /// The last unit of a segment is freed like the others.
     LastFreedAtOnce,
-    /// A segment is freed before what the warps have is added up.
+    /// A segment is freed before the warps' results are combined.
     FreedBeforeMerged,
-    /// Warps do not meet behind what they have added up.
+    /// Warps do not meet after combining.
     NoMeetingBehind,
-    /// Warps that gather do not wait for a free slot.
+    /// Gathering warps do not wait for a free slot.
     GatheredUnasked,
-    /// More units are on their way than there are barriers.
+    /// More units are in flight than there are barriers.
     MoreUnitsThanBarriers,
 }
 
-/// What a warp that multiplies does next.
+/// The next step of a math warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Waits for the queries of a segment.
     Queries(u32),
-    /// Waits for a unit, and multiplies it.
+    /// Waits for a unit and multiplies it.
     Multiply(u32),
-    /// Arrives for its group at the barrier of a unit, as often as two warps.
+    /// Arrives for its group at the barrier of a unit, with the count of two warps.
     Free(u32),
-    /// Meets all others.
+    /// Meets all other warps.
     Meet,
-    /// Leaves its maxima and sums of a segment.
+    /// Writes its maxima and sums of a segment.
     LeaveSums(u32),
-    /// Writes outputs where a unit was; reads those of all, with their sums.
+    /// Writes outputs into a unit's buffer; reads the outputs and sums of all warps.
     LeaveOutputs(u32),
     Merge(u32),
-    /// Says whether this worker was the last to leave its part; looks at what was said.
+    /// Publishes whether this worker was the last to write its part; reads the published word.
     Say(u32),
     Look(u32),
-    /// Arrives at the slot of a segment; at the barrier of its last unit.
+    /// Arrives at the slot of a segment, or at the barrier of its last unit.
     FreeSlot(u32),
     FreeLast(u32),
 }
 
-/// Where each party stands. Everything that barriers hold follows from it.
+/// The position of each party. It determines the state of all barriers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
-    /// Units issued, known to have arrived, and freed, as the streaming thread counts them; those whose copy has arrived.
+    /// Units issued, known to have arrived, and freed, as counted by the streaming thread; and units with arrived
+    /// copies.
     issued: u8,
     arrived: u8,
     freed: u8,
     here: u32,
-    /// Segments of each slot whose copy is issued, and has arrived.
+    /// Segments of each slot whose copies have been issued, and have arrived.
     copied: [u8; 4],
     filled: [u8; 4],
     /// Steps of each warp.
@@ -149,7 +151,7 @@ impl Model {
         self.steps.iter().zip(s.step).all(|(steps, at)| usize::from(at) == steps.len())
     }
 
-    /// The steps that a warp has behind it.
+    /// The steps that a warp has completed.
     fn behind<'a>(&'a self, s: &State, warp: usize) -> &'a [Step] {
         &self.steps[warp][..usize::from(s.step[warp])]
     }
@@ -158,10 +160,10 @@ impl Model {
         (0..self.steps.len()).all(|w| self.behind(s, w).contains(&step) || !self.steps[w].contains(&step))
     }
 
-    /// Phases that are over of the barrier of a unit: its copy has arrived; all warps have freed it.
+    /// Completed phases of a unit's barriers: its copy has arrived; all warps have freed it.
     fn unit_full(&self, s: &State, barrier: u32) -> u32 {
-        let of = (barrier..u32::from(s.issued)).step_by(self.stage.barriers as usize);
-        of.filter(|unit| s.here >> unit & 1 == 1).count() as u32
+        let units = (barrier..u32::from(s.issued)).step_by(self.stage.barriers as usize);
+        units.filter(|unit| s.here >> unit & 1 == 1).count() as u32
     }
 
     fn unit_freed(&self, s: &State, barrier: u32) -> u32 {
@@ -180,7 +182,7 @@ impl Model {
         (0..self.steps.len()).map(by).min().unwrap_or(0)
     }
 
-    /// Whether nobody reads or writes a unit any more.
+    /// Whether no warp reads or writes a unit any more.
     fn over(&self, s: &State, unit: u32) -> bool {
         let of_unit = |step: &Step| matches!(step, Step::Multiply(u) | Step::LeaveOutputs(u) if *u == unit);
         let (mut first, mut last) = (0, None);
@@ -194,13 +196,13 @@ impl Model {
         (0..self.steps.len()).all(used) && last.is_none_or(|n| self.all(s, Step::Merge(n)))
     }
 
-    /// Whether a warp may take its next step. An error names what is wrong.
+    /// Whether a warp may take its next step. An error describes the fault.
     fn goes(&self, s: &State, warp: usize, step: Step) -> Result<bool, String> {
         let (slots, barriers) = (self.stage.slots, self.stage.barriers);
-        let on = |what: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
+        let on = |name: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
             Wait::Blocks => Ok(false),
             Wait::Passes => Ok(true),
-            Wait::Wrong => Err(format!("{what} {number}: waits for phase {phase}, {over} are over")),
+            Wait::Wrong => Err(format!("{name} {number}: waits for phase {phase}, {over} are over")),
         };
         let others = || (0..self.steps.len()).filter(|w| *w != warp);
         match step {
@@ -211,9 +213,9 @@ impl Model {
             Step::Meet => {
                 let meetings =
                     |w: usize| self.behind(s, w).iter().filter(|step| **step == Step::Meet).count();
-                // Who stands at the same meeting, or is past it.
-                let (mine, at) = (meetings(warp), |w: usize| self.steps[w].get(usize::from(s.step[w])));
-                Ok(others().all(|w| meetings(w) > mine || meetings(w) == mine && at(w) == Some(&Step::Meet)))
+                // Warps at the same meeting or past it.
+                let (own, at) = (meetings(warp), |w: usize| self.steps[w].get(usize::from(s.step[w])));
+                Ok(others().all(|w| meetings(w) > own || meetings(w) == own && at(w) == Some(&Step::Meet)))
             }
             Step::LeaveSums(n) if n > 0 && !self.all(s, Step::Merge(n - 1)) => {
                 Err(format!("sums of segment {n} are left while those of the one before are read"))
@@ -259,15 +261,15 @@ impl Model {
         }
     }
 
-    /// The states that one step of one party leads to.
+    /// The states reachable by one step of one party.
     fn next(&self, s: &State, out: &mut Vec<State>) -> Result<(), String> {
         let Stage { slots, barriers, room, in_flight, broken, .. } = self.stage;
-        let on = |what: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
+        let on = |name: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
             Wait::Blocks => Ok(false),
             Wait::Passes => Ok(true),
-            Wait::Wrong => Err(format!("{what} {number}: waits for phase {phase}, {over} are over")),
+            Wait::Wrong => Err(format!("{name} {number}: waits for phase {phase}, {over} are over")),
         };
-        // The streaming thread: looks for arrivals when too much is on its way, frees when there is no room, issues.
+        // The streaming thread: checks arrivals when too much is in flight, frees when there is no room, issues.
         let (issued, arrived, freed) = (u32::from(s.issued), u32::from(s.arrived), u32::from(s.freed));
         let most = if broken == Some(Broken::MoreUnitsThanBarriers) { room } else { room.min(barriers) };
         if issued < self.units {
@@ -324,7 +326,7 @@ impl Model {
         Ok(())
     }
 
-    /// Visits every state that can be reached; how many there are, or what is wrong with one of them.
+    /// Visits every reachable state; returns their number, or the fault in one of them.
     fn explore(&self) -> Result<usize, String> {
         let mut seen = HashSet::from([State::default()]);
         let mut open = vec![State::default()];
@@ -340,7 +342,7 @@ impl Model {
     }
 }
 
-/// Segments of so many units; those below 0 are parts of a head that other workers have, too.
+/// Segments with these unit counts; negative counts are parts of a head shared with other workers.
 fn stage(units: &[i32], room: u32, barriers: u32) -> Stage {
     let segment = |n: &i32| Segment { units: n.unsigned_abs(), shared: *n < 0 };
     let segments = units.iter().map(segment).collect();
@@ -357,7 +359,7 @@ fn stage(units: &[i32], room: u32, barriers: u32) -> Stage {
     }
 }
 
-/// A ring has room for two units at least: host code refuses less. A unit alone may always be on its way.
+/// A ring holds at least two units: host code refuses less. One unit may always be in flight.
 #[test]
 fn nothing_is_overwritten_and_nothing_stands_still() {
     let mut states = 0;
@@ -380,7 +382,7 @@ fn nothing_is_overwritten_and_nothing_stands_still() {
     println!("{states} states");
 }
 
-/// The model finds what a broken kernel does.
+/// The model detects the faults of broken kernels.
 #[test]
 fn broken_rings_are_found() {
     let cases = [

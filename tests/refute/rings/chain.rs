@@ -1,15 +1,16 @@
-//! The rings inside a CTA of a chain kernel, explored in every interleaving of its warps: no wait for a parity may pass in a phase
-//! that it was not meant for, no k-block is loaded before what it waits for is there, a tile is posted once and behind all of
-//! its stores, and nothing may stand still.
+//! The rings inside a CTA of a chain kernel, explored in every interleaving of its warps: no parity wait passes in the
+//! wrong phase, no k-block is loaded before its producers are ready, a tile is posted once and after all of its stores,
+//! and nothing deadlocks.
 //!
-//! The model is the protocol of `csrc/kernels/chain`, by its parties: warp 1 hands out items and says through one word how far
-//! operands may be loaded, in whatever order waits are met elsewhere; the load warp fills the ring of operands, whose copies
-//! arrive in any order; two warpgroups multiply, each at its own pace, and fill staging rings of their own; a store warp for each
-//! empties that, counts the tile, and posts it if it is the second; a residual it brings to a unit's place before the unit is made, but
-//! for convolutions, where the warpgroup does so before it multiplies. An attention takes the ring as it is: queries make room at once,
-//! in the staging ring. A convolution's window serves the k-blocks of a class of taps from a buffer
-//! of its own, which is filled again when the last of them is multiplied. Barriers count phases without end here, so that a parity
-//! that says yes in the wrong phase is seen.
+//! The model follows the protocol of `csrc/kernels/chain`, party by party. Warp 1 hands out items and publishes through
+//! one word how far operands may be loaded, whatever order waits are satisfied in elsewhere. The load warp fills the
+//! operand ring, whose copies arrive in any order. Two warpgroups multiply, each at its own pace, and fill their own
+//! staging rings. A store warp for each warpgroup drains its ring, counts the tile, and posts it if it is the second to
+//! do so. The store warp loads a residual into a unit's buffer before the unit is computed, except for convolutions,
+//! where the warpgroup loads it before it multiplies. An attention uses the operand ring unchanged: queries are moved
+//! to the staging ring at once. A convolution's window serves the k-blocks of a class of taps from its own buffer,
+//! which is refilled when the last of them has been multiplied. Barriers count phases without wrapping here, so that a
+//! parity that matches in the wrong phase is detected.
 
 use std::collections::HashSet;
 
@@ -17,20 +18,21 @@ use super::{Wait, wait};
 
 const GROUPS: usize = 2;
 
-/// What an item is.
+/// Kinds of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A product of so many k-blocks, of which each warpgroup finishes so many units: none, if it only leaves sums to others.
+    /// A GEMM tile with this many k-blocks; each warpgroup finishes this many units, or none if it only contributes
+    /// sums to others.
     Product { k_blocks: u8, units: u8, residual: Residual },
-    /// An attention of so many steps: a place of the ring for the queries, then for each step one for keys and one for values, or
-    /// one for both. The units of the outputs make room for the queries first.
+    /// An attention with this many steps: one ring place for the queries, then per step one for keys and one for
+    /// values, or one for both. The queries take the place of output units first.
     Attention { steps: u8, wide: bool },
-    /// A block of rows: one word of the warp that waits, so many places of the ring of operands or none, and one unit without contents.
-    /// What rows of the ring need lies in all places of the staging ring.
+    /// A block of rows: one word from the wait warp, this many places of the operand ring or none, and one unit without
+    /// contents. Rows loaded through the ring occupy all places of the staging ring.
     Rows { loads: u8 },
 }
 
-/// Who brings a residual to the place of each unit before the unit is made.
+/// The party that loads a residual into each unit's buffer before the unit is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Residual {
     Nobody,
@@ -58,8 +60,8 @@ impl Kind {
     }
 }
 
-/// How a convolution loads: of each class of taps the k-blocks that read its window, the windows that there is room for, and the k-blocks
-/// whose filters come by one copy where they can.
+/// How a convolution loads: for each class of taps, the number of k-blocks that read its window; the number of window
+/// buffers; and the number of k-blocks whose filters one copy loads if possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Windows {
     classes: &'static [u8],
@@ -68,7 +70,8 @@ struct Windows {
 }
 
 impl Windows {
-    /// K-blocks from the k-th of an item on that read one window, and whether it is the window's first.
+    /// The number of k-blocks that read one window, from the k-th of an item on, and whether the k-th is the window's
+    /// first.
     fn left(&self, k: u8) -> (u8, bool) {
         let mut place = k % self.classes.iter().sum::<u8>();
         for &taps in self.classes {
@@ -85,84 +88,85 @@ impl Windows {
 #[derive(Clone, Debug)]
 struct Cta {
     items: Vec<Kind>,
-    /// Places of the ring of items, of the ring of operands, and of a staging ring.
+    /// Places in the item ring, in the operand ring, and in a staging ring.
     work: u32,
     operands: u32,
     windows: Option<Windows>,
     staging: u32,
-    /// Stores that may read their buffer while the next is issued.
+    /// Stores that may still read their buffers when the next is issued.
     lag: u8,
     /// Counters of stored tiles.
     counters: u32,
-    /// How many k-blocks before the end of its present item the load warp draws the next one by ticket; `None` with lists.
+    /// How many k-blocks before the end of its current item the load warp draws the next one by ticket; `None` with
+    /// lists.
     drawn: Option<u8>,
-    /// What a broken kernel forgets.
+    /// The fault of a broken kernel.
     broken: Option<Broken>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
-    /// The load warp does not count on behind rows.
+    /// The load warp does not count the k-blocks of rows.
     RowsAreNotCounted,
     /// The word goes one k-block too far.
     WordTooFar,
     /// Store warps do not wait for a full buffer.
     StagedUnseen,
-    /// They do not say of a unit that it has no residual.
+    /// They do not signal that a unit has no residual.
     NothingIsNotTold,
-    /// Whoever brings a residual does so before its place is read.
+    /// A residual is loaded before its buffer has been read.
     BroughtEarly,
-    /// Queries keep their place in the ring to the end of an item.
+    /// Queries keep their place in the ring until the end of an item.
     QueriesStay,
     /// Keys are freed before they are multiplied.
     KeysFreedEarly,
-    /// One copy for a group of k-blocks goes when the first of their places is free.
+    /// One copy for a group of k-blocks is issued when the first of their places is free.
     GroupWaitsForFirst,
 }
 
-/// Where each party stands, in its own list of steps; everything that barriers hold follows from it.
+/// The position of each party in its own list of steps; these determine the state of all barriers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
     dispatch: u8,
     load: u8,
     math: [u8; GROUPS],
     store: [u8; GROUPS],
-    /// k-blocks whose waits are met, those that have arrived, and the tiles that are posted.
+    /// k-blocks whose waits are satisfied, k-blocks that have arrived, and tiles that have been posted.
     met: u8,
     here: u32,
     posted: u32,
 }
 
-/// What a party does next.
+/// A party's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Puts item i into its ring, when all readers have taken item i - work.
+    /// Puts item i into its ring, once all readers have taken item i - work.
     Publish(u8),
-    /// Says that so many k-blocks may be loaded, once the waits for them are met.
+    /// Publishes that this many k-blocks may be loaded, once their waits are satisfied.
     Word(u8),
-    /// Draws the next item when it is asked to.
+    /// Draws the next item when asked to.
     Asked(u8),
     /// Takes item i from its ring.
     Take(u8),
-    /// Takes a place in the ring of operands for a k-block, the n-th of all that are loaded.
+    /// Takes a place in the operand ring for a k-block, the n-th of all loaded.
     Acquire(u8),
-    /// Takes the places of several k-blocks when one of them, the last, is free.
+    /// Takes the places of several k-blocks when the last of them is free.
     AcquireAll {
         first: u8,
         last: u8,
         waits_for: u8,
     },
-    /// The n-th k-block, whose filter the copy for k-block `with` brings: its barrier waits for no bytes.
+    /// The n-th k-block; its filter arrives with the copy for k-block `with`, so its own barrier expects no bytes.
     Follow {
         n: u8,
         with: u8,
     },
-    /// Before k-block n, waits until the k-block is multiplied that was the last of the window that lay in the buffer.
+    /// Before k-block n, waits until the last k-block of the buffer's previous window has been multiplied.
     Overwrite {
         n: u8,
         last: u8,
     },
-    /// Loads the n-th k-block, when the word has reached so many; what it waits for is number `met` of all that are waited for.
+    /// Loads the n-th k-block once the word has reached it; its wait is number `met` of all waits.
     Load {
         n: u8,
         word: u8,
@@ -170,32 +174,32 @@ enum Step {
     },
     /// Asks for the next item.
     Ask,
-    /// Waits for the n-th k-block, and multiplies it.
+    /// Waits for the n-th k-block and multiplies it.
     Multiply(u8),
-    /// Frees it.
+    /// Frees the n-th k-block.
     Free(u8),
-    /// Waits for the word, as an operation on rows does.
+    /// Waits for the word, as a row operation does.
     Ready {
         word: u8,
         met: u8,
     },
-    /// Takes a place in the staging ring for its n-th unit; then the unit is there.
+    /// Takes a place in the staging ring for its n-th unit and writes the unit.
     Stage(u8),
     Commit(u8),
-    /// Brings the residual of the n-th unit to its place, or says that it has none; waits for it.
+    /// Loads the residual of the n-th unit into its buffer, or signals that it has none; waits for it.
     Bring(u8),
     Tell(u8),
     Add(u8),
-    /// Waits for the n-th unit, and sends it; frees it.
+    /// Waits for the n-th unit, then stores it; frees it.
     Send(u8),
     Sent(u8),
-    /// Counts the t-th tile that is stored, and posts it if the other store warp has, too.
+    /// Counts the t-th stored tile, and posts it if the other store warp has counted it too.
     Count(u8),
 }
 
 impl Cta {
-    /// K-blocks behind the k-th of an item, the n-th of all, that one copy brings with it: of the same window, in places that follow
-    /// each other.
+    /// The number of k-blocks after the k-th of an item (the n-th of all) that its copy also loads: from the same
+    /// window, in consecutive places.
     fn followers(&self, k: u8, k_blocks: u8, n: u8) -> u8 {
         let Some(windows) = self.windows else { return 0 };
         let group = windows.group;
@@ -212,7 +216,7 @@ struct Model {
     load: Vec<Step>,
     math: Vec<Step>,
     store: Vec<Step>,
-    /// k-blocks that are waited for; tiles that are stored.
+    /// k-blocks with waits; stored tiles.
     waits: u8,
     tiles: u8,
 }
@@ -220,9 +224,9 @@ struct Model {
 impl Model {
     fn new(cta: Cta) -> Model {
         let (mut dispatch, mut load, mut math, mut store) = (vec![], vec![], vec![], vec![]);
-        // k-blocks that are waited for, that are loaded, that the load warp has counted; units.
+        // Counts of k-blocks with waits, k-blocks loaded, k-blocks counted by the load warp, and units.
         let (mut met, mut n, mut counted, mut unit, mut tiles) = (0, 0, 0, 0, 0);
-        // Of each window so far, its last k-block.
+        // The last k-block of each window so far.
         let mut windows: Vec<u8> = vec![];
         for (i, kind) in (0..).zip(&cta.items) {
             dispatch.push(Step::Publish(i));
@@ -244,12 +248,12 @@ impl Model {
                     let ask = cta.drawn.map(|early| k_blocks.saturating_sub(early + 1));
                     let mut left = 0;
                     for k in 0..k_blocks {
-                        // The place of a k-block in a group that began before it.
+                        // The position of a k-block in a group that began before it.
                         let follows = left > 0;
                         left = if follows { left - 1 } else { cta.followers(k, k_blocks, n + k) };
                         let group = if follows { 0 } else { left };
                         math.push(Step::Multiply(n + k));
-                        // A k-block is freed when the one behind it is under way.
+                        // A k-block is freed when the next one is in progress.
                         math.extend((k > 0).then(|| Step::Free(n + k - 1)));
                         if follows {
                             let with = load.iter().rev().find_map(|step| match step {
@@ -282,7 +286,7 @@ impl Model {
                     counted += k_blocks;
                 }
                 Kind::Attention { steps, wide } => {
-                    // The place in the ring of each step's keys and, where they have one of their own, of its values.
+                    // The ring place of each step's keys and, if separate, of its values.
                     let a_step = 1 + u8::from(wide);
                     let places = |k: u8| n + 1 + k * a_step..n + 1 + (k + 1) * a_step;
                     for k in 0..steps {
@@ -317,7 +321,7 @@ impl Model {
                             Step::Acquire(at),
                             Step::Load { n: at, word: counted + 1, met: met + 1 },
                         ]);
-                        // Another unit's place, for the time of the item.
+                        // The buffer of another unit, for the duration of the item.
                         math.extend((at == n).then_some(Step::Stage(unit + 1)));
                         math.extend([Step::Multiply(at), Step::Free(at)]);
                     }
@@ -344,12 +348,12 @@ impl Model {
                     math.push(Step::Commit(u));
                 }
                 store.push(Step::Send(u));
-                let told = !adds && cta.broken != Some(Broken::NothingIsNotTold);
-                store.extend(told.then_some(Step::Tell(u)));
+                let tells = !adds && cta.broken != Some(Broken::NothingIsNotTold);
+                store.extend(tells.then_some(Step::Tell(u)));
                 let brings = Some(u + ahead).filter(|next| adds && *next < unit + units);
                 let early = cta.broken == Some(Broken::BroughtEarly);
                 store.extend(brings.filter(|_| early).map(Step::Bring));
-                // Behind the last, and before a residual, all that was sent is read.
+                // After the last store, and before a residual load, all stores must have read their buffers.
                 let all = u + 1 == unit + units || brings.is_some();
                 let read = if all { u + 1 } else { (u + 1).saturating_sub(cta.lag) };
                 store.extend((sent..read).map(Step::Sent));
@@ -376,12 +380,12 @@ impl Model {
         self.parties(s).all(|(steps, at)| usize::from(at) == steps.len())
     }
 
-    /// How many of a party's steps so far `which` holds for.
+    /// How many of a party's completed steps match `which`.
     fn past(steps: &[Step], at: u8, which: impl Fn(&Step) -> bool) -> u32 {
         steps[..usize::from(at)].iter().filter(|step| which(step)).count() as u32
     }
 
-    /// Phases of the ring of items that are over at a place: all readers have taken its item.
+    /// Completed phases of a place in the item ring: all readers have taken its item.
     fn items_taken(&self, s: &State, place: u32) -> u32 {
         let taken = |step: &Step| matches!(step, Step::Take(i) if u32::from(*i) % self.cta.work == place);
         self.parties(s).skip(1).map(|(steps, at)| Self::past(steps, at, taken)).min().unwrap_or(0)
@@ -405,20 +409,20 @@ impl Model {
         (0..GROUPS).map(|g| Self::past(&self.math, s.math[g], free)).min().unwrap_or(0)
     }
 
-    /// What one step of a party does: whether it may, and the state behind it. An error names what is wrong.
+    /// The state after one step of a party, or `None` if it cannot proceed. An error describes the fault.
     fn step(&self, s: &State, step: Step, group: usize) -> Result<Option<State>, String> {
         let cta = &self.cta;
         let next = *s;
-        // A wait for a phase of a barrier, of which so many are over.
-        let on = |what: &str, number: u8, phase: u32, over: u32| match wait(phase, over) {
+        // A wait for a phase of a barrier that has completed `over` phases.
+        let on = |name: &str, number: u8, phase: u32, over: u32| match wait(phase, over) {
             Wait::Blocks => Ok(false),
             Wait::Passes => Ok(true),
-            Wait::Wrong => Err(format!("{what} {number}: waits for phase {phase}, {over} are over")),
+            Wait::Wrong => Err(format!("{name} {number}: waits for phase {phase}, {over} are over")),
         };
-        // Of a place that is taken again: it is free when the phase before is over.
-        let free = |what: &str, number: u8, places: u32, over: u32| {
+        // A reused place is free when its previous phase has completed.
+        let free = |name: &str, number: u8, places: u32, over: u32| {
             let round = u32::from(number) / places;
-            if round == 0 { Ok(true) } else { on(what, number, round - 1, over) }
+            if round == 0 { Ok(true) } else { on(name, number, round - 1, over) }
         };
         let goes = match step {
             Step::Publish(i) => free("item", i, cta.work, self.items_taken(s, u32::from(i) % cta.work))?,
@@ -427,7 +431,7 @@ impl Model {
                 let published = Self::past(&self.dispatch, s.dispatch, of_place);
                 on("reader of item", i, u32::from(i) / cta.work, published)?
             }
-            // The word of a broken kernel goes further than what is met.
+            // A broken kernel's word runs ahead of the satisfied waits.
             Step::Word(word) => s.met >= word - u8::from(cta.broken == Some(Broken::WordTooFar)),
             Step::Asked(i) => {
                 let asked = Self::past(&self.load, s.load, |step| *step == Step::Ask);
@@ -444,7 +448,7 @@ impl Model {
                 goes
             }
             Step::Follow { n, .. } => return Ok(Some(State { here: s.here | 1 << n, ..*s })),
-            // What lies further back than the ring is deep, the place in the ring has been waited for.
+            // If `last` is further back than the ring is deep, its ring place has already been waited for.
             Step::Overwrite { n, last } => {
                 let place = u32::from(last) % cta.operands;
                 u32::from(last) + cta.operands < u32::from(n)
@@ -466,7 +470,7 @@ impl Model {
                 let place = u32::from(n) % cta.operands;
                 let goes =
                     on("arithmetic of k-block", n, u32::from(n) / cta.operands, self.arrived(s, place))?;
-                let missing = |step: &Step| matches!(step, Step::Follow { n: of, with } if *of == n && s.here >> with & 1 == 0);
+                let missing = |step: &Step| matches!(step, Step::Follow { n: follower, with } if *follower == n && s.here >> with & 1 == 0);
                 if goes && self.load.iter().any(missing) {
                     return Err(format!("k-block {n} is read before the copy that brings it"));
                 }
@@ -501,8 +505,8 @@ impl Model {
             }
             Step::Add(n) => {
                 let place = u32::from(n) % cta.staging;
-                let told = |step: &Step| matches!(step, Step::Bring(m) | Step::Tell(m) if u32::from(*m) % cta.staging == place);
-                let over = Self::past(&self.store, s.store[group], told);
+                let in_place = |step: &Step| matches!(step, Step::Bring(m) | Step::Tell(m) if u32::from(*m) % cta.staging == place);
+                let over = Self::past(&self.store, s.store[group], in_place);
                 let goes = on("residual of unit", n, u32::from(n) / cta.staging, over)?;
                 if goes && Self::past(&self.store, s.store[group], |step| *step == Step::Bring(n)) == 0 {
                     return Err(format!("unit {n} is made before its residual is there"));
@@ -515,7 +519,7 @@ impl Model {
         Ok(goes.then_some(next))
     }
 
-    /// A store warp adds to the counter of its tile; whoever finds it odd posts.
+    /// A store warp increments its tile's counter; a warp that finds it odd posts.
     fn count(&self, s: &State, tile: u8, group: usize) -> Result<State, String> {
         let same = |step: &Step| matches!(step, Step::Count(t) if u32::from(*t) % self.cta.counters == u32::from(tile) % self.cta.counters);
         let before: u32 = (0..GROUPS).map(|g| Self::past(&self.store, s.store[g], same)).sum();
@@ -533,7 +537,7 @@ impl Model {
         if s.met < self.waits {
             out.push(State { met: s.met + 1, ..*s });
         }
-        // What is loaded arrives, in any order.
+        // Loads arrive in any order.
         for step in &self.load[..usize::from(s.load)] {
             if let Step::Load { n, .. } = step
                 && s.here >> n & 1 == 0
@@ -559,7 +563,7 @@ impl Model {
         Ok(())
     }
 
-    /// Visits every state that can be reached; how many there are, or what is wrong with one of them.
+    /// Visits every reachable state; returns their number, or the fault in one of them.
     fn explore(&self) -> Result<usize, String> {
         let mut seen = HashSet::from([State::default()]);
         let mut open = vec![State::default()];
@@ -580,7 +584,7 @@ impl Model {
     }
 }
 
-/// Rows where they lie.
+/// Rows that are not loaded through the ring.
 const ROWS: Kind = Kind::Rows { loads: 0 };
 
 fn product(k_blocks: u8, units: u8) -> Kind {
@@ -599,7 +603,7 @@ fn attention(steps: u8, wide: bool) -> Kind {
     Kind::Attention { steps, wide }
 }
 
-/// A CTA with rings that are used again within a few items.
+/// A CTA with rings that are reused within a few items.
 fn cta(items: Vec<Kind>) -> Cta {
     Cta {
         items,
@@ -622,7 +626,7 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
         cta(vec![ROWS, ROWS, product(1, 1), ROWS]),
         cta(vec![product(2, 1), product(2, 0), product(1, 1), product(1, 0)]),
         Cta { operands: 3, ..cta(vec![product(4, 1), product(1, 2)]) },
-        // Two windows of an item; one of each item, and room for one.
+        // Two windows in one item; one in each item, with room for one.
         Cta {
             operands: 3,
             windows: Some(Windows { classes: &[2], buffers: 2, group: 1 }),
@@ -634,7 +638,8 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
             windows: Some(Windows { classes: &[2], buffers: 1, group: 1 }),
             ..cta(vec![product(2, 1); 3])
         },
-        // Windows of classes of taps, through two blocks of channels of an item, and where the next item has them too.
+        // Windows for several classes of taps, through two channel blocks of an item, and with a next item that has
+        // them too.
         Cta {
             operands: 3,
             windows: Some(Windows { classes: &[2, 1], buffers: 2, group: 1 }),
@@ -646,7 +651,7 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
             drawn: Some(1),
             ..cta(vec![product(4, 1), product(4, 1)])
         },
-        // Groups, some of which do not fit before the end of the ring, of the window or of the item.
+        // Groups; some do not fit before the end of the ring, the window or the item.
         Cta {
             operands: 4,
             windows: Some(Windows { classes: &[2], buffers: 2, group: 2 }),
@@ -670,12 +675,12 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
         cta(vec![product(2, 2), attention(1, true), attention(2, false)]),
         Cta { operands: 3, ..cta(vec![attention(2, true), attention(1, true)]) },
         Cta { drawn: Some(1), ..cta(vec![attention(3, false), ROWS, attention(1, true)]) },
-        // Residuals, behind units that have none and before them; more of them than places.
+        // Residuals before and after units without one; more residuals than places.
         cta(vec![product(1, 1), with_residual(1, 2), product(1, 1)]),
         cta(vec![with_residual(1, 3), with_residual(1, 1)]),
         cta(vec![with_residual(2, 0), with_residual(1, 1), ROWS, with_residual(1, 1)]),
         cta(vec![attention(1, true), with_residual(1, 2), attention(1, false)]),
-        // The same brought by the warpgroups, as many as there are places; beside windows, and with nothing to bring.
+        // The same, loaded by the warpgroups, as many as there are places; next to windows, and with no units.
         cta(vec![product(1, 1), with_own_residual(2, 2), product(1, 1), with_own_residual(1, 1)]),
         cta(vec![with_own_residual(1, 2), with_own_residual(2, 0), ROWS, with_own_residual(1, 2)]),
         Cta {
@@ -683,13 +688,13 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
             windows: Some(Windows { classes: &[2], buffers: 2, group: 1 }),
             ..cta(vec![with_own_residual(3, 1), with_own_residual(2, 1)])
         },
-        // Rows through the ring.
+        // Rows loaded through the ring.
         cta(vec![Kind::Rows { loads: 3 }, product(1, 1), Kind::Rows { loads: 1 }]),
         Cta {
             drawn: Some(1),
             ..cta(vec![with_residual(1, 1), Kind::Rows { loads: 2 }, with_residual(1, 2)])
         },
-        // Queries leave the ring before anything else is read of it, so even a single place is enough.
+        // Queries leave the ring before anything else in it is read, so even a single place is enough.
         Cta { operands: 1, lag: 0, ..cta(vec![attention(2, true), attention(1, false)]) },
     ];
     let mut states = 0;
@@ -699,13 +704,13 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
     println!("{states} states");
 }
 
-/// The model finds what a broken kernel does.
+/// The model detects the faults of broken kernels.
 #[test]
 fn broken_rings_are_found() {
     let items = || vec![product(1, 1), ROWS, product(2, 1)];
     let broken = |broken| Cta { broken: Some(broken), ..cta(items()) };
     let cases = [
-        // The word of rows is not counted, so the next item's loads take it for their own.
+        // The word of the rows is not counted, so the next item's loads take it as their own.
         (broken(Broken::RowsAreNotCounted), "goes on though only"),
         (broken(Broken::WordTooFar), "goes on though only"),
         (broken(Broken::StagedUnseen), "is stored before it is there"),
@@ -724,16 +729,16 @@ fn broken_rings_are_found() {
             Cta { broken: Some(Broken::BroughtEarly), ..cta(vec![product(1, 2), with_own_residual(1, 1)]) },
             "over a unit that is not sent",
         ),
-        // More units than places: the second round waits for units that are made behind it.
+        // More units than places: the second round waits for units that are computed after it.
         (cta(vec![with_own_residual(1, 3)]), "stands still"),
         (
             Cta { operands: 1, broken: Some(Broken::QueriesStay), ..cta(vec![attention(1, true)]) },
             "stands still",
         ),
         (Cta { broken: Some(Broken::KeysFreedEarly), ..cta(vec![attention(3, true)]) }, "are over"),
-        // Fewer counters than tiles by which one store warp leads the other.
+        // Fewer counters than the number of tiles by which one store warp leads the other.
         (Cta { counters: 1, ..cta(vec![product(1, 1); 4]) }, "one store warp has not stored it"),
-        // A k-block is freed when the next is under way, which waits for the window, which waits for the k-block.
+        // A k-block is freed when the next is in progress, which waits for the window, which waits for the k-block.
         (
             Cta {
                 operands: 3,
@@ -742,7 +747,7 @@ fn broken_rings_are_found() {
             },
             "stands still",
         ),
-        // The same of the classes of one block of channels.
+        // The same with the tap classes of one channel block.
         (
             Cta {
                 operands: 3,
@@ -751,7 +756,7 @@ fn broken_rings_are_found() {
             },
             "stands still",
         ),
-        // A copy for two k-blocks into places of which the second is still read.
+        // One copy for two k-blocks, while the second place is still being read.
         (
             Cta {
                 operands: 4,
@@ -761,7 +766,7 @@ fn broken_rings_are_found() {
             },
             "filled before it is free",
         ),
-        // Nobody asks for the second item before the first one's last k-block, which waits for room.
+        // The second item is not requested before the first one's last k-block, which waits for room.
         (Cta { lag: 2, ..cta(vec![product(1, 3)]) }, "stands still"),
     ];
     for (cta, says) in cases {

@@ -1,10 +1,11 @@
-//! The rings inside a CTA of a decode kernel, explored in every interleaving of its warps: no wait for a parity may pass
-//! in a phase that it was not meant for, and nothing may stand still.
+//! The rings inside a CTA of a decode kernel, explored in every interleaving of its warps: no parity wait passes in the
+//! wrong phase, and nothing deadlocks.
 //!
-//! The model is the protocol of `csrc`, by its parties: a thread streams chunks of weights, whose copies arrive in any
-//! order; loader warps fill slots with activations, tile g by warp g mod [`LOADERS`], and each warp's copies arrive in
-//! order; two warpgroups multiply chunks in turn. Barriers count phases without end here, so that a parity that says yes
-//! in the wrong phase is seen. How far the warpgroups may be apart is what the kernel itself computes.
+//! The model follows the protocol of `csrc`, party by party: a thread streams chunks of weights, whose copies arrive in
+//! any order; loader warps fill slots with activations, tile g by warp g mod [`LOADERS`], and each warp's copies arrive
+//! in order; two warpgroups take turns multiplying chunks. Barriers count phases without wrapping here, so that a
+//! parity that matches in the wrong phase is detected. The kernel's own code computes the maximum distance between the
+//! warpgroups.
 
 use std::collections::HashSet;
 
@@ -18,41 +19,41 @@ const LOADERS: usize = 4;
 /// One stage of one CTA.
 #[derive(Clone, Debug)]
 struct Stage {
-    /// The k-blocks of each chunk, in the order in which they are multiplied; each brings as many tiles.
+    /// The k-blocks of each chunk, in multiplication order; each has the same number of tiles.
     chunks: Vec<u32>,
-    /// Slots of activations.
+    /// Activation slots.
     slots: u32,
     /// Barriers of the weight ring.
     barriers: u32,
-    /// Chunks that the ring has room for, and chunks that may be on their way at once.
+    /// Chunks that the ring can hold, and the maximum number of chunks in flight.
     room: u32,
     in_flight: u32,
     /// k-blocks between two waits for the tensor cores.
     batch: u32,
-    /// How many chunks the warpgroups may be apart; `None` lets them run freely.
+    /// Maximum distance of the warpgroups in chunks; `None` for no limit.
     lead: Option<u32>,
 }
 
-/// Where each party stands. Everything that barriers hold follows from it.
+/// The position of each party. It determines the state of all barriers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
-    /// Chunks issued, known to have arrived, and freed, as the streaming thread counts them.
+    /// Chunks issued, known to have arrived, and freed, as counted by the streaming thread.
     issued: u8,
     arrived: u8,
     freed: u8,
-    /// Chunks whose copy has arrived.
+    /// Chunks with arrived copies.
     here: u32,
-    /// Tiles of each loader warp whose copy is issued, and whose copy has arrived.
+    /// Tiles of each loader warp whose copies have been issued, and have arrived.
     copied: [u8; LOADERS],
     filled: [u8; LOADERS],
     /// Steps of each warpgroup.
     step: [u8; 2],
 }
 
-/// What a warpgroup does next.
+/// A warpgroup's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Wait until this chunk is multiplied.
+    /// Wait until this chunk has been multiplied.
     Turn(u32),
     /// Wait for this chunk's weights.
     Weights(u32),
@@ -94,12 +95,12 @@ impl Model {
         (0..2).all(|g| usize::from(s.step[g]) == self.steps[g].len())
     }
 
-    /// Steps of the warpgroups that are behind them.
+    /// Steps that the warpgroups have completed.
     fn past<'a>(&'a self, s: &'a State) -> impl Iterator<Item = Step> + 'a {
         (0..2).flat_map(move |g| self.steps[g][..usize::from(s.step[g])].iter().copied())
     }
 
-    /// Phases that are over of slot `slot`: filled, and freed.
+    /// Completed phases of slot `slot`: filled, and freed.
     fn slot_filled(&self, s: &State, slot: u32) -> u32 {
         let here = |tile: u32| tile / (LOADERS as u32) < u32::from(s.filled[tile as usize % LOADERS]);
         (slot..self.tiles).step_by(self.stage.slots as usize).filter(|&t| here(t)).count() as u32
@@ -125,19 +126,19 @@ impl Model {
         self.past(s).filter(freed).count() as u32
     }
 
-    /// The states that one step of one party leads to; an error names a wait that passed or blocked wrongly.
+    /// The states reachable by one step of one party; an error names a wait that passed or blocked wrongly.
     fn next(&self, s: &State, out: &mut Vec<State>) -> Result<(), String> {
         let (slots, barriers) = (self.stage.slots, self.stage.barriers);
         let mut wrong = None;
-        let mut when = |what: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
+        let mut when = |name: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
             Wait::Blocks => false,
             Wait::Passes => true,
             Wait::Wrong => {
-                wrong = Some(format!("{what} {number}: waits for phase {phase}, {over} are over"));
+                wrong = Some(format!("{name} {number}: waits for phase {phase}, {over} are over"));
                 false
             }
         };
-        // The streaming thread: looks for arrivals when too much is on its way, frees when there is no room, issues.
+        // The streaming thread: checks arrivals when too much is in flight, frees when there is no room, issues.
         let (issued, arrived, freed) = (u32::from(s.issued), u32::from(s.arrived), u32::from(s.freed));
         if issued < self.stage.chunks.len() as u32 {
             if issued - arrived >= self.stage.in_flight {
@@ -197,7 +198,7 @@ impl Model {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Visits every state that can be reached; how many there are, or what is wrong with one of them.
+    /// Visits every reachable state; returns their number, or the fault in one of them.
     fn explore(&self) -> Result<usize, String> {
         let mut seen = HashSet::from([State::default()]);
         let mut open = vec![State::default()];
@@ -213,7 +214,7 @@ impl Model {
     }
 }
 
-/// A stage of `count` chunks of `1 << shift` k-blocks, but for the one at `short_at`, which has `short`.
+/// A stage of `count` chunks of `1 << shift` k-blocks, except the one at `short_at`, which has `short`.
 fn stage(slots: u32, shift: u32, count: usize, short_at: usize, short: u32, barriers: u32) -> Stage {
     let mut chunks = vec![1 << shift; count];
     chunks[short_at] = short;
@@ -221,8 +222,8 @@ fn stage(slots: u32, shift: u32, count: usize, short_at: usize, short: u32, barr
     Stage { chunks, slots, barriers, room: 5, in_flight: 2, batch: 1, lead }
 }
 
-/// Stages small enough to visit whole: every place of the short chunk, one or two slots' worth of chunks, ring barriers
-/// that are used again.
+/// Stages small enough to explore completely: every position of the short chunk, chunks for one or two sets of slots,
+/// reused ring barriers.
 fn stages() -> Vec<Stage> {
     let mut all = Vec::new();
     for short_at in [0, 2, 3, 5] {
@@ -249,7 +250,7 @@ fn no_wait_passes_in_the_wrong_phase_and_nothing_stands_still() {
     println!("{states} states");
 }
 
-/// Without the bound the model finds what went wrong on a GPU: a slot read in the phase before.
+/// Without the bound, the model finds a fault that occurred on a GPU: a slot read in the previous phase.
 #[test]
 fn warpgroups_that_run_freely_read_early() {
     let bounded = stage(4, 1, 6, 2, 1, 8);
@@ -261,10 +262,11 @@ fn warpgroups_that_run_freely_read_early() {
     }
 }
 
-/// Pairs of workers that send each other sums, stage after stage, into `buffers` buffers in turn: every order of their steps and of the
-/// arrival of what is sent. `None`: no buffer is written before it is read, no wait passes in a wrong phase, and both end; else what goes wrong.
+/// Pairs of workers that send each other sums, stage after stage, using `buffers` buffers in turn: every order of their
+/// steps and of the arrivals. `None`: no buffer is written before it is read, no wait passes in a wrong phase, and both
+/// finish; otherwise, the fault.
 fn exchange_fails(stages: u32, buffers: u32) -> Option<&'static str> {
-    /// Stages that each worker has sent, awaited and read, and those of which its sums have come in at the other.
+    /// Stages that each worker has sent, awaited and read, and stages whose sums have arrived at the other.
     type Worker = [u32; 4];
     let (mut seen, mut open) = (HashSet::new(), vec![[Worker::default(); 2]]);
     while let Some(state) = open.pop() {
@@ -281,14 +283,15 @@ fn exchange_fails(stages: u32, buffers: u32) -> Option<&'static str> {
                 open.push(after);
             };
             ended &= read == stages && landed == stages;
-            // What is on its way arrives at any time, in any order of buffers: the oldest of each is enough, for a buffer's come in order.
+            // Sums in flight arrive at any time, in any buffer order: trying the oldest of each buffer is enough,
+            // because arrivals in one buffer are in order.
             if landed < sent {
                 if landed >= other[2] + buffers {
                     return Some("sums are written over others that are not read");
                 }
                 next(3);
             }
-            // A worker sends a stage's sums, awaits the other's, reads them, and goes on.
+            // A worker sends a stage's sums, awaits the other's, reads them, and continues.
             if sent < stages && sent == read {
                 next(0);
             } else if awaited < sent {

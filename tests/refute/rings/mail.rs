@@ -1,5 +1,5 @@
-//! Mailboxes of a chain kernel that a host feeds: the words in every order of memory, and all interleavings of a host and workers that take
-//! items, fall asleep and leave.
+//! Mailboxes of a chain kernel fed by a host: the words under every memory order, and all interleavings of a host and
+//! workers that take items, go to sleep and leave.
 
 use std::collections::HashSet;
 
@@ -10,22 +10,22 @@ use loom::thread;
 
 use super::memory::{Data, holds, needs_each_order, spawn, wait_reached};
 
-/// Two words through one place: the second is written where the first lay when that is done, and what each brings is read by the worker,
-/// and what the worker wrote by the host.
+/// Two words through one place: the second overwrites the first once that one is done. The worker reads the data of
+/// each word, and the host reads the worker's results.
 #[test]
 fn a_place_is_used_again_when_its_word_is_done() {
     needs_each_order([Release, Acquire, Release, Acquire], |[post, take, tell, see]| {
         holds(move || {
             let (input, output) = (Arc::new(Data::default()), Arc::new(Data::default()));
             let [word, done] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
-            let (from, to, sent, told) = (input.clone(), output.clone(), word.clone(), done.clone());
+            let (from, to, sent, finished) = (input.clone(), output.clone(), word.clone(), done.clone());
             let worker = spawn(move || {
                 for number in 1..=2 {
-                    // By its number: what lay there before is not taken for it.
+                    // Compares the number, so that the previous contents are not mistaken for it.
                     (sent.load(take) == number).then_some(())?;
                     from.load();
                     to.store();
-                    told.store(number, tell);
+                    finished.store(number, tell);
                 }
                 Some(())
             });
@@ -41,20 +41,20 @@ fn a_place_is_used_again_when_its_word_is_done() {
     });
 }
 
-/// No worker wakes any more.
+/// No worker wakes up any more.
 const CLOSED: u32 = 1 << 31;
 
-/// A worker does an item and falls asleep; another closes the launch. Whoever then sees that it has left sees that the item is done, so that
-/// nothing is launched in vain.
+/// A worker completes an item and goes to sleep; another closes the launch. An observer that sees the launch has ended
+/// also sees that the item is done, so no launch is in vain.
 #[test]
 fn what_was_done_is_seen_before_the_leaving() {
     needs_each_order([AcqRel, AcqRel, Release, Acquire], |[sleep, close, leave, see]| {
         holds(move || {
             let awake = Arc::new(AtomicU32::new(1));
             let [done, left] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
-            let (told, of_first) = (done.clone(), awake.clone());
+            let (finished, of_first) = (done.clone(), awake.clone());
             thread::spawn(move || {
-                told.store(1, Release);
+                finished.store(1, Release);
                 of_first.fetch_sub(1, sleep);
             });
             let (of_second, gone) = (awake.clone(), left.clone());
@@ -70,8 +70,8 @@ fn what_was_done_is_seen_before_the_leaving() {
     });
 }
 
-/// Words come just when both workers sleep. With `counted` a worker wakes only where nobody has closed the launch; returns whether it holds
-/// that none takes an item in a launch that is closed, where what that item needs would lie there.
+/// Words arrive just when both workers are asleep. With `counted`, a worker wakes only if the launch is not closed.
+/// Returns whether no worker takes an item in a closed launch in which data that the item needs would be missing.
 fn waking(counted: bool) -> bool {
     holds(move || {
         let awake = Arc::new(AtomicU32::new(0));
@@ -106,28 +106,28 @@ fn nobody_wakes_in_a_launch_that_is_closed() {
     assert!(!waking(false), "without a look at whether it is closed");
 }
 
-/// Rules that a model may leave out.
+/// The rule that a model leaves out, described by the effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// Items have numbers before those that they need.
+    /// Items are handed out before the items they need.
     Ledger,
-    /// A worker that sleeps leaves by itself.
+    /// A sleeping worker leaves on its own.
     Closing,
-    /// It wakes in a launch that is closed.
+    /// A worker wakes up in a closed launch.
     Late,
 }
 
 const WORKERS: usize = 2;
 const PLACES: usize = 2;
-/// What each item needs.
+/// The items that each item needs.
 const NEEDS: [&[u8]; 4] = [&[], &[0], &[], &[1, 2]];
 
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct State {
     /// Items that the host has handed out.
     sent: usize,
-    /// Items in each mailbox that are not done, and how many of them are taken.
+    /// Unfinished items in each mailbox, and how many of them are taken.
     boxes: [Vec<u8>; WORKERS],
     taken: [usize; WORKERS],
     done: u8,
@@ -167,7 +167,7 @@ fn steps(s: &State, order: &[u8], without: Without) -> Vec<State> {
                 }
             });
         }
-        // It may have looked before a word came.
+        // It may have looked before a word arrived.
         if !s.asleep[w] && s.taken[w] == 0 {
             step(&|n| (n.asleep[w] = true, n.awake -= 1).1);
         }
@@ -175,7 +175,7 @@ fn steps(s: &State, order: &[u8], without: Without) -> Vec<State> {
             step(&|n| (n.closed |= without != Without::Closing, n.gone[w] = true).1);
         }
     }
-    // The stream has the next launch behind the end of this one.
+    // The stream starts the next launch after this one ends.
     if s.gone == [true; WORKERS] && usize::from(s.done.count_ones() as u8) < order.len() {
         step(&|n| {
             (n.gone, n.asleep, n.closed) = ([false; WORKERS], [false; WORKERS], false);
@@ -185,7 +185,7 @@ fn steps(s: &State, order: &[u8], without: Without) -> Vec<State> {
     next
 }
 
-/// Whether every state from which nothing moves is the end of all items.
+/// Whether every state with no possible step is the end of all items.
 fn ends(order: &[u8], without: Without) -> bool {
     let begin = State { awake: WORKERS, ..State::default() };
     let (mut seen, mut open) = (HashSet::from([begin.clone()]), vec![begin]);

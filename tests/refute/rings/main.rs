@@ -1,4 +1,5 @@
-//! The protocols inside a CTA, explored in every interleaving of its warps, and the words between CTAs in every order of memory.
+//! The protocols inside a CTA, explored in every interleaving of its warps, and the words between CTAs, under every
+//! memory order.
 
 mod attend;
 mod chain;
@@ -6,12 +7,12 @@ mod decode;
 mod mail;
 mod memory;
 
-/// What a wait for a parity does when the phase that it means has this number and so many phases are over.
+/// The result of a parity wait for phase number `phase` when `over` phases have completed.
 #[derive(PartialEq, Eq, Debug)]
 enum Wait {
     Blocks,
     Passes,
-    /// It passes and should not, or blocks though the phase is over.
+    /// It passes too early, or blocks although the phase has completed.
     Wrong,
 }
 

@@ -1,13 +1,14 @@
-//! The words through which warps and CTAs hand data to each other, under every outcome that release and acquire allow: loom runs each
-//! model in all interleavings, with every value that a load may return, and says where data are touched by two that are not
-//! ordered. The other models here take memory for sequential and look at parities instead.
+//! The words through which warps and CTAs hand data to each other, under every outcome that release and acquire allow:
+//! loom runs each model in all interleavings, with every value that a load may return, and reports unordered accesses
+//! to the same data. The other models here assume sequential memory and check parities instead.
 //!
-//! A wait looks once, and its thread gives up where that is too early: an execution in which it looks later is one of those that are
-//! run. That nothing stands still is for the other models.
+//! A wait checks once, and its thread gives up if that was too early: other executions cover the later checks. The
+//! other models check for deadlocks.
 //!
-//! Each model is passed with the orders that the kernels use, and fails with any of them relaxed, so a model can fail. Data that
-//! threads of a warpgroup store, or a bulk copy brings, are one cell; that a bulk store is complete behind the full wait, and what a proxy
-//! fence does, are the vendor's and not of this memory model.
+//! Each model passes with the memory orders that the kernels use, and fails if any of them is relaxed, which shows that
+//! the model can fail. Data stored by a warpgroup's threads, or loaded by a bulk copy, is one cell. The completion of
+//! bulk stores after the full wait, and the effect of proxy fences, are specified by the vendor and outside this memory
+//! model.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -15,7 +16,7 @@ use loom::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::thread;
 
-/// Memory whose readers and writers have to be ordered.
+/// Memory whose readers and writers must be ordered.
 #[derive(Debug, Default)]
 pub(super) struct Data(UnsafeCell<()>);
 
@@ -29,7 +30,7 @@ impl Data {
     }
 }
 
-/// As devices compare slots: by signed difference.
+/// Compares slots as devices do: by signed difference.
 fn reached(have: u32, want: u32) -> bool {
     have.wrapping_sub(want) as i32 >= 0
 }
@@ -38,29 +39,29 @@ pub(super) fn wait_reached(word: &AtomicU32, want: u32, look: Ordering) -> Optio
     reached(word.load(look), want).then_some(())
 }
 
-/// A barrier of shared memory, whose phases end with so many arrivals; waits are for a parity.
+/// A shared-memory barrier whose phases complete after a fixed number of arrivals; waits are for a parity.
 #[derive(Debug)]
 struct Phases {
     arrived: AtomicU32,
-    of: u32,
+    arrivals: u32,
 }
 
 impl Phases {
-    fn new(of: u32) -> Phases {
-        Phases { arrived: AtomicU32::new(0), of }
+    fn new(arrivals: u32) -> Phases {
+        Phases { arrived: AtomicU32::new(0), arrivals }
     }
 
     fn arrive(&self, order: Ordering) {
         self.arrived.fetch_add(1, order);
     }
 
-    /// Passes where the phase of this parity is over, or is the one before the first.
+    /// Passes if the phase of this parity has completed, or is the one before the first.
     fn wait(&self, parity: u32, look: Ordering) -> Option<()> {
-        (self.arrived.load(look) / self.of % 2 != parity).then_some(())
+        (self.arrived.load(look) / self.arrivals % 2 != parity).then_some(())
     }
 }
 
-/// Whether a model has no execution that goes wrong. Some of them have to come to their ends: `None` is one that gave up.
+/// Whether every execution of a model is correct. At least one must finish; `None` means it gave up.
 pub(super) fn holds(model: impl Fn() -> Option<()> + Sync + Send + 'static) -> bool {
     let ends = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = ends.clone();
@@ -82,7 +83,7 @@ pub(super) fn spawn(party: impl FnOnce() -> Option<()> + 'static) -> thread::Joi
     })
 }
 
-/// A model holds with the orders of the kernels, and not with any one of them relaxed.
+/// A model holds with the kernels' memory orders, and fails if any one of them is relaxed.
 pub(super) fn needs_each_order<const N: usize>(sound: [Ordering; N], model: impl Fn([Ordering; N]) -> bool) {
     assert!(model(sound), "the kernels' own orders {sound:?}");
     for place in 0..N {
@@ -92,7 +93,7 @@ pub(super) fn needs_each_order<const N: usize>(sound: [Ordering; N], model: impl
     }
 }
 
-/// Two tiles share a slot, which stands before a wrap.
+/// Two tiles share a slot that is about to wrap.
 #[test]
 fn a_slot_of_two_tiles() {
     needs_each_order([Release, Acquire], |[post, look]| {
@@ -114,8 +115,8 @@ fn a_slot_of_two_tiles() {
     });
 }
 
-/// A wait warp looks at a slot, and tells the load warp through a word. Slots count on from run to run: the second run's wait is for
-/// the second run's post, though nothing is cleared. A run begins when the kernels of the one before have ended.
+/// A wait warp polls a slot and signals the load warp through a word. Slots keep counting from run to run: the second
+/// run waits for its own post although nothing is cleared. A run begins after the previous run's kernels have ended.
 #[test]
 fn a_word_releases_loads_in_two_runs() {
     needs_each_order([Release, Acquire, Release, Acquire], |[post, look, set, read]| {
@@ -144,7 +145,7 @@ fn a_word_releases_loads_in_two_runs() {
     });
 }
 
-/// The ring of operands, of items, and of staged units: one warp fills, others read at their own pace and give back.
+/// The rings of operands, items and staged units: one warp fills, others read at their own pace and release.
 fn ring(
     readers: usize,
     places: u32,
@@ -170,7 +171,8 @@ fn ring(
         }
         for block in 0..blocks {
             let (data, filled, freed) = &ring[(block % places) as usize];
-            // The producer begins in the other parity: the first places are free. A broken one waits for none.
+            // The producer starts with the opposite parity: the first places are free. A broken producer does not wait
+            // at all.
             if !early {
                 freed.wait(1 - block / places % 2, empty)?;
             }
@@ -193,7 +195,7 @@ fn rings_between_warps() {
     );
 }
 
-/// Two store warps send their halves of a tile; whoever is last posts for both.
+/// Two store warps store their halves of a tile; the last one posts for both.
 #[test]
 fn the_last_of_two_store_warps_posts_for_both() {
     needs_each_order([AcqRel, Release, Acquire], |[count, post, look]| {
@@ -216,7 +218,7 @@ fn the_last_of_two_store_warps_posts_for_both() {
     });
 }
 
-/// Two parts of a split tile leave their sums in slabs, in two runs; flags hold the number of the run, or are only set.
+/// Two parts of a split tile write their sums to slabs, in two runs; flags hold the run number, or are only set.
 fn slabs([flag, look]: [Ordering; 2], numbered: bool) -> bool {
     holds(move || {
         let parts = Arc::new([(); 2].map(|()| (Data::default(), AtomicU32::new(0))));
@@ -246,7 +248,7 @@ fn slabs_of_split_tiles() {
     assert!(!slabs([Release, Acquire], false), "a flag that is only set tells of the run before");
 }
 
-/// Workers that have parts of a head: the last to come adds them all up, posts, and sets the count back for the next run.
+/// Workers with parts of a head: the last to arrive adds them all, posts, and resets the count for the next run.
 #[test]
 fn the_last_worker_ends_a_head() {
     needs_each_order([AcqRel, Release, Acquire], |[count, post, look]| {
@@ -275,7 +277,7 @@ fn the_last_worker_ends_a_head() {
     });
 }
 
-/// Tickets of two workers over two runs of two tiles: each tile is drawn once a run, and a ticket tells its run.
+/// Tickets of two workers over two runs of two tiles: each tile is drawn once per run, and a ticket identifies its run.
 #[test]
 fn tickets_of_two_runs() {
     const TILES: u64 = 2;
@@ -294,13 +296,13 @@ fn tickets_of_two_runs() {
             let other = thread::spawn(move || draws(theirs, tiles));
             draws(counter.clone(), drawn.clone());
             other.join().expect("it ends");
-            drawn.iter().for_each(|of| assert_eq!(u64::from(of.load(Relaxed)), run + 1));
+            drawn.iter().for_each(|draws| assert_eq!(u64::from(draws.load(Relaxed)), run + 1));
         }
         Some(())
     }));
 }
 
-/// A session's command: from the host to the relay, and from there to another worker, which reads what the host wrote before.
+/// A session's command: from the host to the relay, and on to another worker, which reads data the host wrote earlier.
 #[test]
 fn a_command_brings_what_was_written_before_it() {
     needs_each_order([Release, Acquire, Release, Acquire], |[post, find, hand_on, follow]| {
@@ -325,7 +327,7 @@ fn a_command_brings_what_was_written_before_it() {
     });
 }
 
-/// The end of a session's job: the last of two workers to finish tells the host, which reads what both have written.
+/// The end of a session's job: the last of two workers to finish signals the host, which reads the results of both.
 #[test]
 fn the_last_worker_tells_the_host_of_the_end() {
     needs_each_order([AcqRel, Release, Acquire], |[count, end, see]| {
@@ -348,8 +350,8 @@ fn the_last_worker_tells_the_host_of_the_end() {
     });
 }
 
-/// An intermediate tensor of a session, in two jobs: the second one's producer waits until the first is over on all workers. A
-/// producer that goes on when it is ready itself overwrites what is still read.
+/// An intermediate tensor of a session, in two jobs: the second job's producer waits until the first job has ended on
+/// all workers. A producer that continues as soon as it is ready itself overwrites data that is still being read.
 fn two_jobs([post, look, count, end, behind]: [Ordering; 5], waits: bool) -> bool {
     holds(move || {
         let tensor = Arc::new(Data::default());
@@ -387,8 +389,9 @@ fn a_job_begins_when_the_one_before_is_over() {
     assert!(!two_jobs(sound, false), "a job overtakes the one before");
 }
 
-/// One launch of a session's kernel: it goes on behind `over`, the device's own word, looks once for a command, and leaves. What
-/// it says of the end of a job and of its leaving are the two words that the host reads. Returns whether it had work.
+/// One launch of a session's kernel: it starts after `over`, the device's own word, checks once for a command, and
+/// leaves. It signals the end of a job and its leaving through the two words that the host reads. Returns whether it
+/// had work.
 fn launch(
     words: &[AtomicU32; 3],
     over: &AtomicU32,
@@ -408,8 +411,8 @@ fn launch(
     works
 }
 
-/// A host posts a command just when the kernel may be leaving, and launches it again where it has left without the job; launches
-/// follow each other in a stream. Every job runs, none twice, and no launch is in vain but the first.
+/// A host posts a command just when the kernel may be leaving, and relaunches it if it has left without the job;
+/// launches in a stream follow each other. Every job runs exactly once, and no launch except the first is in vain.
 fn leaving([end, leave, see_left]: [Ordering; 3], ended_first: bool) -> bool {
     holds(move || {
         let words = Arc::new([(); 3].map(|()| AtomicU32::new(0)));
@@ -441,7 +444,8 @@ fn a_command_that_meets_a_leaving_kernel_is_neither_lost_nor_run_twice() {
     assert!(!leaving([Release, Release, Acquire], true), "the end is looked for before the leaving");
 }
 
-/// A worker of the second launch polls where the first launch's farewell still lies, of the same number as the next command.
+/// A worker of the second launch polls a word that still holds the first launch's farewell, with the same number as the
+/// next command.
 fn farewell(numbered: bool) -> bool {
     const STOP: u32 = 100;
     holds(move || {

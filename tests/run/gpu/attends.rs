@@ -1,5 +1,6 @@
-//! Token generation in decode kernels on a GPU, blocks and whole layers: right to 2e-3 for batches of any lengths, while the cache grows
-//! from run to run, eager and replayed, and the same bits in every run. A sequence without room is named, and the others are right.
+//! Token generation in decode kernels on a GPU, blocks and whole layers: right to 2e-3 for batches of any lengths,
+//! while the cache grows from run to run, eager and replayed, and bit-identical in every run. A sequence without room
+//! is named, and the others are right.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ const NAMES: [&str; 3] = ["gpt3_generate", "llama65_generate", "llama3_70b_gener
 const LAYERS: [&str; 3] = ["gpt3_layer", "llama65_layer", "llama3_70b_layer"];
 const CAPACITY: u32 = 256;
 
-/// Groups of four queries on heads of 64 columns, in a paged cache.
+/// Groups of four query heads with 64 columns, in a paged cache.
 pub(crate) const PAGED: &str = r#"Pipeline(
     name: "paged",
     dims: { "B": 5, "S": 256, "E": 512, "HQ": 8, "HKV": 2, "D": 64, "N": 30 },
@@ -37,7 +38,7 @@ pub(crate) const PAGED: &str = r#"Pipeline(
     ],
 )"#;
 
-/// Groups of two queries of 64 columns, then of eight of 128, then of two again, over lengths of one batch.
+/// Groups of two query heads with 64 columns, then of eight with 128, then of two again, with the same lengths.
 const UNLIKE: &str = r#"Pipeline(
     name: "unlike",
     dims: { "B": 5, "S": 256, "E": 512 },
@@ -65,14 +66,14 @@ fn sized(gpu: &Gpu, source: &str, dims: &[(&str, u32)], element: Element) -> Pla
     plan_of(gpu, source, &overrides, Executor::Fused)
 }
 
-/// The lengths of a pipeline, in memory that kernels keep reading.
+/// A pipeline's lengths, in memory that the kernels keep reading.
 fn lengths(gpu: &Gpu, pipeline: &mut Pipeline, values: &[i32]) -> Arc<DeviceBuffer<i32>> {
     let buffer = Arc::new(DeviceBuffer::from_slice(&gpu.device, values, "lengths").expect("memory"));
     pipeline.bind_integers("n", buffer.clone()).expect("the spec has lengths");
     buffer
 }
 
-/// The page numbers that random inputs of this seed have.
+/// The page numbers in random inputs with this seed.
 fn pages(plan: &Plan, seed: u32) -> Option<Arc<Vec<i32>>> {
     let table = plan.graph().tensors.iter().position(|t| t.name == "P")?;
     Inputs::random(plan.graph(), seed.into()).integers(TensorId(table)).cloned()
@@ -89,7 +90,8 @@ fn right(label: &str, pipeline: &mut Pipeline) {
     assert_right(label, &reference.compare(pipeline).unwrap_or_else(|e| panic!("{label}: {e}")));
 }
 
-/// Runs while every sequence grows by a token, eager and replayed in turn; each is right, and its repetition has the same bits.
+/// Runs while every sequence grows by one token, alternating eager and replayed; each run is right, and a repetition is
+/// bit-identical.
 fn grows(source: &str, batch: u32, element: Element, overlap: Overlap) {
     let Some(gpu) = hopper() else { return };
     let plan = plan(&gpu, source, batch, element);
@@ -128,7 +130,7 @@ fn grows(source: &str, batch: u32, element: Element, overlap: Overlap) {
     all().unwrap_or_else(|e| panic!("{label}: {e}"));
 }
 
-/// From an empty cache to a full one, a replay or a launch a token.
+/// From an empty cache to a full one, with one replay or launch per token.
 #[test]
 fn a_thousand_tokens_of_a_growing_cache() {
     let Some(gpu) = hopper() else { return };
@@ -199,7 +201,7 @@ fn whole_layers_in_one_launch() {
     }
 }
 
-/// QKV's products of a shipped block, and of four small ones after the other, so that both buffers of sums are used again.
+/// The QKV GEMMs of a shipped block, and of four small ones in sequence, so that both sum buffers are reused.
 #[test]
 fn pairs_of_workers_exchange_sums() {
     let block = |i: u32| {
@@ -222,7 +224,7 @@ fn pairs_of_workers_exchange_sums() {
         (shipped, 8, Element::F16, 0),
     ] {
         {
-            // `grows` takes a turn of its own.
+            // `grows` takes its own turn on the GPU.
             let Some(gpu) = hopper() else { return };
             let plan = plan(&gpu, source, batch, element);
             let workers = plan.launch().shares().expect("it is a decode kernel's").workers();
@@ -233,7 +235,7 @@ fn pairs_of_workers_exchange_sums() {
     }
 }
 
-/// What goes wrong in one run of some dozens, such as a slot that is filled or freed once too often.
+/// Detects faults that occur once in several dozen runs, such as a slot filled or freed once too often.
 #[test]
 fn layers_of_32_sequences_run_again_and_again() {
     let Some(gpu) = hopper() else { return };
@@ -295,7 +297,7 @@ fn paged_caches_of_grouped_heads() {
     }
 }
 
-/// Empty caches, caches with room for one more token, and lengths at random between them.
+/// Empty caches, caches with room for one more token, and random lengths in between.
 fn random_lengths(batch: u32, capacity: u32, seed: u64) -> Vec<i32> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut drawn: Vec<i32> = (0..batch).map(|_| rng.random_range(0..capacity as i32)).collect();
@@ -305,7 +307,7 @@ fn random_lengths(batch: u32, capacity: u32, seed: u64) -> Vec<i32> {
     drawn
 }
 
-/// Runs with some vectors of lengths, eager and replayed; each is right, and its repetition has the same bits.
+/// Runs with several vectors of lengths, eager and replayed; each run is right, and a repetition is bit-identical.
 fn at_lengths(gpu: &Gpu, plan: &Plan, seed: u32, all: &[Vec<i32>]) {
     let (inputs, _) = expected(gpu, plan, 1, seed);
     let pages = pages(plan, seed);
@@ -348,7 +350,7 @@ fn caches_of_512_and_2048_tokens_at_random_lengths() {
     }
 }
 
-/// Eight heads of queries on one, two and eight of keys, of 64 and of 128 columns, in pages.
+/// Eight query heads with one, two and eight key heads, of 64 and of 128 columns, in pages.
 #[test]
 fn paged_caches_of_every_group() {
     let Some(gpu) = hopper() else { return };
@@ -364,7 +366,7 @@ fn paged_caches_of_every_group() {
     }
 }
 
-/// Four layers in one launch: each reads the one before, and appends to caches of its own.
+/// Four layers in one launch: each reads the previous one and appends to its own caches.
 #[test]
 fn several_layers_in_one_launch() {
     let Some(gpu) = hopper() else { return };
@@ -376,7 +378,8 @@ fn several_layers_in_one_launch() {
     }
 }
 
-/// A run that leaves sequence 2 out, and names it: its rows are zeros, the other rows and all caches are what they were.
+/// A run that skips sequence 2 and names it: its rows are zeros, the other rows are right, and all caches are
+/// unchanged.
 fn leaves_out(label: &str, pipeline: &mut Pipeline, sound: &[Vec<u16>], words: &[&str]) {
     let caches = Caches::read(pipeline);
     pipeline.run(Executor::Fused).expect("it is queued");
@@ -395,7 +398,7 @@ fn leaves_out(label: &str, pipeline: &mut Pipeline, sound: &[Vec<u16>], words: &
     assert!(Caches::read(pipeline) == caches, "{label}: a cache has changed");
 }
 
-/// What a run makes where every sequence has room.
+/// The outputs of a run if every sequence has room.
 fn made(pipeline: &mut Pipeline) -> Vec<Vec<u16>> {
     pipeline.run(Executor::Fused).expect("it is queued");
     pipeline.synchronize().expect("all have room");
@@ -425,7 +428,7 @@ fn a_sequence_without_room_is_named_and_the_others_are_right() {
     assert!(made(&mut pipeline) == sound, "the pipeline runs on and makes what it made");
 }
 
-/// The second of two attentions with tables of their own leaves a sequence out: it is the one that is named.
+/// The second of two attentions with separate page tables skips a sequence: the error names the second.
 #[test]
 fn a_stage_behind_another_is_named_for_its_own_pages() {
     let Some(gpu) = hopper() else { return };
@@ -441,7 +444,7 @@ fn a_stage_behind_another_is_named_for_its_own_pages() {
     let _lengths = lengths(&gpu, &mut pipeline, &[70, 10, 0, 200, 5]);
     let table = plan.graph().tensors.iter().position(|t| t.name == "P2").expect("a table");
     let mut wrong = Inputs::random(plan.graph(), 3).integers(TensorId(table)).expect("pages").to_vec();
-    // The first page of sequence 3, of four a sequence.
+    // The first page of sequence 3; each sequence has four.
     wrong[3 * 4] = 30;
     let buffer = DeviceBuffer::from_slice(&gpu.device, &wrong, "pages").expect("memory");
     pipeline.bind_integers("P2", Arc::new(buffer)).expect("a table");
@@ -466,7 +469,7 @@ fn a_page_that_two_sequences_append_to_is_named() {
     let _lengths = lengths(&gpu, &mut pipeline, &[70, 10, 0, 200, 5]);
     let sound = pages(&plan, 3).expect("a table").to_vec();
     let mut table = sound.clone();
-    // Sequence 1 appends to its first page, which sequence 3 has read.
+    // Sequence 1 appends to its first page, which sequence 3 also reads.
     let a_row = table.len() / 5;
     table[3 * a_row + 1] = table[a_row];
     let buffer = Arc::new(DeviceBuffer::from_slice(&gpu.device, &table, "pages").expect("memory"));
@@ -501,7 +504,7 @@ fn a_page_out_of_range_is_named_and_the_others_are_right() {
     pipeline.bind_integers("P", table.clone()).expect("the spec has pages");
     let sound = made(&mut pipeline);
     let (a_row, pool) = (CAPACITY as usize / 64, 30);
-    // The page of the new token, and one of tokens that are there.
+    // The new token's page, and a page of existing tokens.
     for (page, bad) in [(2, pool), (0, -1), (1, i32::MAX)] {
         let mut wrong = right.to_vec();
         wrong[2 * a_row + page] = bad;
@@ -510,7 +513,7 @@ fn a_page_out_of_range_is_named_and_the_others_are_right() {
         let words = words.each_ref().map(String::as_str);
         leaves_out(&format!("page {page} is {bad}"), &mut pipeline, &sound, &words);
     }
-    // A page behind the last token is not looked at.
+    // Pages after the last token are not checked.
     let mut unread = right.to_vec();
     unread[2 * a_row + 3] = pool;
     table.upload(&unread).expect("the copy succeeds");

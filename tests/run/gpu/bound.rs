@@ -1,4 +1,4 @@
-//! Memory that is bound, held against what was proved, with buffers of a GPU.
+//! Bound memory is checked against the proof, with GPU buffers.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use cusync::device::DeviceBuffer;
 use cusync::runtime::{Error, InputSets, Overrides, Pipeline, Tensor};
 use cusync_gen::check::Executor;
 
-/// A pipeline whose tensors, A B -> C and C D -> E, are all of one size.
+/// A pipeline A B -> C, C D -> E with tensors of equal size.
 fn two_gemms(gpu: &Gpu) -> Pipeline {
     let overrides = Overrides { dims: vec![("M".into(), 512)], ..Overrides::default() };
     let plan = plan(gpu, "two_gemms", &overrides, Executor::Serial);
@@ -22,7 +22,7 @@ fn buffer(gpu: &Gpu) -> Tensor {
 
 fn refused(pipeline: &mut Pipeline, name: &str, tensor: &Tensor, why: &str) {
     match pipeline.bind(name, tensor.clone()) {
-        Err(Error::Bound(told)) => assert!(told.contains(why), "{name}: {told}"),
+        Err(Error::Bound(fault)) => assert!(fault.contains(why), "{name}: {fault}"),
         other => panic!("{name} is bound: {other:?}"),
     }
 }
@@ -42,9 +42,9 @@ fn memory_that_the_proof_does_not_know_is_refused() {
     let input = buffer(&gpu);
     one.bind("A", input.clone()).expect("an input of its own");
     refused(&mut one, "B", &input, "A is there");
-    // What overlaps by a row is no other memory.
+    // A buffer that overlaps by one row is not separate memory.
     let whole = Arc::new(DeviceBuffer::<u16>::zeroed(&gpu.device, 513 * 512, "more").expect("memory"));
-    // SAFETY: a part of live memory, whose owner outlives it.
+    // SAFETY: a part of live memory; its owner outlives it.
     #[allow(unsafe_code)]
     let part = |row: usize| unsafe {
         let at = whole.pointer().cast::<u16>().wrapping_add(row * 512).cast();
@@ -53,36 +53,36 @@ fn memory_that_the_proof_does_not_know_is_refused() {
     one.bind("B", part(0)).expect("memory of its own");
     refused(&mut one, "D", &part(1), "B is there");
 
-    // The result of one run is an activation of another, and not its weight.
+    // The result of one run may be an activation of another, but not its weight.
     let mut other = two_gemms(&gpu);
     refused(&mut other, "B", &result, "another run writes");
     other.bind("A", result).expect("an activation is read behind the wait for the run before");
 }
 
-/// Lengths and page numbers are held against what is bound as other inputs are, and caches are what runs write.
+/// Lengths and page numbers are checked against bound memory like other inputs, and caches count as written by runs.
 #[test]
 fn integers_and_caches_have_memory_of_their_own() {
     let Some(gpu) = hopper() else { return };
     let plan = plan_of(&gpu, PAGED, &Overrides::default(), Executor::Fused);
     let mut one = Pipeline::new(&plan, &gpu.device).expect("memory");
     let between = one.tensor(0, "QKV").expect("the pipeline's own");
-    // SAFETY: parts of live memory, whose owners outlive them.
+    // SAFETY: parts of live memory; their owners outlive them.
     #[allow(unsafe_code)]
-    let integers = |of: &Tensor| unsafe {
-        Arc::new(DeviceBuffer::<i32>::borrow(&gpu.device, of.pointer(), 5).expect("aligned"))
+    let integers = |tensor: &Tensor| unsafe {
+        Arc::new(DeviceBuffer::<i32>::borrow(&gpu.device, tensor.pointer(), 5).expect("aligned"))
     };
-    let told = |result: cusync::runtime::Result<()>, why: &str| match result {
-        Err(Error::Bound(told)) => assert!(told.contains(why), "{told}"),
+    let refused_as = |result: cusync::runtime::Result<()>, why: &str| match result {
+        Err(Error::Bound(fault)) => assert!(fault.contains(why), "{fault}"),
         other => panic!("it is bound: {other:?}"),
     };
-    told(one.bind_integers("n", integers(&between)), "that a run writes: QKV is there");
+    refused_as(one.bind_integers("n", integers(&between)), "that a run writes: QKV is there");
     let keys = plan.graph().tensors.iter().find(|t| t.name == "K").expect("a cache").elements() as usize;
     let cache: Tensor = Arc::new(DeviceBuffer::zeroed(&gpu.device, keys, "a cache").expect("memory"));
     one.bind("K", cache.clone()).expect("memory of its own");
-    told(one.bind_integers("n", integers(&cache)), "that a run writes: K is there");
-    told(one.bind("V", cache), "that a run writes: K is there");
+    refused_as(one.bind_integers("n", integers(&cache)), "that a run writes: K is there");
+    refused_as(one.bind("V", cache), "that a run writes: K is there");
 
-    // A fork appends to caches of its own.
+    // A fork appends to its own caches.
     let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 2).expect("inputs fit");
     let mut first = Pipeline::new(&plan, &gpu.device).expect("memory");
     inputs.bind(&mut first).expect("inputs");

@@ -1,12 +1,12 @@
-//! What attentions append to caches: a token's key, rotated, and its value, as QKV has them, in its row and nowhere else.
+//! Attention appends to caches: a token's rotated key and its value, as in QKV, in the token's row and nowhere else.
 
 use cusync::runtime::Pipeline;
 use cusync_gen::graph::{Element, Op, OperandKind, Stage};
 
-/// Tokens of a page.
+/// Tokens per page.
 const PAGE: usize = 64;
 
-/// The caches of a pipeline as they are before a run.
+/// A pipeline's caches before a run.
 #[derive(PartialEq)]
 pub(crate) struct Caches {
     before: Vec<[Vec<u16>; 2]>,
@@ -32,7 +32,7 @@ impl Caches {
         Caches { before: stages(pipeline).map(|s| BOTH.map(|kind| bits(pipeline, s, kind))).collect() }
     }
 
-    /// A run is done, whose sequences had `first` tokens. `pages`: a row a sequence.
+    /// Checks the caches after a run that started with `first` tokens per sequence. `pages`: one row per sequence.
     pub(crate) fn assert_appended(
         &self,
         label: &str,

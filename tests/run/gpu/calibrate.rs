@@ -1,4 +1,4 @@
-//! What `cusync calibrate` measures is what a GPU can be.
+//! `cusync calibrate` measures plausible values for a GPU.
 
 use crate::common::gpu;
 use cusync::tune::calibrate::calibrate;
@@ -8,18 +8,19 @@ use cusync_gen::device::{Profile, WindowCost};
 fn a_profile_is_measured_and_plausible() {
     let Some(gpu) = gpu() else { return };
     let base = gpu.device.profile().expect("checked when the GPU was opened");
-    let measured = calibrate(0, &mut |what| println!("{what}")).unwrap_or_else(|e| panic!("{e}"));
+    let measured = calibrate(0, &mut |line| println!("{line}")).unwrap_or_else(|e| panic!("{e}"));
     println!("{measured:#?}");
     let made = measured.profile(&base);
     println!("{}\nkept: {:?}", made.profile.to_ron(), made.kept);
     assert_eq!(Profile::from_ron(&made.profile.to_ron()).expect("it is a profile"), made.profile);
-    // Of the 64-row kernels a line fit does not tell k-block and fill apart on an H200: the base's values are kept.
-    let told = measured.kernels.iter().filter(|k| k.times.is_some()).count();
-    assert!(told >= 3, "the times of {told} kernels are told apart");
+    // For the 64-row kernels on an H200, a line fit cannot separate k-block and fill times, so the base profile's
+    // values are kept.
+    let separated = measured.kernels.iter().filter(|k| k.times.is_some()).count();
+    assert!(separated >= 3, "the times of {separated} kernels are told apart");
     let p = &made.profile;
-    // Within a factor of the same kind of GPU, and of physics.
-    let near = |what: &str, have: f64, want: f64, factor: f64| {
-        assert!(have > want / factor && have < want * factor, "{what}: {have}, the base says {want}");
+    // Within a factor of the same GPU model and of physical limits.
+    let near = |label: &str, have: f64, want: f64, factor: f64| {
+        assert!(have > want / factor && have < want * factor, "{label}: {have}, the base says {want}");
     };
     near("matrix rate", p.tflops, base.tflops, 2.0);
     near("reads", p.read_tbs, base.read_tbs, 2.0);
@@ -28,8 +29,11 @@ fn a_profile_is_measured_and_plausible() {
     assert!(p.sm_tflops >= p.tflops / f64::from(p.sms));
     assert!(p.tile_us > 0.0 && p.launch_us > 0.0, "{p:?}");
     if base.arch >= 90 && !cusync::device::kernels_of(cusync::ffi::CUSYNC_FAMILY_CHAIN).is_empty() {
-        for of in [&measured.products, &measured.windows] {
-            assert!(!of.chains.is_empty() && of.chains.iter().all(|c| c.sm_tflops.is_some()), "{of:?}");
+        for family in [&measured.products, &measured.windows] {
+            assert!(
+                !family.chains.is_empty() && family.chains.iter().all(|c| c.sm_tflops.is_some()),
+                "{family:?}"
+            );
         }
         near("rate of an SM", p.fused.sm_tflops, base.fused.sm_tflops, 1.5);
         near("epilogue", p.fused.tile_rate((128, 256), (1, 1)).epilogue_us, 3.7, 4.0);
@@ -45,9 +49,9 @@ fn a_profile_is_measured_and_plausible() {
         near("passing a tile on", passed_on(p, windows), passed_on(&base, shipped), 2.0);
         let kept = |field: &str| made.kept.iter().any(|kept| kept == field);
         assert!(!kept("fused.gelu_us") && !kept("fused.windows"));
-        for of in ["fused", "fused.windows"] {
+        for section in ["fused", "fused.windows"] {
             for field in ["launch_us", "fill_us", "post_us", "slab_write_us", "slab_read_us"] {
-                let field = format!("{of}.{field}");
+                let field = format!("{section}.{field}");
                 assert!(!kept(&field), "{field} was not measured");
             }
         }

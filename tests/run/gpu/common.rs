@@ -1,4 +1,4 @@
-//! What the GPU tests share. They also run from a bundle, on a machine without cargo: nothing here reads a file.
+//! Shared by the GPU tests. They also run from a bundle on a machine without cargo, so nothing here reads a file.
 #![allow(dead_code, unreachable_pub, clippy::print_stdout)]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,13 @@ use cusync_gen::sync::Policy;
 /// Tests of one binary take turns: each may fill the GPU.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The GPU, for as long as it is this test's turn.
+/// The GPU, held for the duration of this test's turn.
 pub struct Gpu {
     pub device: Device,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// Opens the GPU, or says why the test is skipped.
+/// Opens the GPU, or prints why the test is skipped.
 pub fn gpu() -> Option<Gpu> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match Device::open(0) {
@@ -40,7 +40,7 @@ pub fn gpu() -> Option<Gpu> {
     }
 }
 
-/// Whether `CUSYNC_GPU_QUICK` asks for the few most telling sizes.
+/// Whether `CUSYNC_GPU_QUICK` requests only a few significant sizes.
 pub fn quick() -> bool {
     std::env::var_os("CUSYNC_GPU_QUICK").is_some()
 }
@@ -54,7 +54,7 @@ pub fn executors(gpu: &Gpu) -> Vec<Executor> {
     list
 }
 
-/// Overrides with one dim, and a slot a row on every edge: what is chosen automatically may be not to overlap at all.
+/// Overrides with one dim, and one slot per row on every edge: the automatic choice may be not to overlap at all.
 pub fn dim(name: &str, value: u64) -> Overrides {
     Overrides { dims: vec![(name.into(), value)], policy: Some(Policy::Row), ..Overrides::default() }
 }
@@ -79,14 +79,14 @@ pub fn pipeline(gpu: &Gpu, plan: &Plan, inputs: &InputSets, options: Options) ->
     pipeline
 }
 
-/// Fails with the first wrong tensor.
+/// Panics on the first wrong tensor.
 pub fn assert_right(label: &str, outputs: &[Accuracy]) {
     if let Some(why) = first_wrong(outputs) {
         panic!("{label}: {why}");
     }
 }
 
-/// [`assert_right`], and that the roundings of all stages together do not add up to more than 1e-2 in norm.
+/// [`assert_right`], and also checks that the accumulated rounding of all stages is at most 1e-2 in norm.
 fn assert_right_to_the_end(label: &str, outputs: &[Accuracy]) {
     assert_right(label, outputs);
     let furthest = outputs.iter().filter_map(|output| output.end_to_end).fold(0.0, f64::max);

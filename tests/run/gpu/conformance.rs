@@ -1,6 +1,6 @@
-//! What kernels do, held against what was judged: every wait, load, store and post that a run notes is an event of its plan, none is
-//! missing, and they come in an order that the plan allows. A post is noted before it is made and a wait when it is over, so a
-//! wait whose posts have not been noted before it passed too early.
+//! Checks recorded kernel events against the judged program: every wait, load, store and post that a run records is an
+//! event of its plan, none is missing, and their order is allowed by the plan. A post is recorded before it is made and
+//! a wait after it passes, so a wait recorded before its posts passed too early.
 //!
 //! The kernels must be built with `CUSYNC_DELAYS=1`. Each case runs 100 times, or 10 times with `CUSYNC_GPU_QUICK=1`.
 
@@ -18,13 +18,13 @@ use cusync_gen::graph::{Element, Op, OperandKind, Partition, StageId};
 use cusync_gen::schedule::Hand;
 use cusync_gen::sync::Tile;
 
-/// Notes of a run that there is room for.
+/// Capacity for the notes of a run.
 const ROOM: usize = 1 << 19;
 
-/// Whose events they are: a stage, a tile, and an item of it.
+/// The owner of events: a stage, a tile, and an item of the tile.
 type Key = (u32, u32, u32, u32);
 
-/// The candidate that a plan was made from: what is judged, and with what program.
+/// The candidate of a plan: judged together with its program.
 fn candidate(plan: &Plan) -> Candidate {
     let edge =
         |e: &cusync_gen::check::EdgePlan| EdgeChoice { policy: e.policy().clone(), wait_at: e.wait_at() };
@@ -34,7 +34,7 @@ fn candidate(plan: &Plan) -> Candidate {
     }
 }
 
-/// The operand of the C ABI that carries what an edge is about.
+/// The operand of the C ABI that carries an edge's data.
 fn role(kind: OperandKind) -> u32 {
     match kind {
         // Queries, keys and values are columns of one matrix.
@@ -52,20 +52,20 @@ fn role(kind: OperandKind) -> u32 {
     }
 }
 
-/// What is to be noted of one item.
+/// The expected notes of one item.
 #[derive(Default)]
 struct Expected {
-    /// In the order of the program: waits (slot, value), loads (operand, k-block) with the waits that are before them.
+    /// In program order: waits (slot, value), and loads (operand, k-block) with the waits before them.
     waits: Vec<(u32, u32)>,
     loads: Vec<((u32, u32), Vec<u32>)>,
-    /// Loads of the epilogue, which each warpgroup makes for itself, and the waits before them.
+    /// Epilogue loads, which each warpgroup makes for itself, and the waits before them.
     late: Vec<(u32, Vec<u32>)>,
     gives: Vec<u32>,
     takes: Vec<u32>,
     units: std::ops::Range<u32>,
-    /// Whether each of the units has elements: the tile lies inside the output.
+    /// Whether each unit has elements, i.e. the tile is completely inside the output.
     whole: bool,
-    /// Whether it may have several workers, each of whom does all of it but the store.
+    /// Whether it may have several workers; each does everything except the store.
     shared: bool,
 }
 
@@ -73,7 +73,7 @@ struct Expected {
 struct Judged<'a> {
     c: &'a Candidate,
     p: Generated<'a>,
-    /// The first slot of each edge. In a decode kernel slots count from the first of their stage.
+    /// The first slot of each edge. In a decode kernel, slots are numbered from the first slot of their stage.
     base: Vec<u32>,
     items: BTreeMap<Key, Expected>,
 }
@@ -100,7 +100,7 @@ impl<'a> Judged<'a> {
         begins[slice as usize]
     }
 
-    /// What each item is to note; of tiles of an attention in a decode kernel with worker 0.
+    /// The expected notes of each item; for attention tiles in a decode kernel, those of worker 0.
     fn expected_items(&self) -> BTreeMap<Key, Expected> {
         let graph = &self.c.graph;
         let mut all = BTreeMap::new();
@@ -108,13 +108,13 @@ impl<'a> Judged<'a> {
             let (gm, gn) = self.p.extent(graph, StageId(s));
             for tile in (0..gm).flat_map(|m| (0..gn).map(move |n| Tile { m, n })) {
                 for slice in 0..self.p.slices(graph, StageId(s), tile) {
-                    let mut of = self.expected(s, tile, slice);
-                    of.shared = self.c.launch.shares().is_some() && stage.op.attend().is_some();
+                    let mut item = self.expected(s, tile, slice);
+                    item.shared = self.c.launch.shares().is_some() && stage.op.attend().is_some();
                     let (rows, cols) = stage.writes(tile);
                     let area = Partition::Tiles { rows: rows.len() as u32, cols: cols.len() as u32 };
-                    of.whole =
+                    item.whole =
                         stage.op.is_gemm() && self.c.launch.lists().is_some() && stage.partition == area;
-                    all.insert((s as u32, tile.m, tile.n, self.item(s, tile, slice)), of);
+                    all.insert((s as u32, tile.m, tile.n, self.item(s, tile, slice)), item);
                 }
             }
         }
@@ -123,13 +123,13 @@ impl<'a> Judged<'a> {
 
     fn expected(&self, stage: usize, tile: Tile, slice: u32) -> Expected {
         let (graph, shares) = (&self.c.graph, self.c.launch.shares().is_some());
-        let mut of = Expected::default();
+        let mut expected = Expected::default();
         // The waits for each operand so far; a share's warps wait for a k-block just before they load it.
         let mut before: HashMap<usize, Vec<u32>> = HashMap::new();
         self.p.events(StageId(stage), tile, slice, &mut |event| match event {
             Event::Wait { edge, slot, value } => {
                 let slot = self.base[edge] + slot;
-                of.waits.push((slot, value));
+                expected.waits.push((slot, value));
                 before.entry(graph.dependences[edge].operand).or_default().push(slot);
             }
             Event::Load { operand, k_block } | Event::Multicast { operand, k_block, .. } => {
@@ -137,42 +137,42 @@ impl<'a> Judged<'a> {
                 let waits = before.entry(operand).or_default();
                 let waits = if shares { std::mem::take(waits) } else { waits.clone() };
                 if kind.when() != cusync_gen::graph::When::Epilogue {
-                    of.loads.push(((role(kind), k_block), waits));
+                    expected.loads.push(((role(kind), k_block), waits));
                 } else if !shares {
-                    // A share's epilogue reads what its own CTA wrote, and notes nothing of it.
-                    of.late.push((role(kind), waits));
+                    // A share's epilogue reads its own CTA's results and records no notes for that.
+                    expected.late.push((role(kind), waits));
                 }
             }
-            Event::Contribute { slab } => of.gives.push(slab),
-            Event::Await { slab } => of.takes.push(slab),
+            Event::Contribute { slab } => expected.gives.push(slab),
+            Event::Await { slab } => expected.takes.push(slab),
             Event::Store { units, .. } => {
-                // A kernel counts blocks of 64 columns; a unit of a stage that rotates has two.
+                // A kernel counts blocks of 64 columns; a unit of a rotating stage has two.
                 let blocks = if let Op::RotatedGemm(_) = graph.stages[stage].op { 2 } else { 1 };
-                of.units = units.start * blocks..units.end * blocks;
+                expected.units = units.start * blocks..units.end * blocks;
             }
             Event::Add { .. } | Event::Warp { .. } => {}
         });
-        // Queries, keys and values come together.
-        if of.loads.iter().any(|(load, _)| *load == of.loads[0].0) {
+        // Queries, keys and values are loaded together.
+        if expected.loads.iter().any(|(load, _)| *load == expected.loads[0].0) {
             let mut together: Vec<((u32, u32), Vec<u32>)> = Vec::new();
-            for (load, waits) in std::mem::take(&mut of.loads) {
+            for (load, waits) in std::mem::take(&mut expected.loads) {
                 match together.iter_mut().find(|(other, _)| *other == load) {
                     Some((_, all)) => all.extend(waits),
                     None => together.push((load, waits)),
                 }
             }
-            of.loads = together;
+            expected.loads = together;
         }
-        of
+        expected
     }
 
-    /// What an item is to note. Each worker that has a part of a tile which several may have does the same.
+    /// The expected notes of an item. Workers that each have a part of a shared tile all record the same notes.
     fn expects(&self, key: Key) -> Option<&Expected> {
-        let shared = || self.items.get(&(key.0, key.1, key.2, 0)).filter(|of| of.shared);
+        let shared = || self.items.get(&(key.0, key.1, key.2, 0)).filter(|expected| expected.shared);
         self.items.get(&key).or_else(shared)
     }
 
-    /// The posts of each slot that a tile is to make.
+    /// The expected posts of a tile to each slot.
     fn posts(&self, stage: u32, tile: Tile) -> BTreeMap<u32, u32> {
         let mut all = BTreeMap::new();
         for (edge, d) in self.c.graph.dependences.iter().enumerate() {
@@ -183,7 +183,7 @@ impl<'a> Judged<'a> {
             self.p.posts(edge, tile, &mut |slot, amount| {
                 *own.entry(self.base[edge] + slot).or_default() += amount
             });
-            // In a decode kernel a post is for all who read the stage.
+            // In a decode kernel a post serves all readers of the stage.
             if self.c.launch.shares().is_some() {
                 all.extend(own);
             } else {
@@ -193,34 +193,34 @@ impl<'a> Judged<'a> {
         all
     }
 
-    /// The stage whose posts a slot counts, as seen by a stage that waits for it; slots of different stages are different but
-    /// in decode kernels.
+    /// The stage that posts to a slot, as seen by a waiting stage; different stages have different slots, except in
+    /// decode kernels.
     fn poster(&self, waits: u32) -> u32 {
-        let of = |d: &&cusync_gen::graph::Dependence| d.consumer.0 == waits as usize;
+        let awaited = |d: &&cusync_gen::graph::Dependence| d.consumer.0 == waits as usize;
         let a = |d: &&cusync_gen::graph::Dependence| {
             role(self.c.graph.stages[d.consumer.0].operands[d.operand].kind) == ffi::CUSYNC_OPERAND_A
         };
-        let found = self.c.graph.dependences.iter().filter(of).find(a);
+        let found = self.c.graph.dependences.iter().filter(awaited).find(a);
         if self.c.launch.shares().is_some() { found.map_or(0, |d| d.producer.0 as u32) } else { 0 }
     }
 
-    /// What of a run's notes is not as it was judged; `run` counts the pipeline's runs from 0.
+    /// The first deviation of a run's notes from the judged program; `run` counts the pipeline's runs from 0.
     fn deviation(&self, run: u32, notes: &[Note]) -> Option<String> {
         let shares = self.c.launch.shares().is_some();
         let mut noted: BTreeMap<Key, Vec<(usize, Note)>> = BTreeMap::new();
-        // Posts so far, by whose they are and slot.
+        // Posts so far, by poster and slot.
         let mut posted: HashMap<(u32, u32), u32> = HashMap::new();
         for (place, note) in notes.iter().enumerate() {
             let Note { stage, m, n, item, .. } = *note;
             let key = (stage, m, n, item);
-            let Some(of) = self.expects(key) else { return Some(format!("nobody has {note:?}")) };
+            let Some(expected) = self.expects(key) else { return Some(format!("nobody has {note:?}")) };
             match note.event {
                 ffi::CUSYNC_EVENT_POST => {
                     *posted.entry((if shares { stage } else { 0 }, note.at)).or_default() += note.value;
                 }
                 ffi::CUSYNC_EVENT_WAIT => {
                     let values =
-                        of.waits.iter().filter(|(slot, _)| *slot == note.at).map(|(_, value)| *value);
+                        expected.waits.iter().filter(|(slot, _)| *slot == note.at).map(|(_, value)| *value);
                     let Some(value) = values.max() else {
                         return Some(format!("no wait of the plan: {note:?}"));
                     };
@@ -237,12 +237,12 @@ impl<'a> Judged<'a> {
             noted.entry(key).or_default().push((place, *note));
         }
         let mut tiles: BTreeMap<(u32, u32, u32), Vec<(usize, Note)>> = BTreeMap::new();
-        // Lengths decide who has a part of a tile that several workers may have.
+        // Lengths decide which workers have a part of a shared tile.
         let idle = |key: &&Key| !noted.contains_key(key);
-        let all = self.items.iter().filter(|(_, of)| !of.shared).map(|(key, _)| key).filter(idle);
+        let all = self.items.iter().filter(|(_, expected)| !expected.shared).map(|(key, _)| key).filter(idle);
         for key in all.chain(noted.keys()) {
             let seen = noted.get(key).map_or(&[][..], Vec::as_slice);
-            if let Some(fault) = self.expects(*key).and_then(|of| fault(of, seen)) {
+            if let Some(fault) = self.expects(*key).and_then(|expected| fault(expected, seen)) {
                 return Some(format!("item {key:?}: {fault}"));
             }
             tiles.entry((key.0, key.1, key.2)).or_default().extend(seen);
@@ -280,7 +280,7 @@ impl<'a> Judged<'a> {
             .or_else(|| self.out_of_order(&noted))
     }
 
-    /// Items of a list whose stores or posts do not come in the list's order.
+    /// Items of a list with stores or posts out of the list's order.
     fn out_of_order(&self, noted: &BTreeMap<Key, Vec<(usize, Note)>>) -> Option<String> {
         let schedule = self.c.launch.lists().filter(|s| s.mode == Hand::Fixed)?;
         let (rows, cols) = schedule.cluster;
@@ -295,14 +295,14 @@ impl<'a> Judged<'a> {
                         item.n * cols + cta % cols,
                         item.k_begin,
                     );
-                    let of = noted.get(&key)?;
-                    // Each warpgroup's stores are in order among themselves, and so are the posts.
+                    let notes = noted.get(&key)?;
+                    // Each warpgroup's stores are in order, and so are the posts.
                     let line = |note: &Note| match note.event {
                         ffi::CUSYNC_EVENT_STORE => Some((note.event, note.value)),
                         ffi::CUSYNC_EVENT_POST => Some((note.event, 0)),
                         _ => None,
                     };
-                    of.iter().find_map(|(place, note)| {
+                    notes.iter().find_map(|(place, note)| {
                         let before = last.insert(line(note)?, *place);
                         before
                             .filter(|b| b > place)
@@ -314,21 +314,22 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// What an item's notes lack, or have too much.
-fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
+/// Missing or extra notes of an item.
+fn fault(expected: &Expected, seen: &[(usize, Note)]) -> Option<String> {
     let of_event = |event: u32| seen.iter().filter(move |(_, note)| note.event == event);
     let mut waits: HashMap<u32, usize> = HashMap::new();
     of_event(ffi::CUSYNC_EVENT_WAIT).for_each(|(place, note)| {
         waits.entry(note.at).or_insert(*place);
     });
-    if let Some((slot, _)) = of.waits.iter().find(|(slot, _)| !waits.contains_key(slot)) {
+    if let Some((slot, _)) = expected.waits.iter().find(|(slot, _)| !waits.contains_key(slot)) {
         return Some(format!("no wait for slot {slot}"));
     }
     let behind = |slots: &[u32], place: usize| slots.iter().find(|slot| waits[slot] > place).copied();
-    // Loads of operands that no stage writes are noted by some kernels and judged by nobody.
-    let judged =
-        |at: u32| of.loads.iter().any(|(load, _)| load.0 == at) || of.late.iter().any(|(r, _)| *r == at);
-    let is_late = |at: u32| of.late.iter().any(|(role, _)| *role == at);
+    // Some kernels record loads of operands that no stage writes; these are not judged.
+    let judged = |at: u32| {
+        expected.loads.iter().any(|(load, _)| load.0 == at) || expected.late.iter().any(|(r, _)| *r == at)
+    };
+    let is_late = |at: u32| expected.late.iter().any(|(role, _)| *role == at);
     let mut last = 0;
     let mut loads: HashMap<(u32, u32), usize> = HashMap::new();
     let mut late: HashMap<(u32, u32), usize> = HashMap::new();
@@ -341,7 +342,7 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
             last = last.max(*place);
         }
     }
-    for (load, slots) in &of.loads {
+    for (load, slots) in &expected.loads {
         let Some(place) = loads.remove(load) else { return Some(format!("no load of {load:?}")) };
         if let Some(slot) = behind(slots, place) {
             return Some(format!("loads {load:?} before the wait for slot {slot}"));
@@ -350,7 +351,7 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
     if let Some(load) = loads.keys().next() {
         return Some(format!("loads {load:?}, which it does not need"));
     }
-    for (role, slots) in &of.late {
+    for (role, slots) in &expected.late {
         let mut own = late.iter().filter(|((r, _), _)| r == role).peekable();
         if own.peek().is_none() {
             return Some(format!("its epilogue does not load operand {role}"));
@@ -368,18 +369,18 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
         have.keys().copied().collect::<HashSet<_>>() == want.iter().copied().collect()
     };
     let (gives, takes) = (slabs(ffi::CUSYNC_EVENT_GIVE), slabs(ffi::CUSYNC_EVENT_TAKE));
-    if !same(&gives, &of.gives) || !same(&takes, &of.takes) {
+    if !same(&gives, &expected.gives) || !same(&takes, &expected.takes) {
         return Some(format!(
             "gives {gives:?} and takes {takes:?}, and not {:?} and {:?}",
-            of.gives, of.takes
+            expected.gives, expected.takes
         ));
     }
     if let Some((_, at)) = gives.values().flatten().find(|(_, at)| *at < last) {
         return Some(format!("gives sums at {at}, before its last load at {last}"));
     }
     for (place, note) in of_event(ffi::CUSYNC_EVENT_STORE) {
-        if !of.units.contains(&note.at) {
-            return Some(format!("{note:?} is not among its units {:?}", of.units));
+        if !expected.units.contains(&note.at) {
+            return Some(format!("{note:?} is not among its units {:?}", expected.units));
         }
         let group = |list: &BTreeMap<u32, Vec<(u32, usize)>>| {
             list.values().flatten().filter(|(g, _)| *g == note.value).map(|(_, at)| *at).max().unwrap_or(0)
@@ -391,9 +392,9 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
             return Some(format!("{note:?} comes before what it is made from, at {needs}"));
         }
     }
-    // Of a tile at an edge of the output an item may have nothing to store.
+    // For a tile at the output's edge, an item may have nothing to store.
     let units: HashSet<u32> = of_event(ffi::CUSYNC_EVENT_STORE).map(|(_, note)| note.at).collect();
-    if let Some(unit) = of.units.clone().find(|unit| of.whole && !units.contains(unit)) {
+    if let Some(unit) = expected.units.clone().find(|unit| expected.whole && !units.contains(unit)) {
         return Some(format!("unit {unit} is not stored"));
     }
     let stored = of_event(ffi::CUSYNC_EVENT_STORE).map(|(place, _)| *place).max();
@@ -402,7 +403,7 @@ fn fault(of: &Expected, seen: &[(usize, Note)]) -> Option<String> {
     early.map(|(_, note)| format!("{note:?} comes before a store of its item"))
 }
 
-/// Runs a pipeline with delays and holds the notes of each run against its plan; how many there were.
+/// Runs a pipeline with delays and checks the notes of each run against its plan; returns the number of notes.
 fn conforms(gpu: &Gpu, label: &str, plan: &Plan, runs: u32, skip_waits: bool) -> Result<usize, String> {
     let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 5).expect("inputs fit");
     let options = Options { delays: delays(11), notes: ROOM, skip_waits, ..Options::default() };
@@ -432,7 +433,7 @@ fn all_conform(gpu: &Gpu, plans: &[(String, Plan)]) {
             Ok(count) => println!("{label}: {count} events of {} runs, none of which deviates", runs()),
             Err(deviation) => panic!("{label}: {deviation}"),
         }
-        // What does not wait deviates.
+        // A run without waits must deviate.
         assert!(conforms(gpu, label, plan, 1, true).is_err(), "{label}: a run without waits conforms");
     }
 }
@@ -440,14 +441,14 @@ fn all_conform(gpu: &Gpu, plans: &[(String, Plan)]) {
 #[test]
 fn coupled_kernels_do_what_was_judged() {
     let Some(gpu) = delayed() else { return };
-    let of =
+    let coupled =
         |name: &str, executor| (format!("{name} {executor:?}"), plan(&gpu, name, &dim("M", 256), executor));
-    let plans =
-        [Executor::Streams, Executor::Programmatic].map(|e| ["two_gemms", "llama65_mlp"].map(|n| of(n, e)));
+    let plans = [Executor::Streams, Executor::Programmatic]
+        .map(|e| ["two_gemms", "llama65_mlp"].map(|n| coupled(n, e)));
     all_conform(&gpu, plans.as_flattened());
 }
 
-/// Products, one of them with a residual and a bias that stages make.
+/// GEMMs, one with a residual and a bias produced by stages.
 const OPERANDS: &str = r#"Pipeline(name: "operands", dims: { "M": 264 }, stages: [
     Gemm(name: "a", a: "X(M,136)", b: "Wa(136,520)", out: "A(M,520)"),
     Gemm(name: "c", a: "u(1,136)", b: "Wc(136,392)", out: "c(1,392)", epilogue: Relu),
@@ -464,8 +465,8 @@ fn chains_do_what_was_judged() {
     let Some(gpu) = delayed() else { return };
     let mut plans = Vec::new();
     for (name, m) in [("gpt3_mlp", 200), ("llama65_mlp", 256), ("llama65_norm_mlp", 200), ("diamond", 512)] {
-        for way in [STATIC, DYNAMIC] {
-            plans.push((format!("{name} M = {m} {:?}", way.mode), fused(&gpu, name, m, way)));
+        for config in [STATIC, DYNAMIC] {
+            plans.push((format!("{name} M = {m} {:?}", config.mode), fused(&gpu, name, m, config)));
         }
     }
     let paired = ChainOverride { kernel: Some(((128, 128), (2, 1))), ..STATIC };
@@ -478,20 +479,20 @@ fn chains_do_what_was_judged() {
 fn prompts_do_what_was_judged() {
     let Some(gpu) = delayed() else { return };
     let mut plans: Vec<(String, Plan)> = Vec::new();
-    for (name, tokens, way) in
+    for (name, tokens, config) in
         [("llama65_prompt_layer", 300, STATIC), ("llama3_70b_prompt_layer", 200, DYNAMIC)]
     {
-        plans.push((name.into(), prompt_layer(&gpu, name, tokens, Element::F16, way)));
+        plans.push((name.into(), prompt_layer(&gpu, name, tokens, Element::F16, config)));
     }
     all_conform(&gpu, &plans);
 }
 
-/// Windows, also under a stride, of a shortcut, and behind a pool.
+/// Windows, including with a stride, for a shortcut, and after a pool.
 #[test]
 fn convolutions_do_what_was_judged() {
     let Some(gpu) = delayed() else { return };
     let plans = [("resnet_layer", 8, STATIC), ("resnet38_layer3", 2, STATIC), ("vgg19_block4", 3, DYNAMIC)]
-        .map(|(name, images, way)| (name.to_owned(), of_images(&gpu, name, images, way)));
+        .map(|(name, images, config)| (name.to_owned(), of_images(&gpu, name, images, config)));
     all_conform(&gpu, &plans);
 }
 
@@ -516,7 +517,7 @@ fn decode_kernels_do_what_was_judged() {
 }
 
 mod without_a_gpu {
-    //! The judge of notes can judge: of notes that a sound run would leave it finds nothing, and every change of them is found.
+    //! Tests the checker of notes: it accepts the notes of a sound run and detects every change to them.
 
     use super::*;
     use cusync::runtime::plan_text;
@@ -526,7 +527,7 @@ mod without_a_gpu {
         Note { event, stage: key.0, m: key.1, n: key.2, item: key.3, at, value }
     }
 
-    /// Notes of a run in which items go on as their waits are met.
+    /// Notes of a run in which items proceed as their waits are satisfied.
     fn sound(judged: &Judged<'_>) -> Vec<Note> {
         let items = &judged.items;
         let (mut notes, mut posted): (Vec<Note>, HashMap<(u32, u32), u32>) = Default::default();
@@ -534,45 +535,46 @@ mod without_a_gpu {
         while !open.is_empty() {
             let before = open.len();
             open.retain(|key| {
-                let of = &items[key];
+                let expected = &items[key];
                 let met = |(slot, value): &(u32, u32)| {
                     posted.get(&(judged.poster(key.0), *slot)).is_some_and(|have| have >= value)
                 };
-                if !of.waits.iter().all(met) || !of.takes.iter().all(|slab| given.contains(slab)) {
-                    if of.gives.is_empty()
-                        || !of.waits.iter().all(met)
-                        || of.gives.iter().all(|g| given.contains(g))
+                if !expected.waits.iter().all(met) || !expected.takes.iter().all(|slab| given.contains(slab))
+                {
+                    if expected.gives.is_empty()
+                        || !expected.waits.iter().all(met)
+                        || expected.gives.iter().all(|g| given.contains(g))
                     {
                         return true;
                     }
-                    given.extend(&of.gives);
+                    given.extend(&expected.gives);
                     return true;
                 }
-                for (slot, value) in &of.waits {
+                for (slot, value) in &expected.waits {
                     notes.push(note(**key, ffi::CUSYNC_EVENT_WAIT, *slot, *value));
                 }
-                for ((role, k), _) in &of.loads {
+                for ((role, k), _) in &expected.loads {
                     notes.push(note(**key, ffi::CUSYNC_EVENT_LOAD, *role, *k));
                 }
-                for slab in &of.gives {
+                for slab in &expected.gives {
                     notes.push(note(**key, ffi::CUSYNC_EVENT_GIVE, *slab, 0));
                 }
-                given.extend(&of.gives);
-                for slab in &of.takes {
+                given.extend(&expected.gives);
+                for slab in &expected.takes {
                     notes.push(note(**key, ffi::CUSYNC_EVENT_TAKE, *slab, 0));
                 }
-                for (role, _) in &of.late {
+                for (role, _) in &expected.late {
                     notes.push(note(**key, ffi::CUSYNC_EVENT_LOAD, *role, 0));
                 }
-                let unit = of.units.clone();
+                let unit = expected.units.clone();
                 unit.clone().for_each(|u| notes.push(note(**key, ffi::CUSYNC_EVENT_STORE, u, 0)));
                 let slices = items.range((key.0, key.1, key.2, 0)..=(key.0, key.1, key.2, u32::MAX));
-                let finishing = slices.filter(|(_, of)| !of.units.is_empty()).count() as u32;
+                let finishing = slices.filter(|(_, expected)| !expected.units.is_empty()).count() as u32;
                 if !unit.is_empty() {
                     for (slot, amount) in judged.posts(key.0, Tile { m: key.1, n: key.2 }) {
                         notes.push(note(**key, ffi::CUSYNC_EVENT_POST, slot, amount / finishing));
-                        let whose = if judged.c.launch.shares().is_some() { key.0 } else { 0 };
-                        *posted.entry((whose, slot)).or_default() += amount / finishing;
+                        let poster = if judged.c.launch.shares().is_some() { key.0 } else { 0 };
+                        *posted.entry((poster, slot)).or_default() += amount / finishing;
                     }
                 }
                 false
@@ -629,7 +631,7 @@ mod without_a_gpu {
                 if alone && (gone.event != ffi::CUSYNC_EVENT_STORE || units.count() == 1) {
                     assert!(judged.deviation(0, &without).is_some(), "{label}: without {gone:?}");
                 }
-                // Waits look again and again, everything else is done once.
+                // Waits are repeated; everything else is done once.
                 if gone.event != ffi::CUSYNC_EVENT_WAIT && gone.event != ffi::CUSYNC_EVENT_TAKE {
                     let mut twice = notes.clone();
                     twice.insert(at, gone);

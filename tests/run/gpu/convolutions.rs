@@ -1,8 +1,8 @@
-//! Convolutions on the fused executor on a GPU: every kernel for them, every way to hand out items, right to 2e-3 of the direct
-//! convolution on the host.
+//! Convolutions on the fused executor on a GPU: every convolution kernel and every way to hand out items, right to 2e-3
+//! against direct convolution on the host.
 
 use crate::common::{assert_runs_right, plan_of, quick};
-use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper, of_images};
+use crate::fused::{CONFIGS, DYNAMIC, STATIC, expected, hopper, of_images};
 use crate::fused_runs::{repeats_to_the_bit, runs_in_turn, starves, ten_thousand_launches};
 use cusync::runtime::{ChainOverride, Overlap, Overrides, plan_text, shipped};
 use cusync_gen::check::Executor;
@@ -11,7 +11,7 @@ use cusync_gen::graph::Element;
 use cusync_gen::schedule::{Hand, Part};
 use cusync_gen::sync::Policy;
 
-/// Two convolutions, the first of 3 x 3 taps with a bias.
+/// Two convolutions, the first with 3 x 3 taps and a bias.
 fn convs((height, width): (u32, u32), images: u32, channels: u32, second: &str) -> String {
     let (b, h, w, c) = (images, height, width, channels);
     format!(
@@ -60,17 +60,17 @@ fn convolutions_are_right_in_every_kernel_for_them() {
         for element in [Element::F16, Element::Bf16] {
             let overrides =
                 |chain| Overrides { element: Some(element), chain: Some(chain), ..Overrides::default() };
-            let first = plan_of(&gpu, &source, &overrides(WAYS[0]), Executor::Fused);
+            let first = plan_of(&gpu, &source, &overrides(CONFIGS[0]), Executor::Fused);
             let (inputs, reference) = expected(&gpu, &first, 1, 12);
             for kernel in ChainKernel::running([Operation::Conv2d].into_iter().collect()) {
                 let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-                for way in WAYS {
-                    let way = ChainOverride { kernel, ..way };
-                    let plan = plan_of(&gpu, &source, &overrides(way), Executor::Fused);
+                for config in CONFIGS {
+                    let config = ChainOverride { kernel, ..config };
+                    let plan = plan_of(&gpu, &source, &overrides(config), Executor::Fused);
                     let items = &plan.launch().lists().expect("a chain").sequence;
                     cut += items.iter().filter(|i| i.part != Part::Whole).count();
                     ran += 1;
-                    assert_runs_right(&gpu, &format!("{element:?} {way:?}"), &plan, &inputs, &reference);
+                    assert_runs_right(&gpu, &format!("{element:?} {config:?}"), &plan, &inputs, &reference);
                 }
             }
         }
@@ -78,8 +78,8 @@ fn convolutions_are_right_in_every_kernel_for_them() {
     assert!(ran > 0 && cut > 0, "{ran} plans ran, {cut} items were parts of tiles");
 }
 
-/// All sizes of images, channels, taps and strides with each other; number types, executors, ways to hand out items, biases and places of
-/// residuals in turn.
+/// All combinations of image sizes, channels, taps and strides; number types, executors, ways to hand out items, biases
+/// and residual positions in turn.
 #[test]
 fn every_shape_is_right() {
     let Some(gpu) = hopper() else { return };
@@ -115,9 +115,9 @@ fn every_shape_is_right() {
         );
         let element = [Element::F16, Element::Bf16][turn / 3 % 2];
         let executor = if turn % 5 == 0 { Executor::Serial } else { Executor::Fused };
-        let chain = (executor == Executor::Fused).then_some(WAYS[turn % WAYS.len()]);
+        let chain = (executor == Executor::Fused).then_some(CONFIGS[turn % CONFIGS.len()]);
         let overrides = Overrides { element: Some(element), chain, ..Overrides::default() };
-        // Two windows of that many pixels do not fit into shared memory.
+        // Two windows with this many pixels do not fit in shared memory.
         if taps == 7 && stride == 1 && w >= 55 && c > 64 {
             let profile = gpu.device.profile().expect("checked when the GPU was opened");
             let refused = plan_text(&source, "test.ron", &overrides, &profile, executor).map(|_| "a plan");
@@ -134,7 +134,7 @@ fn every_shape_is_right() {
     }
 }
 
-/// Pools with padding, without, side by side and over each other, means, and two residual blocks between them.
+/// Pools with and without padding, adjacent and overlapping, means, and two residual blocks between them.
 const BLOCKS: &str = r#"Pipeline(name: "blocks", dims: { "B": 3 }, stages: [
     Pool(name: "pool", input: "X(B,28,20,40)", kind: Max, window: (3,3), stride: (2,2), padding: (1,1), out: "P(B,14,10,40)"),
     Conv2d(name: "first", input: "P(B,14,10,40)", filter: "F1(3,3,40,72)", stride: (2,2), padding: (1,1), epilogue: Relu, out: "A(B,7,5,72)"),
@@ -161,14 +161,20 @@ fn residual_blocks_and_pools_are_right_in_every_kernel_for_them() {
             ..Overrides::default()
         };
         let (inputs, reference) =
-            expected(&gpu, &plan_of(&gpu, BLOCKS, &overrides(WAYS[0]), Executor::Fused), 1, 12);
+            expected(&gpu, &plan_of(&gpu, BLOCKS, &overrides(CONFIGS[0]), Executor::Fused), 1, 12);
         for kernel in ChainKernel::running([Operation::Conv2d, Operation::Pool].into_iter().collect()) {
             let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-            for way in WAYS {
-                let way = ChainOverride { kernel, ..way };
-                let plan = plan_of(&gpu, BLOCKS, &overrides(way), Executor::Fused);
+            for config in CONFIGS {
+                let config = ChainOverride { kernel, ..config };
+                let plan = plan_of(&gpu, BLOCKS, &overrides(config), Executor::Fused);
                 ran += 1;
-                assert_runs_right(&gpu, &format!("{images} {element:?} {way:?}"), &plan, &inputs, &reference);
+                assert_runs_right(
+                    &gpu,
+                    &format!("{images} {element:?} {config:?}"),
+                    &plan,
+                    &inputs,
+                    &reference,
+                );
             }
         }
     }
@@ -198,7 +204,7 @@ fn chains_of_two_and_of_four_are_right() {
     let shapes = [(56, 64), (28, 128), (14, 256), (7, 512)];
     let batches = if quick() { vec![1, 3] } else { vec![1, 3, 4, 8, 12, 16, 20, 24, 28, 32] };
     for (number, (hw, channels)) in shapes.into_iter().enumerate() {
-        // With the quick sizes a shape is run in one of the two chains.
+        // With the quick sizes, a shape runs in only one of the two chains.
         let lengths = ["resnet_layer", "vgg_layer"].into_iter().enumerate();
         for (_, name) in lengths.filter(|(length, _)| !quick() || *length == number / 2) {
             for &images in &batches {
@@ -220,12 +226,12 @@ fn chains_of_two_and_of_four_are_right() {
 #[test]
 fn ten_thousand_launches_stay_right() {
     let Some(gpu) = hopper() else { return };
-    for (name, images, way, edges) in [
+    for (name, images, config, edges) in [
         ("resnet_layer", 1, STATIC, Overlap::Captured),
         ("resnet38_layer4", 2, STATIC, Overlap::All),
         ("vgg19_block3", 3, DYNAMIC, Overlap::Captured),
     ] {
-        ten_thousand_launches(&gpu, &of_images(&gpu, name, images, way), edges);
+        ten_thousand_launches(&gpu, &of_images(&gpu, name, images, config), edges);
     }
 }
 
@@ -233,13 +239,13 @@ fn ten_thousand_launches_stay_right() {
 fn results_repeat_to_the_bit() {
     let Some(gpu) = hopper() else { return };
     for (name, images) in [("resnet_layer", 1), ("resnet38_layer3", 2), ("vgg19_block4", 8)] {
-        for way in WAYS {
-            repeats_to_the_bit(&gpu, &of_images(&gpu, name, images, way));
+        for config in CONFIGS {
+            repeats_to_the_bit(&gpu, &of_images(&gpu, name, images, config));
         }
     }
 }
 
-/// The second convolution waits for rows above and below its own.
+/// The second convolution waits for the rows above and below its own.
 #[test]
 fn a_starved_halo_is_named_in_time() {
     let Some(gpu) = hopper() else { return };
@@ -253,7 +259,7 @@ fn a_chain_kernel_a_stage_is_right() {
         let overrides = Overrides { dims: vec![("B".into(), images)], ..Overrides::default() };
         runs_in_turn(&gpu, shipped(name).expect("it ships"), &overrides, Executor::Serial);
     }
-    // No kernel has both, so it runs so when nobody says how.
+    // No kernel supports both, so this is also the default.
     let classified = r#"Pipeline(name: "classified", dims: { "B": 40 }, stages: [
         Conv2d(name: "conv", input: "X(B,14,14,64)", filter: "F(3,3,64,64)", padding: (1,1), epilogue: Relu, out: "Y(B,14,14,64)"),
         Gemm(name: "dense", a: "A(B,512)", b: "W(512,1000)", bias: "c(1000)", out: "Z(B,1000)"),
@@ -261,7 +267,7 @@ fn a_chain_kernel_a_stage_is_right() {
     runs_in_turn(&gpu, classified, &Overrides::default(), Executor::Serial);
 }
 
-/// Kernels of a stage each for sm_80, compiled for this GPU: stage by stage, and behind tile semaphores.
+/// sm_80 kernels with one stage each, compiled for this GPU: in serial order, and with tile semaphores.
 #[test]
 fn kernels_for_sm80_are_right() {
     let Some(gpu) = hopper() else { return };

@@ -1,5 +1,5 @@
-//! Programs of kernels on a GPU: every form of every benchmark gives the results of its reference, orders hold under
-//! delays, copies bring and fetch, and a captured stream can be scheduled anew.
+//! Kernel programs on a GPU: every form of every benchmark matches its reference, order holds under delays, copies
+//! upload and download data, and a captured stream can be rescheduled.
 
 use std::sync::Arc;
 
@@ -134,8 +134,8 @@ fn orders_hold_under_injected_delays() {
     }
 }
 
-/// Random programs and chains whose tiles wait for tiles, as early as they can and after their waits, as a graph and one
-/// by one, with delays: bit-exact every time.
+/// Random programs and chains with tile-level waits, as early as possible and after their waits, as a graph and launch
+/// by launch, with delays: bit-exact every time.
 #[test]
 fn tiles_that_wait_for_tiles_are_bit_exact() {
     let Some(rig) = rig() else { return };
@@ -212,8 +212,8 @@ fn replays_and_launches_of_refined_chains_mix() {
     }
 }
 
-/// A missing wait must show: without it, the tests above could not fail. Plans that lack one are refuted, so the lie is in what is
-/// declared of the kernels: that they touch nothing.
+/// A missing wait must have an effect, otherwise the tests above could not fail. Plans without a wait are refuted, so
+/// the kernels' declarations are falsified: they claim to access nothing.
 #[test]
 fn a_missing_wait_shows_under_delays() {
     let Some(rig) = rig() else { return };
@@ -302,7 +302,8 @@ fn tasks_of_different_priorities_are_right_together() {
     }
 }
 
-/// Two tasks whose kernels are delayed; the lower one waits for a node of the higher one. Bit for bit as one after the other.
+/// Two tasks with delayed kernels; the lower-priority task waits for a node of the higher one. Bit-identical to serial
+/// execution.
 #[test]
 fn gates_hold_under_injected_delays() {
     let Some(rig) = rig() else { return };

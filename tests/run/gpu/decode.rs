@@ -1,14 +1,14 @@
-//! The decode kernels on a GPU: right at every width and shape, bit-equal from run to run, replayable, and how fast.
+//! The decode kernels on a GPU: right at every width and shape, bit-identical from run to run, replayable, and timed.
 
 use crate::common::{Gpu, gpu, quick};
 use crate::decode_rig::{Layer, Model, RUN, Rig, SKIP_WAITS, STARVE, STREAM_ONLY, gated, models, plain};
 use cusync::device::{DecodeTuning, Delays, Deviations, Kernel, LaunchAttributes, kernels_of};
 use cusync::ffi;
 
-/// Whether the kernels of this binary can be delayed.
+/// Whether this binary's kernels support delays.
 const DELAYS: bool = option_env!("CUSYNC_HAS_DELAYS").is_some();
 
-/// The GPU when it is a Hopper and this binary has decode kernels.
+/// The GPU, if it is a Hopper and this binary has decode kernels.
 fn hopper() -> Option<Gpu> {
     let gpu = gpu()?;
     if gpu.device.capability() != (9, 0) || kernels_of(ffi::CUSYNC_FAMILY_DECODE).is_empty() {
@@ -18,7 +18,7 @@ fn hopper() -> Option<Gpu> {
     Some(gpu)
 }
 
-/// Poisons, runs eagerly and programmatically, compares every layer, and compares the runs bit by bit.
+/// Poisons outputs, runs eagerly and programmatically, verifies every layer, and compares the runs bit by bit.
 fn assert_runs_right(gpu: &Gpu, model: &Model, m: u32, element: u32) {
     let rig = Rig::new(&gpu.device, model, m, element, 1);
     let chain = rig.chain(0, DecodeTuning::default(), RUN);
@@ -57,8 +57,8 @@ fn mlps_are_right() {
     }
 }
 
-/// Shapes that are multiples of nothing: short last k-blocks, chunks and groups, workers without a feature, one to four
-/// row tiles, and chains that read inputs late.
+/// Shapes that are not multiples of anything: short last k-blocks, chunks and groups, workers without a feature, one to
+/// four row tiles, and chains that read inputs late.
 fn ragged() -> Vec<Model> {
     let identity = ffi::CUSYNC_IDENTITY;
     let residual = |n, from, activation| Layer { bias: true, residual: Some(from), ..plain(n, activation) };
@@ -103,7 +103,7 @@ fn ragged_chains_are_right() {
     }
 }
 
-/// Three and four tiles of 64 rows a worker, and more, which is refused.
+/// Three and four 64-row tiles per worker, and more, which is refused.
 #[test]
 fn many_rows_are_right_or_refused() {
     let Some(gpu) = hopper() else { return };
@@ -150,8 +150,9 @@ fn replays_stay_right() {
     }
 }
 
-/// Tunings in which slots of activations pass from one warpgroup to the other while much of the weight ring is filled:
-/// few slots, small chunks, and shapes whose k-blocks do not fill the last chunk. Bits are compared with the first launch's.
+/// Tunings in which activation slots pass from one warpgroup to the other while much of the weight ring is full: few
+/// slots, small chunks, and shapes with k-blocks that do not fill the last chunk. The bits are compared with the first
+/// launch.
 #[test]
 fn slots_that_change_hands_are_read_in_time() {
     let Some(gpu) = hopper() else { return };
@@ -171,7 +172,7 @@ fn slots_that_change_hands_are_read_in_time() {
         tuning(32, 128, 160, 4),
         DecodeTuning::default(),
     ];
-    // Two k-blocks a chunk in the second layer whatever the target, and an odd number of them.
+    // Always two k-blocks per chunk in the second layer, and an odd number of k-blocks.
     let odd = Model { name: "odd", k: 1024, layers: vec![gated(2752), plain(12288, ffi::CUSYNC_IDENTITY)] };
     let llama = models().swap_remove(1);
     let launches = if quick() { 200 } else { 1500 };
@@ -199,7 +200,7 @@ fn slots_that_change_hands_are_read_in_time() {
 
 const ROLE: &str = "CUSYNC_STARVED_DECODE";
 
-/// What the child of the next test does: its trap costs the process its context.
+/// The child process of the next test: its trap destroys the process's context.
 #[test]
 fn starved_child() {
     if std::env::var_os(ROLE).is_none() {
@@ -219,7 +220,7 @@ fn starved_child() {
 
 #[test]
 fn a_starved_stage_is_reported() {
-    // Its turn lasts until the child has ended: beside other kernels an error takes longer.
+    // The turn lasts until the child exits: with other kernels running, an error takes longer.
     let Some(_gpu) = hopper() else { return };
     let this = std::env::current_exe().expect("this binary has a path");
     let child = std::process::Command::new(this)
@@ -232,7 +233,8 @@ fn a_starved_stage_is_reported() {
     assert!(out.contains("starved: "), "{out}{err}");
 }
 
-/// When each worker begins, sees its first operands, ends its arithmetic and posts: in order, and printed.
+/// The times at which each worker begins, gets its first operands, ends its arithmetic and posts: checks their order
+/// and prints them.
 #[test]
 fn decode_timeline() {
     let Some(gpu) = hopper() else { return };
@@ -242,14 +244,14 @@ fn decode_timeline() {
             let records = rig.trace(SETS - 1, DecodeTuning::default());
             let origin = records.iter().map(|r| r.begin).min().expect("there are workers");
             for stage in 0..model.layers.len() as u32 {
-                let of: Vec<_> = records.iter().filter(|r| r.item == stage).collect();
-                assert_eq!(of.len(), records.len() / model.layers.len());
-                for r in &of {
+                let in_stage: Vec<_> = records.iter().filter(|r| r.item == stage).collect();
+                assert_eq!(in_stage.len(), records.len() / model.layers.len());
+                for r in &in_stage {
                     let times = [r.begin, r.loaded, r.math_end, r.end];
                     assert!(times.is_sorted() && r.ready <= r.loaded, "{r:?}");
                 }
                 let spread = |name: &str, time: fn(&ffi::cusync_trace) -> u64| {
-                    let mut us: Vec<f64> = of.iter().map(|r| (time(r) - origin) as f64 / 1e3).collect();
+                    let mut us: Vec<f64> = in_stage.iter().map(|r| (time(r) - origin) as f64 / 1e3).collect();
                     us.sort_by(f64::total_cmp);
                     format!("{name} {:.1} {:.1} {:.1}", us[0], us[us.len() / 2], us[us.len() - 1])
                 };
@@ -269,7 +271,7 @@ fn decode_timeline() {
 
 const SETS: usize = 4;
 
-/// Median us of a launch: plain and programmatic edges, with what bounds it.
+/// Median us per launch with plain and programmatic edges, and the bounding resource.
 #[test]
 fn decode_speed() {
     let Some(gpu) = hopper() else { return };
@@ -307,13 +309,13 @@ fn decode_speed() {
     }
 }
 
-/// Sizes of the rings: sixteen points, in which any two values of any two sizes meet, and the slots alone. Each is right in
-/// the same bits launch after launch, and the times are printed.
+/// Ring sizes: sixteen points that cover every pair of values of any two sizes, and the slots alone. Each is right and
+/// bit-identical in every launch; the times are printed.
 #[test]
 fn every_tuning_is_right() {
-    /// Checked launches of a point.
+    /// Verified launches per point.
     const LAUNCHES: usize = 24;
-    /// An element of the field of four times another one; sums are exclusive ors.
+    /// Multiplication by an element in the field of four; addition is exclusive or.
     const TWICE: [usize; 4] = [0, 2, 3, 1];
     let Some(gpu) = hopper() else { return };
     let kib = |n: u32| n * 1024;
@@ -327,7 +329,7 @@ fn every_tuning_is_right() {
             let mut points = vec![DecodeTuning::default(), small];
             points
                 .extend(slots(1024).map(|n| DecodeTuning { activation_slots: n, ..DecodeTuning::default() }));
-            // With more slots than these the ring of weights has no room for two of the largest chunks.
+            // With more slots, the weight ring has no room for two of the largest chunks.
             let slots: Vec<u32> = slots(768).take(4).collect();
             for (i, j) in (0..4).flat_map(|i| (0..4).map(move |j| (i, j))) {
                 points.push(DecodeTuning {
@@ -355,15 +357,15 @@ fn every_tuning_is_right() {
                 timed.push((rig.time(&chains, false), rig.time(&chains, true), tuning));
             }
             for programmatic in [false, true] {
-                let of = |t: &(f64, f64, DecodeTuning)| if programmatic { t.1 } else { t.0 };
-                timed.sort_by(|a, b| of(a).total_cmp(&of(b)));
+                let time_of = |t: &(f64, f64, DecodeTuning)| if programmatic { t.1 } else { t.0 };
+                timed.sort_by(|a, b| time_of(a).total_cmp(&time_of(b)));
                 for point in timed.iter().take(8).chain(timed.last()) {
                     let t = point.2;
                     println!(
                         "tuning {:<10} M {m:>2} programmatic {programmatic}: {:6.2} us  chunk {:>5} in flight {:>6} \
                          ahead {:>6} slots {} ring {}",
                         model.name,
-                        of(point),
+                        time_of(point),
                         t.chunk_bytes,
                         t.in_flight_bytes,
                         t.ahead_bytes,

@@ -1,4 +1,4 @@
-//! Chains for the decode kernels with random operands, and the reference that judges them.
+//! Chains for the decode kernels with random operands, and the reference that verifies them.
 #![allow(unreachable_pub)]
 
 use std::sync::Arc;
@@ -24,18 +24,18 @@ pub const SKIP_WAITS: Deviations = Deviations { skip_waits: true, ..RUN };
 pub const STREAM_ONLY: Deviations = Deviations { stream_only: true, ..RUN };
 pub const STARVE: Deviations = Deviations { starve: true, ..RUN };
 
-/// One GEMM of a chain; its K is the N before it.
+/// One GEMM of a chain; its K is the previous N.
 #[derive(Clone, Copy, Debug)]
 pub struct Layer {
     pub n: u32,
     pub gated: bool,
     pub activation: u32,
     pub bias: bool,
-    /// The tensor that is added: 0 is the chain's input, i + 1 the output of layer i.
+    /// The added tensor: 0 is the chain's input, i + 1 the output of layer i.
     pub residual: Option<usize>,
 }
 
-/// A chain by its widths.
+/// A chain, defined by its widths.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub name: &'static str,
@@ -53,7 +53,7 @@ pub fn gated(n: u32) -> Layer {
     Layer { n, gated: true, activation: ffi::CUSYNC_IDENTITY, bias: false, residual: None }
 }
 
-/// The MLPs that are measured.
+/// The measured MLPs.
 pub fn models() -> Vec<Model> {
     let down = |n| plain(n, ffi::CUSYNC_IDENTITY);
     vec![
@@ -65,14 +65,14 @@ pub fn models() -> Vec<Model> {
 
 type Values = Arc<DeviceBuffer<u16>>;
 
-/// The weights of one layer as specs write them.
+/// The weights of one layer in spec layout.
 #[derive(Debug)]
 struct Original {
     weights: Values,
     up: Option<Values>,
 }
 
-/// A model on a GPU: tensors, weight sets, and what judges the outputs.
+/// A model on a GPU: tensors, weight sets, and the reference for the outputs.
 pub struct Rig {
     device: Device,
     pub stream: Stream,
@@ -118,8 +118,8 @@ impl Rig {
             let mut k = model.k;
             let mut layers = Vec::new();
             for (i, layer) in model.layers.iter().enumerate() {
-                // Outputs keep the inputs' scale: a sum of k products of uniform values. A gated layer multiplies two such
-                // sums, and a chain of them must not grow past what fp16 holds.
+                // Outputs keep the inputs' scale: a sum of k products of uniform values. A gated layer multiplies two
+                // such sums, and a chain of them must not exceed the range of fp16.
                 let scale = if layer.gated { 1.5 } else { 3.0 } / (k as f32).sqrt();
                 let seed = 1000 + 100 * set as u32 + 2 * i as u32;
                 let area = k as usize * layer.n as usize;
@@ -148,7 +148,7 @@ impl Rig {
         Rig { device, stream, model, element, m, tensors, biases, sources, sets: laid_out, id, workers, sync }
     }
 
-    /// The slots of a layer's output: one for every 64 columns, after those of the layers before it.
+    /// A layer's output slots: one per 64 columns, after the slots of the layers before it.
     fn slots(&self, layer: usize) -> ffi::cusync_policy {
         let count = |l: &Layer| l.n.div_ceil(64);
         let tiles = count(&self.model.layers[layer]);
@@ -164,7 +164,7 @@ impl Rig {
         }
     }
 
-    /// The wait of a layer for the one before it.
+    /// A layer's wait for the previous layer.
     fn wait(&self, layer: usize) -> ffi::cusync_edge {
         let k = self.model.layers[layer - 1].n;
         ffi::cusync_edge {
@@ -182,7 +182,7 @@ impl Rig {
         }
     }
 
-    /// Layer `i` on these weights, coupled to nothing.
+    /// Layer `i` with these weights and no dependences.
     fn stage(&self, i: usize, weights: Source) -> BoundStage {
         let layer = self.model.layers[i];
         let k = if i == 0 { self.model.k } else { self.model.layers[i - 1].n };
@@ -238,7 +238,7 @@ impl Rig {
         self.args(0, DecodeTuning::default(), RUN).weight_bytes()
     }
 
-    /// Makes every output a field of NaNs.
+    /// Fills every output with NaNs.
     pub fn poison(&self) {
         for tensor in &self.tensors[1..] {
             tensor.fill_bytes(0xFF, &self.stream).expect("fills");
@@ -276,7 +276,7 @@ impl Rig {
         self.sync.report.as_ref()?.read()
     }
 
-    /// Each layer's output (of weight set 0), judged from the inputs that the layer has really read.
+    /// Each layer's output (of weight set 0), verified against the inputs that the layer actually read.
     pub fn judged(&self) -> Vec<Accuracy> {
         (0..self.model.layers.len()).map(|i| self.judge(i)).collect()
     }
@@ -328,14 +328,14 @@ impl Rig {
         judge(&format!("layer {i}"), element, &found.data, &expected)
     }
 
-    /// Fails with the first wrong layer.
+    /// Panics on the first wrong layer.
     pub fn assert_right(&self, label: &str) {
         for judged in self.judged() {
             assert!(judged.verified, "{label}: {} M = {}: {judged}", self.model.name, self.m);
         }
     }
 
-    /// Where the time of one run over weight set `set` went, after runs over the other sets.
+    /// Time breakdown of one run over weight set `set`, after runs over the other sets.
     pub fn trace(&self, set: usize, tuning: DecodeTuning) -> Vec<ffi::cusync_trace> {
         let args = self.args(set, tuning, RUN);
         let records = args.trace_records();
@@ -354,7 +354,7 @@ impl Rig {
         host
     }
 
-    /// Median microseconds of one launch, over replays of a graph of 20 launches that take the chains in turn.
+    /// Median microseconds of one launch, over replays of a graph of 20 launches that alternate between the chains.
     pub fn time(&self, chains: &[Kernel], programmatic: bool) -> f64 {
         const LAUNCHES: usize = 20;
         let graph = self.stream.capture(|| -> cusync::device::Result<()> {

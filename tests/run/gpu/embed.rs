@@ -1,7 +1,7 @@
-//! A pipeline inside somebody else's program: borrowed memory, a foreign stream that captures, forks whose graphs replay side by
-//! side, and the context that was current before.
+//! A pipeline inside another program: borrowed memory, a foreign stream that captures, forks whose graphs replay
+//! concurrently, and the previously current context.
 
-// The tests stand for the foreign code, which has handles and not types.
+// The tests act as the foreign code, which has raw handles instead of types.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use cusync_gen::check::Executor;
 
 use crate::common::{Gpu, assert_right, executors, gpu, pipeline, plan, quick};
 
-/// The executors, `fused` too where the GPU has it.
+/// The executors, including `fused` if the GPU supports it.
 fn all(gpu: &Gpu) -> Vec<Executor> {
     let mut all = executors(gpu);
     if gpu.device.capability().0 == 9 {
@@ -28,7 +28,7 @@ fn rows(m: u64) -> Overrides {
     Overrides { dims: vec![("M".into(), m)], ..Overrides::default() }
 }
 
-/// A stream that the driver made for somebody else.
+/// A stream that foreign code created through the driver.
 fn foreign_stream() -> sys::CUstream {
     let mut raw = std::ptr::null_mut();
     // SAFETY: the caller has entered a context; `raw` outlives the call.
@@ -49,19 +49,19 @@ fn an_mlp_in_borrowed_memory_runs_in_a_foreign_capture() {
         let names: Vec<String> = pipeline.inputs().map(str::to_owned).collect();
         let mut lent = Vec::new();
         for name in names {
-            // The memory is `inputs`', which lives longer than the pipeline.
+            // `inputs` owns the memory and outlives the pipeline.
             let tensor = ours.tensor(0, &name).expect("bound");
-            // SAFETY: live device memory of `len` values, which nothing writes.
+            // SAFETY: live device memory of `len` values that nothing writes.
             let borrowed = unsafe { DeviceBuffer::borrow(&gpu.device, tensor.pointer(), tensor.len()) };
             pipeline.bind(&name, Arc::new(borrowed.expect("aligned"))).expect("an input");
             lent.push(tensor);
         }
-        // The result is written in place too.
+        // The result is also written in place.
         let z = plan.graph().tensors.iter().position(|t| t.name == "Z").expect("a tensor of the spec");
         let result =
             DeviceBuffer::<u16>::zeroed(&gpu.device, plan.graph().tensors[z].elements() as usize, "Z");
         let result = result.expect("memory");
-        // SAFETY: live device memory of `len` values, which nothing else writes.
+        // SAFETY: live device memory of `len` values that nothing else writes.
         let borrowed = unsafe { DeviceBuffer::borrow(&gpu.device, result.pointer(), result.len()) };
         pipeline.bind("Z", Arc::new(borrowed.expect("aligned"))).expect("a result");
         let own = DeviceBuffer::zeroed(&gpu.device, 16, "Y").expect("memory");
@@ -72,7 +72,7 @@ fn an_mlp_in_borrowed_memory_runs_in_a_foreign_capture() {
         // SAFETY: a live stream of this context, destroyed below, after the pipeline's runs are over.
         let stream = unsafe { Stream::from_raw(&gpu.device, raw.cast()) };
         let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the capture is of a live stream, on this thread; everything outlives the calls.
+        // SAFETY: captures a live stream on this thread; everything outlives the calls.
         unsafe {
             let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
             assert_eq!(sys::cuStreamBeginCapture_v2(raw, mode), sys::CUresult::CUDA_SUCCESS);
@@ -82,16 +82,16 @@ fn an_mlp_in_borrowed_memory_runs_in_a_foreign_capture() {
             assert_eq!(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0), sys::CUresult::CUDA_SUCCESS);
         }
         for _ in 0..50 {
-            // SAFETY: both live.
+            // SAFETY: both are live.
             assert_eq!(unsafe { sys::cuGraphLaunch(exec, raw) }, sys::CUresult::CUDA_SUCCESS);
         }
         pipeline.run_on(executor, &stream).expect("eager runs and replays mix");
         stream.synchronize().expect("right");
         assert_right(&format!("{executor:?}"), &reference.compare(&mut pipeline).expect("compared"));
-        // What was judged lies in the lent memory.
+        // The verified data is in the borrowed memory.
         let judged = pipeline.tensor(0, "Z").expect("a result");
         assert_eq!(judged.pointer(), result.pointer(), "{executor:?}");
-        // SAFETY: nothing of them runs any more.
+        // SAFETY: none of them is still running.
         unsafe {
             sys::cuGraphExecDestroy(exec);
             sys::cuGraphDestroy(graph);
@@ -149,7 +149,7 @@ fn fewer_tokens_than_planned_need_no_new_plan() {
         x.download(&mut given).expect("copied");
         let mut tokens = given.clone();
         for m in [48, 17, 1].into_iter().cycle().take(30) {
-            // NaNs, so that a row that is touched by another shows.
+            // NaNs, so that a write by another row is detected.
             tokens.copy_from_slice(&given);
             tokens[m * x.len() / 64..].fill(0xffff);
             x.upload(&tokens).expect("copied");
@@ -181,15 +181,14 @@ fn the_current_context_is_given_back() {
     // SAFETY: as above.
     unsafe { assert_eq!(sys::cuCtxGetCurrent(&mut now), sys::CUresult::CUDA_SUCCESS) };
     assert_eq!(now, foreign, "what was current is current");
-    // Memory of the foreign context itself.
-    // SAFETY: the context is live until all of it is dropped.
+    // Memory of the foreign context itself. SAFETY: the context stays live until all of it is dropped.
     let own = unsafe { Device::from_context(foreign.cast()) }.expect("a context");
     let buffer = DeviceBuffer::from_slice(&own, &[7u32; 64], "a test").expect("memory");
     let mut back = [0; 64];
     buffer.download(&mut back).expect("copied");
     assert_eq!(back, [7; 64]);
     drop((buffer, own));
-    // SAFETY: nothing of it is left.
+    // SAFETY: none of its objects remain.
     unsafe { sys::cuCtxDestroy_v2(foreign) };
 }
 
@@ -208,7 +207,7 @@ fn a_run_costs_the_host_little() {
         let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
         let stream = Stream::new(&gpu.device).expect("a stream");
         let graph = pipeline.capture(executor, &[0]).expect("captures");
-        // In turns: a host that is slow now is so for both.
+        // Alternate, so that a temporarily slow host affects both.
         let mut medians = [Vec::new(), Vec::new()];
         for at in 0..400 {
             let begin = Instant::now();

@@ -1,14 +1,15 @@
-//! Runs with delays injected at items, loads, stores and posts, and with another kernel that takes SMs away: tiles become ready
-//! in another order each time, and every result is the same to the bit.
+//! Runs with delays injected at items, loads, stores and posts, and with another kernel that occupies SMs: tiles become
+//! ready in a different order each time, and every result is bit-identical.
 //!
-//! The kernels must be built with `CUSYNC_DELAYS=1`, as in `CUSYNC_DELAYS=1 cargo xtask bundle`. Every run begins with NaNs in every tensor that a
-//! stage writes, so reading too early cannot go unnoticed, and is compared as a whole on the device. All cases together run
-//! 100 000 times, 15 000 times with `CUSYNC_GPU_QUICK=1`, or as often as `CUSYNC_RUNS` says:
+//! The kernels must be built with `CUSYNC_DELAYS=1`, as in `CUSYNC_DELAYS=1 cargo xtask bundle`. Every run begins with
+//! NaNs in every tensor that a stage writes, so a read that comes too early is always detected, and the whole run is
+//! compared on the device. All cases together run 100 000 times, 15 000 times with `CUSYNC_GPU_QUICK=1`, or the number
+//! of times in `CUSYNC_RUNS`:
 //!
 //!     CUSYNC_RUNS=1000000 gpu_tests faults
 //!
-//! Half of the runs are beside a kernel that takes SMs away, and some cases are two pipelines side by side on two streams. Of a test's
-//! cases each gets the same time, so short ones run more often.
+//! Half of the runs are next to a kernel that occupies SMs, and some cases are two concurrent pipelines on two streams.
+//! Each of a test's cases gets the same time, so short ones run more often.
 
 use std::time::{Duration, Instant};
 
@@ -29,10 +30,10 @@ use half::slice::HalfFloatSliceExt;
 /// The longest delay.
 const LIMIT_NS: u32 = 20_000;
 
-/// Runs between two looks at the counts.
+/// Runs between two checks of the counts.
 const ROUND: usize = 250;
 
-/// The GPU when it is a Hopper and the kernels have delays.
+/// The GPU, if it is a Hopper and the kernels have delays.
 pub(crate) fn delayed() -> Option<Gpu> {
     if option_env!("CUSYNC_HAS_DELAYS").is_none() {
         println!("skipped: another build: injected delays need CUSYNC_DELAYS=1");
@@ -45,7 +46,7 @@ pub(crate) fn delays(seed: u32) -> Delays {
     Delays { seed, limit_ns: LIMIT_NS }
 }
 
-/// Tests that share the runs.
+/// Number of tests that share the runs.
 const TESTS: usize = 8;
 
 /// Runs of one test.
@@ -56,7 +57,7 @@ fn runs() -> usize {
     all.div_ceil(TESTS)
 }
 
-/// What a first, undelayed run left, and the differences of later runs from it.
+/// The results of a first, undelayed run, and the differences of later runs from them.
 pub(crate) struct Expected {
     tensors: Vec<Known>,
 }
@@ -65,12 +66,12 @@ struct Known {
     name: String,
     /// As float32.
     values: DeviceBuffer<f32>,
-    /// As `helpers::compare` counts.
+    /// Differences as counted by `helpers::compare`.
     differences: DeviceBuffer<f32>,
 }
 
 impl Expected {
-    /// From what the pipeline's last run left in memory of its own.
+    /// Copies the results that the pipeline's last run left in its own memory.
     pub(crate) fn new(pipeline: &mut Pipeline) -> Result<Expected> {
         pipeline.synchronize()?;
         let graph = pipeline.plan().graph().clone();
@@ -106,31 +107,31 @@ impl Expected {
     /// Queues the comparison of a run's outputs.
     pub(crate) fn compare(&self, pipeline: &Pipeline) -> Result<()> {
         let element = element_code(pipeline.plan().graph().element);
-        self.tensors.iter().try_for_each(|of| {
-            let output = pipeline.tensor(0, &of.name)?;
-            Ok(helpers::compare(&output, &of.values, element, &of.differences, pipeline.stream())?)
+        self.tensors.iter().try_for_each(|known| {
+            let output = pipeline.tensor(0, &known.name)?;
+            Ok(helpers::compare(&output, &known.values, element, &known.differences, pipeline.stream())?)
         })
     }
 
-    /// Tensors that were not the same to the bit in every run compared since the last look. Waits for the runs.
+    /// Tensors that were not bit-identical in every run compared since the last check. Waits for the runs.
     pub(crate) fn differing(&self, pipeline: &mut Pipeline) -> Result<Vec<&str>> {
         pipeline.synchronize()?;
         let mut differing = Vec::new();
-        for of in &self.tensors {
+        for known in &self.tensors {
             let mut sums = [0f32; 3];
-            of.differences.download(&mut sums)?;
-            of.differences.upload(&[0.0; 3])?;
-            assert!(sums[1] > 0.0, "nothing was compared of {}", of.name);
+            known.differences.download(&mut sums)?;
+            known.differences.upload(&[0.0; 3])?;
+            assert!(sums[1] > 0.0, "nothing was compared of {}", known.name);
             // A NaN is not equal to 0 either.
             if !(sums[0] == 0.0 && sums[2] == 0.0) {
-                differing.push(&*of.name);
+                differing.push(&*known.name);
             }
         }
         Ok(differing)
     }
 }
 
-/// Reads memory on a stream of its own: its CTAs take the SMs that those of a pipeline's kernels would have had.
+/// Reads memory on its own stream: its CTAs take SMs that a pipeline's kernels would have used.
 struct Neighbour {
     stream: Stream,
     data: DeviceBuffer<u16>,
@@ -151,7 +152,8 @@ impl Neighbour {
     }
 }
 
-/// Queues runs of one or more pipelines, `count` of each, every other one as a graph, each on poisoned outputs and compared.
+/// Queues `count` runs of each of one or more pipelines, every second one as a graph, each on poisoned outputs and
+/// compared.
 fn repeat(
     pipelines: &mut [(Pipeline, Expected)],
     neighbour: Option<&Neighbour>,
@@ -161,7 +163,7 @@ fn repeat(
     let graphs = pipelines.iter_mut().map(graph).collect::<Result<Vec<_>>>()?;
     let began = Instant::now();
     for run in 0..count {
-        // Not before every run: one that finds all SMs free is another order again.
+        // Not before every run: finding all SMs free produces yet another order.
         if let Some(neighbour) = neighbour.filter(|_| run % 3 != 0) {
             neighbour.run()?;
         }
@@ -179,29 +181,29 @@ fn repeat(
     Ok(began.elapsed())
 }
 
-/// A plan whose runs are to be right whatever is late.
+/// A plan that must give right results regardless of delays.
 struct Case {
     label: String,
     plan: Plan,
     seed: u32,
-    /// Pipelines that are queued side by side, each on a stream of its own.
+    /// Concurrently queued pipelines, each on its own stream.
     beside: usize,
 }
 
-/// A case with its pipelines, and what has been seen of it.
+/// A case with its pipelines and observations.
 struct Delayed {
     label: String,
     pipelines: Vec<(Pipeline, Expected)>,
     undelayed: Duration,
     rounds: usize,
     took: Duration,
-    /// The shortest round alone, and the longest beside another kernel.
+    /// The shortest round alone, and the longest next to another kernel.
     alone: Duration,
     shared: Duration,
 }
 
 impl Delayed {
-    /// Right without delays, and the same in a round of runs.
+    /// Verifies a run without delays, and that a round of runs gives the same results.
     fn new(gpu: &Gpu, case: Case) -> Result<Delayed> {
         let Case { label, plan, seed, beside } = case;
         let (inputs, reference) = expected(gpu, &plan, 1, seed);
@@ -228,7 +230,7 @@ impl Delayed {
         Ok(Delayed { label, pipelines, undelayed, rounds: 0, took, alone, shared })
     }
 
-    /// Another round, with a neighbour every other time; how many runs that were.
+    /// Another round, every second time next to another kernel; returns the number of runs.
     fn round(&mut self, neighbour: &Neighbour) -> Result<usize> {
         let beside = (self.rounds % 2 == 1).then_some(neighbour);
         let took = repeat(&mut self.pipelines, beside, ROUND)?;
@@ -249,7 +251,7 @@ impl Delayed {
     }
 }
 
-/// Runs the cases of a test as often as asked for, none of them less than two rounds.
+/// Runs the cases of a test as often as requested, each for at least two rounds.
 fn survive(gpu: &Gpu, cases: Vec<Case>) {
     let attempt = || -> Result<()> {
         let neighbour = Neighbour::new(gpu)?;
@@ -294,9 +296,9 @@ fn chains_survive_delays() {
     let Some(gpu) = delayed() else { return };
     let mut cases = Vec::new();
     for (i, name) in PIPELINES.into_iter().enumerate() {
-        for (m, way) in [(64, STATIC), (256, STATIC), (256, DYNAMIC)] {
-            let plan = fused(&gpu, name, m, way);
-            cases.push(case(format!("{name} M = {m} {:?}", way.mode), plan, 100 + i as u32));
+        for (m, config) in [(64, STATIC), (256, STATIC), (256, DYNAMIC)] {
+            let plan = fused(&gpu, name, m, config);
+            cases.push(case(format!("{name} M = {m} {:?}", config.mode), plan, 100 + i as u32));
         }
     }
     survive(&gpu, cases);
@@ -330,10 +332,10 @@ fn coupled_kernels_survive_delays() {
     survive(&gpu, cases);
 }
 
-/// A spec, with dims, a number type, and a way to run it.
+/// A spec with dims, a number type, and launches.
 type Sized<'a> = (&'a str, &'a [(&'a str, u64)], Element, Launches);
 
-/// One launch as it is chosen, one with these lists, or a launch a stage.
+/// One launch as chosen, one with these lists, or one launch per stage.
 #[derive(Clone, Copy, Debug)]
 enum Launches {
     Chosen,
@@ -341,7 +343,7 @@ enum Launches {
     InTurn,
 }
 
-/// Each spec at its dims; what is no text is the name of one that ships.
+/// Each spec at its dims; a string that is not spec text is the name of a shipped spec.
 fn sized_cases(gpu: &Gpu, cases: &[Sized<'_>], seed: u32) -> Vec<Case> {
     let one = |(i, (source, dims, element, launches)): (usize, &Sized<'_>)| {
         let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
@@ -358,7 +360,7 @@ fn sized_cases(gpu: &Gpu, cases: &[Sized<'_>], seed: u32) -> Vec<Case> {
     cases.iter().enumerate().map(one).collect()
 }
 
-/// What a chain kernel computes on rows and heads beside products.
+/// Row and head operations of a chain kernel, next to GEMMs.
 #[test]
 fn rows_and_heads_survive_delays() {
     let Some(gpu) = delayed() else { return };
@@ -375,7 +377,8 @@ fn rows_and_heads_survive_delays() {
     survive(&gpu, sized_cases(&gpu, &cases, 400));
 }
 
-/// Decode kernels that attend: blocks and layers, caches in pages, and products of 32 rows whose workers exchange sums in pairs.
+/// Decode kernels with attention: blocks and layers, paged caches, and 32-row GEMMs in which pairs of workers exchange
+/// sums.
 #[test]
 fn generation_survives_delays() {
     let Some(gpu) = delayed() else { return };
@@ -413,12 +416,12 @@ fn images_survive_delays() {
     survive(&gpu, sized_cases(&gpu, &cases, 450));
 }
 
-/// A pipeline and its fork, each on a stream of its own: kernels that are coupled lie side by side, others take turns.
+/// A pipeline and its fork, each on its own stream: coupled kernels run concurrently, others take turns.
 #[test]
 fn pipelines_side_by_side_survive_delays() {
     let Some(gpu) = delayed() else { return };
     let coupled = |name, executor| (plan(&gpu, name, &dim("M", 256), executor), format!("{executor:?}"));
-    let one = |name, m, way: ChainOverride| (fused(&gpu, name, m, way), format!("{:?}", way.mode));
+    let one = |name, m, config: ChainOverride| (fused(&gpu, name, m, config), format!("{:?}", config.mode));
     let few = decode(&gpu, shipped("two_gemms").expect("it ships"), 8, Element::F16);
     let plans = [
         coupled("two_gemms", Executor::Streams),
@@ -429,15 +432,15 @@ fn pipelines_side_by_side_survive_delays() {
         one("two_gemms", 256, DYNAMIC),
         (few, "decode".into()),
     ];
-    let of = |(i, (plan, way)): (usize, (Plan, String))| {
-        let label = format!("two of {} {way} side by side", plan.graph().name);
+    let pair = |(i, (plan, config)): (usize, (Plan, String))| {
+        let label = format!("two of {} {config} side by side", plan.graph().name);
         Case { label, plan, seed: 500 + i as u32, beside: 2 }
     };
-    survive(&gpu, plans.into_iter().enumerate().map(of).collect());
+    survive(&gpu, plans.into_iter().enumerate().map(pair).collect());
 }
 
-/// Jobs that a host hands over: items of a chain kernel and whole jobs of decode kernels, alone and beside a kernel that takes SMs whenever the
-/// session's has left. Shorter delays: with the long ones a job takes so long that few would run.
+/// Jobs handed over by a host: items of a chain kernel and whole jobs of decode kernels, alone and next to a kernel
+/// that takes SMs whenever the session's kernel has left. Delays are shorter: with the long ones, few jobs would run.
 #[test]
 fn sessions_survive_delays() {
     let Some(_gpu) = delayed() else { return };
@@ -445,20 +448,26 @@ fn sessions_survive_delays() {
     let args =
         CopilotArgs { exact: runs().div_ceil(4), delays_ns: LIMIT_NS / 10, only, ..CopilotArgs::default() };
     let report = bench_copilot(&args, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
-    for of in &report.exact {
+    for exact in &report.exact {
         println!(
             "{}: {} jobs with delays, {} differ, {} launches",
-            of.pipeline, of.jobs, of.wrong, of.launches
+            exact.pipeline, exact.jobs, exact.wrong, exact.launches
         );
-        assert!(of.wrong == 0 && of.launches > 0, "{}: {} of {} jobs differ", of.pipeline, of.wrong, of.jobs);
+        assert!(
+            exact.wrong == 0 && exact.launches > 0,
+            "{}: {} of {} jobs differ",
+            exact.pipeline,
+            exact.wrong,
+            exact.jobs
+        );
     }
     assert_eq!(report.exact.len(), 8, "two kinds of items, three pipelines, with SMs taken and without");
-    let done: usize = report.exact.iter().map(|of| of.jobs).sum();
+    let done: usize = report.exact.iter().map(|exact| exact.jobs).sum();
     assert!(done >= runs(), "only {done} jobs");
     println!("{done} runs with delays, 0 wrong, 0 stuck");
 }
 
-/// The check above can fail: without waits, the same delays make consumers read what is not there yet.
+/// The check above can fail: without waits, the same delays make consumers read data that is not ready.
 #[test]
 fn without_waits_delays_are_noticed() {
     let Some(gpu) = delayed() else { return };

@@ -12,7 +12,7 @@ use cusync_gen::graph::Element;
 use cusync_gen::schedule::{Hand, Part};
 use cusync_gen::sync::Policy;
 
-/// A GPU that this binary has chain kernels for, or the reason to skip.
+/// A GPU supported by this binary's chain kernels, or the reason to skip.
 pub(crate) fn hopper() -> Option<Gpu> {
     let gpu = gpu()?;
     if gpu.device.capability().0 != 9 || kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty() {
@@ -26,7 +26,7 @@ pub(crate) const STATIC: ChainOverride = ChainOverride { kernel: None, mode: Han
 pub(crate) const UNCUT: ChainOverride = ChainOverride { splits: false, ..STATIC };
 pub(crate) const DYNAMIC: ChainOverride = ChainOverride { mode: Hand::Drawn, ..STATIC };
 pub(crate) const DYNAMIC_UNCUT: ChainOverride = ChainOverride { splits: false, ..DYNAMIC };
-pub(crate) const WAYS: [ChainOverride; 4] = [STATIC, UNCUT, DYNAMIC, DYNAMIC_UNCUT];
+pub(crate) const CONFIGS: [ChainOverride; 4] = [STATIC, UNCUT, DYNAMIC, DYNAMIC_UNCUT];
 
 fn at(m: u32, element: Option<Element>, chain: ChainOverride) -> Overrides {
     let dims = vec![("M".into(), m.into())];
@@ -43,7 +43,7 @@ pub(crate) fn of_images(gpu: &Gpu, name: &str, images: u32, chain: ChainOverride
     plan_of(gpu, shipped(name).expect("it ships"), &overrides, Executor::Fused)
 }
 
-/// Inputs of a graph, and what it should make of set 0.
+/// Inputs of a graph, and the expected results for set 0.
 pub(crate) fn expected(gpu: &Gpu, plan: &Plan, sets: usize, seed: u32) -> (InputSets, Reference) {
     let inputs = InputSets::random(plan.graph(), &gpu.device, sets, seed).expect("inputs fit");
     let mut model = pipeline(gpu, plan, &inputs, Options::default());
@@ -55,18 +55,18 @@ fn sizes() -> Vec<u32> {
     if quick() { vec![1, 37, 200, 512] } else { SIZES.into_iter().chain(RAGGED).collect() }
 }
 
-/// One pipeline at every size, in every way.
+/// One pipeline at every size, in every configuration.
 fn every_size(name: &str, element: Element) {
     let Some(gpu) = hopper() else { return };
     let source = shipped(name).expect("it ships");
     for m in sizes() {
         let first = plan_of(&gpu, source, &at(m, Some(element), STATIC), Executor::Fused);
         let (inputs, reference) = expected(&gpu, &first, 1, m);
-        for way in WAYS {
-            let plan = plan_of(&gpu, source, &at(m, Some(element), way), Executor::Fused);
+        for config in CONFIGS {
+            let plan = plan_of(&gpu, source, &at(m, Some(element), config), Executor::Fused);
             assert_runs_right(
                 &gpu,
-                &format!("{name} {element:?} M = {m} {way:?}"),
+                &format!("{name} {element:?} M = {m} {config:?}"),
                 &plan,
                 &inputs,
                 &reference,
@@ -111,9 +111,9 @@ fn other_graphs() {
     for name in ["two_gemms", "chain3", "diamond"] {
         for m in [1, 37, 200, 512, 1000] {
             let (inputs, reference) = expected(&gpu, &fused(&gpu, name, m, STATIC), 1, 3);
-            for way in WAYS {
-                let plan = fused(&gpu, name, m, way);
-                assert_runs_right(&gpu, &format!("{name} M = {m} {way:?}"), &plan, &inputs, &reference);
+            for config in CONFIGS {
+                let plan = fused(&gpu, name, m, config);
+                assert_runs_right(&gpu, &format!("{name} M = {m} {config:?}"), &plan, &inputs, &reference);
             }
         }
     }
@@ -138,7 +138,7 @@ const GATED: &str = r#"Pipeline(
     ],
 )"#;
 
-/// Every operand that a stage can have, each made by another stage.
+/// Every operand that a stage can have, each produced by another stage.
 const OPERANDS: &str = r#"Pipeline(
     name: "operands",
     dims: { "M": 264 },
@@ -168,15 +168,15 @@ fn every_kernel() {
                 .filter(|k| k.id.operations & Operations::products().bits() == Operations::products().bits())
             {
                 let kernel = ((info.id.tile_m, info.id.tile_n), (info.id.cluster_m, info.id.cluster_n));
-                // A cluster draws no items: each of its CTAs would draw one of its own.
+                // A cluster draws no items: each of its CTAs would draw a different one.
                 let alone = kernel.1 == (1, 1);
-                for way in WAYS.into_iter().filter(|w| alone || w.mode == Hand::Fixed) {
-                    let way = ChainOverride { kernel: Some(kernel), ..way };
-                    let plan = plan_of(&gpu, source, &overrides(way), Executor::Fused);
+                for config in CONFIGS.into_iter().filter(|w| alone || w.mode == Hand::Fixed) {
+                    let config = ChainOverride { kernel: Some(kernel), ..config };
+                    let plan = plan_of(&gpu, source, &overrides(config), Executor::Fused);
                     let items = &plan.launch().lists().expect("a chain").sequence;
                     cut += items.iter().filter(|i| i.part != Part::Whole).count();
                     ran += 1;
-                    let label = format!("{} {element:?} {way:?}", plan.graph().name);
+                    let label = format!("{} {element:?} {config:?}", plan.graph().name);
                     assert_runs_right(&gpu, &label, &plan, &inputs, &reference);
                 }
             }
@@ -197,10 +197,10 @@ fn every_policy() {
     let (inputs, reference) = expected(&gpu, &first, 1, 11);
     let policies = [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided(2)];
     for policy in &policies {
-        for way in [STATIC, DYNAMIC] {
-            let plan = plan_of(&gpu, PLAIN, &overrides(policy, way), Executor::Fused);
+        for config in [STATIC, DYNAMIC] {
+            let plan = plan_of(&gpu, PLAIN, &overrides(policy, config), Executor::Fused);
             assert_eq!(plan.edges()[0].policy(), policy, "the plan keeps the stated policy");
-            assert_runs_right(&gpu, &format!("{policy:?} {way:?}"), &plan, &inputs, &reference);
+            assert_runs_right(&gpu, &format!("{policy:?} {config:?}"), &plan, &inputs, &reference);
         }
     }
 }

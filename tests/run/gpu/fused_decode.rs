@@ -17,7 +17,7 @@ pub(crate) fn decode(gpu: &Gpu, source: &str, m: u32, element: Element) -> Plan 
     plan_of(gpu, source, &overrides, Executor::Fused)
 }
 
-/// Sets of inputs whose weights are laid out once and shared; the originals let go of; every kind of edge.
+/// Input sets with weights repacked once and shared, the originals released, and every kind of edge.
 fn runs_right_by_every_edge(gpu: &Gpu, label: &str, plan: &Plan, seed: u32) {
     let (mut inputs, reference) = expected(gpu, plan, 2, seed);
     assert_runs_right(gpu, label, plan, &inputs, &reference);
@@ -52,13 +52,14 @@ fn decode_plans_run_as_pipelines() {
     }
 }
 
-/// Qwen2.5-7B's MLP on one GPU, whose gate has 288 rows of weights a worker.
+/// Qwen2.5-7B's MLP on one GPU; its gate has 288 rows of weights per worker.
 pub(crate) const WIDE_MLP: &str = r#"Pipeline(name: "wide_mlp", dims: { "M": 8, "E": 3584, "I": 18944 }, stages: [
     GatedGemm(name: "gate_up", a: "X(M,E)", gate: "G(E,I)", up: "U(E,I)", out: "Y(M,I)"),
     Gemm(name: "down", a: "Y(M,I)", b: "D(I,E)", residual: "X(M,E)", out: "Z(M,E)"),
 ])"#;
 
-/// A vocabulary of 151 936, with a bias; and stages in two rounds behind each other, whose residual is of the worker's own parts.
+/// A vocabulary of 151 936, with a bias; and consecutive stages in two rounds, with a residual from the worker's own
+/// parts.
 const WIDE_HEAD: &str = r#"Pipeline(name: "wide_head", dims: { "M": 8, "E": 896, "I": 36864, "V": 151936 }, stages: [
     Gemm(name: "up", a: "X(M,E)", b: "W(E,I)", bias: "b(I)", out: "P(M,I)", epilogue: Gelu),
     Gemm(name: "again", a: "X(M,E)", b: "W2(E,I)", residual: "P(M,I)", out: "Q(M,I)"),
@@ -66,7 +67,7 @@ const WIDE_HEAD: &str = r#"Pipeline(name: "wide_head", dims: { "M": 8, "E": 896,
     Gemm(name: "head", a: "H(M,E)", b: "V(E,V)", bias: "c(V)", out: "L(M,V)"),
 ])"#;
 
-/// A layer's end whose gate has 258 rows of weights a worker, behind an attention.
+/// The end of a layer, after an attention; its gate has 258 rows of weights per worker.
 const WIDE_GATE: &str = r#"Pipeline(name: "wide_gate", dims: { "M": 4, "I": 16904 }, stages: [
     RmsNorm(name: "n", x: "X(M,64)", gain: "g(64)", out: "N(M,64)", epsilon: 1e-5),
     Gemm(name: "qkv", a: "N(M,64)", b: "W(64,192)", out: "QKV(M,192)"),
@@ -75,7 +76,7 @@ const WIDE_GATE: &str = r#"Pipeline(name: "wide_gate", dims: { "M": 4, "I": 1690
     GatedGemm(name: "gate", a: "A(M,64)", gate: "G(64,I)", up: "U(64,I)", out: "Y(M,I)"),
 ])"#;
 
-/// Shares of more rows than a worker has registers for, at every width of kernel.
+/// Shares with more rows than a worker has registers for, at every kernel width.
 #[test]
 fn wide_stages_are_done_in_rounds() {
     let Some(gpu) = hopper() else { return };
@@ -98,7 +99,7 @@ fn wide_stages_are_done_in_rounds() {
     }
 }
 
-/// A decode kernel and a chain kernel leave the semaphores of their pipelines to themselves.
+/// A decode kernel and a chain kernel do not touch each other's semaphores.
 #[test]
 fn decode_plans_run_beside_chains() {
     let Some(gpu) = hopper() else { return };

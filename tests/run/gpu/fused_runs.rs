@@ -1,9 +1,9 @@
-//! The fused executor on a GPU over many runs: it stays right, repeats to the bit, runs beside itself, tells when it did what, and a
-//! starved edge ends in an error that names it.
+//! The fused executor on a GPU over many runs: it stays right, is bit-identical, runs concurrently with itself, reports
+//! timelines, and a starved edge ends in an error that names it.
 
 use crate::caches::Caches;
 use crate::common::{Gpu, assert_right, pipeline, plan_of};
-use crate::fused::{DYNAMIC, STATIC, WAYS, expected, fused, hopper, of_images};
+use crate::fused::{CONFIGS, DYNAMIC, STATIC, expected, fused, hopper, of_images};
 use crate::fused_decode::decode;
 use cusync::runtime::{InputSets, Options, Overlap, Overrides, Pipeline, shipped};
 use cusync_gen::check::{Executor, Plan};
@@ -11,7 +11,7 @@ use cusync_gen::graph::Element;
 
 const LAUNCHES: usize = 10_000;
 
-/// Eager runs and graphs of many runs in turn, over several weight sets, with a kind of edge between runs.
+/// Alternates eager runs and graphs of many runs, over several weight sets, with a kind of edge between runs.
 pub(crate) fn ten_thousand_launches(gpu: &Gpu, plan: &Plan, edges: Overlap) {
     let name = format!("{} {}", plan.graph().name, plan.launch().kind());
     let (inputs, reference) = expected(gpu, plan, 3, 21);
@@ -58,17 +58,18 @@ pub(crate) fn ten_thousand_launches(gpu: &Gpu, plan: &Plan, edges: Overlap) {
 #[test]
 fn ten_thousand_launches_stay_right() {
     let Some(gpu) = hopper() else { return };
-    for (name, m, way, edges) in [
+    for (name, m, config, edges) in [
         ("gpt3_mlp", 64, STATIC, Overlap::Captured),
         ("llama65_mlp", 200, DYNAMIC, Overlap::Captured),
         ("two_gemms", 512, STATIC, Overlap::All),
         ("diamond", 200, DYNAMIC, Overlap::Plain),
     ] {
-        ten_thousand_launches(&gpu, &fused(&gpu, name, m, way), edges);
+        ten_thousand_launches(&gpu, &fused(&gpu, name, m, config), edges);
     }
 }
 
-/// What `serial` and `library` launch of stages that chain kernels alone run, eager and replayed: each launch counts its own runs.
+/// `serial` and `library` launches of stages that only chain kernels run, eager and replayed: each launch counts its
+/// own runs.
 pub(crate) fn runs_in_turn(gpu: &Gpu, source: &str, overrides: &Overrides, executor: Executor) {
     let plan = plan_of(gpu, source, overrides, executor);
     let name = format!("{} {}", plan.graph().name, plan.launch().kind());
@@ -127,8 +128,8 @@ pub(crate) fn bits(pipeline: &mut Pipeline) -> Vec<Vec<u16>> {
         .collect()
 }
 
-/// Runs a plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs: all have the same bits. `judge` looks
-/// at the last of each kind, beside what the caches were before.
+/// Runs a plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs: all are
+/// bit-identical. `judge` checks the last run of each kind, given the caches from before it.
 pub(crate) fn assert_repeats(
     gpu: &Gpu,
     label: &str,
@@ -159,8 +160,8 @@ pub(crate) fn assert_repeats(
     }
 }
 
-/// Each element of a result is summed in an order that the schedule fixes, whoever comes first: also in parts, which are added in
-/// the order of their slabs.
+/// The schedule fixes the order in which each result element is summed, whichever worker finishes first; split tiles
+/// are added in the order of their slabs.
 pub(crate) fn repeats_to_the_bit(gpu: &Gpu, plan: &Plan) {
     let name = format!("{} {:?} {}", plan.graph().name, plan.graph().dims, plan.launch().kind());
     let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 5).expect("inputs fit");
@@ -187,18 +188,18 @@ pub(crate) fn repeats_to_the_bit(gpu: &Gpu, plan: &Plan) {
 fn results_repeat_to_the_bit() {
     let Some(gpu) = hopper() else { return };
     for (name, m) in [("gpt3_mlp", 200), ("llama65_mlp", 512), ("diamond", 512)] {
-        for way in WAYS {
-            repeats_to_the_bit(&gpu, &fused(&gpu, name, m, way));
+        for config in CONFIGS {
+            repeats_to_the_bit(&gpu, &fused(&gpu, name, m, config));
         }
     }
 }
 
-/// Two instances of a pipeline on streams of their own: each has its own semaphores, slabs and counters.
+/// Two instances of a pipeline on separate streams: each has its own semaphores, slabs and counters.
 #[test]
 fn instances_run_side_by_side() {
     let Some(gpu) = hopper() else { return };
-    for (name, m, ways) in [("gpt3_mlp", 64, [STATIC, STATIC]), ("llama65_mlp", 200, [STATIC, DYNAMIC])] {
-        let plans = ways.map(|way| fused(&gpu, name, m, way));
+    for (name, m, configs) in [("gpt3_mlp", 64, [STATIC, STATIC]), ("llama65_mlp", 200, [STATIC, DYNAMIC])] {
+        let plans = configs.map(|config| fused(&gpu, name, m, config));
         let (inputs, reference) = expected(&gpu, &plans[0], 2, 8);
         let mut pair = plans.each_ref().map(|plan| pipeline(&gpu, plan, &inputs, Options::default()));
         let mut all = || -> cusync::runtime::Result<()> {
@@ -227,29 +228,29 @@ fn instances_run_side_by_side() {
 #[test]
 fn a_trace_covers_every_item() {
     let Some(gpu) = hopper() else { return };
-    for way in [STATIC, DYNAMIC] {
-        let plan = fused(&gpu, "gpt3_mlp", 200, way);
+    for config in [STATIC, DYNAMIC] {
+        let plan = fused(&gpu, "gpt3_mlp", 200, config);
         let inputs = InputSets::random(plan.graph(), &gpu.device, 2, 10).expect("inputs fit");
         let options = Options { trace: true, ..Options::default() };
         let mut traced = [pipeline(&gpu, &plan, &inputs, options)];
-        let lists = cusync::runtime::trace_runs(&mut traced).unwrap_or_else(|e| panic!("{way:?}: {e}"));
+        let lists = cusync::runtime::trace_runs(&mut traced).unwrap_or_else(|e| panic!("{config:?}: {e}"));
         let schedule = plan.launch().lists().expect("a chain");
         let ctas = (schedule.cluster.0 * schedule.cluster.1) as usize;
-        assert!(lists[0].len() <= schedule.sequence.len() * ctas, "{way:?}: more records than items");
+        assert!(lists[0].len() <= schedule.sequence.len() * ctas, "{config:?}: more records than items");
         for item in &schedule.sequence {
             let seen = lists[0].iter().filter(|t| t.item == *item).count();
-            assert!((1..=ctas).contains(&seen), "{way:?}: {item:?} was noted {seen} times");
+            assert!((1..=ctas).contains(&seen), "{config:?}: {item:?} was noted {seen} times");
         }
         for t in &lists[0] {
-            assert!(t.begin <= t.loaded && t.ready != 0, "{way:?}: {t:?}");
-            assert!(t.loaded <= t.math_end && t.math_end <= t.end, "{way:?}: {t:?}");
+            assert!(t.begin <= t.loaded && t.ready != 0, "{config:?}: {t:?}");
+            assert!(t.loaded <= t.math_end && t.math_end <= t.end, "{config:?}: {t:?}");
         }
     }
 }
 
 const ROLE: &str = "CUSYNC_STARVED_FUSED_CHILD";
 
-/// What the child of the next test does: starves, checks the error, and prints it.
+/// The child process of the next test: starves, checks the error, and prints it.
 #[test]
 fn starved_child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -270,8 +271,8 @@ fn starved_child() {
     assert!(pipeline.is_poisoned());
 }
 
-/// Starves in a child, whose error must name the edge. It is this test's turn until the child has ended: beside other kernels an error
-/// takes longer.
+/// Starves in a child process; its error must name the edge. This test's turn lasts until the child exits: with other
+/// kernels running, an error takes longer.
 pub(crate) fn starves(_turn: &Gpu, role: &str, edge: &str) {
     let this = std::env::current_exe().expect("this binary has a path");
     let child = std::process::Command::new(this)

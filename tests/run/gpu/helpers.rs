@@ -1,4 +1,4 @@
-//! The kernel library's helpers against plain host code, and the kernels that it says it has.
+//! The kernel library's helpers against plain host code, and the kernels it claims to have.
 
 use crate::common::gpu;
 use cusync::device::{DeviceBuffer, Stream, chain_id, decode_id, gemm_id, helpers, kernels};
@@ -84,9 +84,9 @@ fn separate_activations_match_their_formulas() {
     helpers::activate(&source, &gelu, ffi::CUSYNC_GELU_TANH, ffi::CUSYNC_F16, &stream).expect("runs");
     stream.synchronize().expect("done");
 
-    let close = |have: u16, want: f64, what: &str| {
+    let close = |have: u16, want: f64, label: &str| {
         let have = f16::from_bits(have).to_f64();
-        assert!((have - want).abs() <= 2e-3 * want.abs().max(0.05), "{what}: have {have}, want {want}");
+        assert!((have - want).abs() <= 2e-3 * want.abs().max(0.05), "{label}: have {have}, want {want}");
     };
     let mut have = vec![0u16; m * n];
     gated.download(&mut have).expect("downloads");
@@ -110,12 +110,12 @@ fn semaphores_have_a_cost() {
     let Some(_gpu) = gpu() else { return };
     let cost = cusync::measure::bench_semaphores(0, 1000).expect("measures");
     println!("{cost:?}");
-    for (what, ns) in [("wait", cost.wait_ns), ("post", cost.post_ns), ("hand-off", cost.hand_off_ns)] {
-        assert!(ns.is_finite() && ns > 0.0, "{what}: {ns} ns");
+    for (label, ns) in [("wait", cost.wait_ns), ("post", cost.post_ns), ("hand-off", cost.hand_off_ns)] {
+        assert!(ns.is_finite() && ns > 0.0, "{label}: {ns} ns");
     }
 }
 
-/// The library holds what the table of instances lists, for both element types, and nothing else.
+/// The library contains the kernels in the table of instances, for both element types, and no others.
 #[test]
 fn the_library_holds_the_table_of_instances() {
     let compiled = kernels();

@@ -1,5 +1,5 @@
-//! The `library` executor on a GPU: right to 2e-3 whichever way each stage is computed, eager and replayed, with several sets of
-//! inputs.
+//! The `library` executor on a GPU: right to 2e-3 however each stage is computed, eager and replayed, with several
+//! input sets.
 
 use crate::common::{Gpu, assert_right, assert_runs_right, gpu, pipeline, plan_of, quick};
 use crate::fused::expected;
@@ -9,7 +9,7 @@ use cusync::runtime::{Options, Overrides, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::graph::Element;
 
-/// Every epilogue: what cuBLASLt fuses, and a residual behind an activation, which it cannot.
+/// Every epilogue: those that cuBLASLt fuses, and a residual after an activation, which it cannot fuse.
 const EPILOGUES: &str = r#"Pipeline(
     name: "epilogues",
     dims: { "M": 100, "H": 512 },
@@ -57,7 +57,8 @@ fn products_of_the_library_are_right() {
     }
 }
 
-/// cuBLASLt's product and our rotation beside our kernel, which rotates before it rounds, whichever of them is faster.
+/// cuBLASLt's GEMM followed by our rotation, against our kernel, which rotates before it rounds; `library` uses the
+/// faster one.
 #[test]
 fn heads_of_the_librarys_product_are_rotated() {
     let Some(gpu) = installed().filter(|gpu| gpu.device.capability().0 >= 9) else { return };

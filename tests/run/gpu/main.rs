@@ -1,7 +1,7 @@
-//! What only a GPU can show. One binary, so that a bundle carries the kernels once; it reads no files.
+//! GPU-only behavior. There is one binary, so that a bundle contains the kernels once; it reads no files.
 //!
-//! Without a GPU every test says `skipped:` and passes. `CUSYNC_GPU_QUICK=1` keeps a few sizes. `gpu_tests` in a bundle runs
-//! all of them, and fails when one was left out.
+//! Without a GPU every test prints `skipped:` and passes. `CUSYNC_GPU_QUICK=1` keeps a few sizes. `gpu_tests` in a
+//! bundle runs all of them, and fails if one was left out.
 
 #![allow(clippy::print_stdout)]
 

@@ -9,7 +9,7 @@ use cusync_gen::device::KERNELS;
 use cusync_gen::graph::Element;
 use cusync_gen::sync::Policy;
 
-/// Tokens in flight: those that are compared, and some that are multiples of no tile.
+/// Tokens in flight: the compared sizes, and some that are not multiples of any tile.
 fn sizes() -> Vec<u32> {
     if quick() {
         return vec![1, 37, 200, 512];
@@ -132,7 +132,7 @@ fn every_kernel() {
             let inputs = InputSets::random(serial.graph(), &gpu.device, 1, 12).expect("inputs fit");
             let mut model = pipeline(&gpu, &serial, &inputs, Options::default());
             let reference = Reference::new(&mut model, 0).expect("the reference runs");
-            // Unequal tiles on the two sides of the edge, too.
+            // Also with different tiles on the two sides of the edge.
             for (i, &first) in tiles.iter().enumerate() {
                 for second in [first, tiles[(i + 1) % tiles.len()]] {
                     for executor in executors(&gpu) {
@@ -148,7 +148,7 @@ fn every_kernel() {
     }
 }
 
-/// A bias and a residual, which another stage makes, before the activation.
+/// A bias and a residual, both produced by another stage, before the activation.
 const SUMS: &str = r#"Pipeline(
     name: "sums",
     dims: { "M": 64 },
@@ -178,7 +178,7 @@ fn residuals_before_the_activation_are_right_on_every_executor() {
             let automatic = Overrides { policy: None, ..overrides.clone() };
             plans.push(plan_of(&gpu, SUMS, &Overrides { chain, ..automatic.clone() }, Executor::Fused));
             if m <= 64 {
-                // The residual of the product in the middle is no input, which decode kernels need.
+                // The middle GEMM's residual is not an input, which decode kernels require.
                 let source = SUMS.replace(r#"residual: "Y(M,264)""#, r#"residual: "T(M,264)""#);
                 let few = Overrides { decode: true, tiles: None, ..automatic };
                 let plan = plan_of(&gpu, &source, &few, Executor::Fused);

@@ -1,17 +1,17 @@
-//! Row normalisation in chain kernels on a GPU: right to 2e-3 whatever is read and written around it, and the same bits in
-//! every run.
+//! Row normalization in chain kernels on a GPU: right to 2e-3 whatever the surrounding stages read and write, and
+//! bit-identical in every run.
 
 use crate::common::{assert_right, plan_of, quick};
-use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper};
+use crate::fused::{CONFIGS, DYNAMIC, STATIC, expected, hopper};
 use crate::fused_runs::assert_repeats as repeats;
 use cusync::runtime::{ChainOverride, Overrides, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::device::{ChainKernel, Operation};
 use cusync_gen::graph::Element;
 
-/// Rows that are an input, and rows that another stage stores; read by TMA as an operand, and by plain loads as a residual. No
-/// sum over a few hundred elements stands before another: an element of bf16 that rounds to its neighbour there would shift
-/// whole rows behind it.
+/// Rows that are an input, and rows that another stage stores; read by TMA as an operand, and by plain loads as a
+/// residual. No sum over a few hundred elements precedes another: one bf16 element rounded differently there would
+/// shift whole rows after it.
 const BOTH: &str = r#"Pipeline(
     name: "norms",
     dims: { "M": 64, "H": 8192 },
@@ -24,13 +24,13 @@ const BOTH: &str = r#"Pipeline(
     ],
 )"#;
 
-/// One plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs; and all of them alike. So is a launch a
-/// stage, where norms have a kernel of their own.
+/// One plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs; all are
+/// bit-identical. So is a launch per stage, in which norms have their own kernel.
 fn assert_repeats(
     source: &str,
     (m, length): (u32, Option<u32>),
     element: Element,
-    ways: impl IntoIterator<Item = ChainOverride>,
+    configs: impl IntoIterator<Item = ChainOverride>,
 ) {
     let Some(gpu) = hopper() else { return };
     let dims = [("M", Some(m)), ("H", length)];
@@ -38,10 +38,10 @@ fn assert_repeats(
         dims.into_iter().filter_map(|(name, size)| Some((name.into(), size?.into()))).collect();
     let overrides =
         |chain| Overrides { dims: dims.clone(), element: Some(element), chain, ..Overrides::default() };
-    let plan = |way| plan_of(&gpu, source, &overrides(Some(way)), Executor::Fused);
+    let plan = |config| plan_of(&gpu, source, &overrides(Some(config)), Executor::Fused);
     let (inputs, reference) = expected(&gpu, &plan(STATIC), 1, m);
     let alone = plan_of(&gpu, source, &overrides(None), Executor::Serial);
-    for plan in ways.into_iter().map(plan).chain([alone]) {
+    for plan in configs.into_iter().map(plan).chain([alone]) {
         let kind = plan.launch().kind();
         let label = format!("{} M = {m} {length:?} {element:?} {kind}", plan.graph().name);
         repeats(&gpu, &label, (&plan, &inputs), &mut |label, pipeline, _| {
@@ -50,8 +50,8 @@ fn assert_repeats(
     }
 }
 
-/// Rows that fit the registers, rows that do not, and rows that end within a thread's round; rows that have a kernel of their own where they
-/// have a launch, a CTA for each or for two of them, and longer ones.
+/// Rows that fit in registers, rows that do not, and rows that end within a thread's round; with one launch per stage,
+/// rows that have their own kernel (one CTA per row or per two rows), and longer ones.
 fn every_length(element: Element) {
     let lengths = if quick() {
         vec![5120, 4104, 12280, 33024]
@@ -79,7 +79,7 @@ fn rows_of_every_length_bf16() {
 fn the_shipped_mlp() {
     let source = shipped("llama65_norm_mlp").expect("it ships");
     for m in [1, 200, 512] {
-        assert_repeats(source, (m, None), Element::F16, WAYS);
+        assert_repeats(source, (m, None), Element::F16, CONFIGS);
     }
 }
 
@@ -89,8 +89,8 @@ fn every_kernel_that_normalises() {
     let mut ran = 0;
     for kernel in kernels {
         let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-        let way = ChainOverride { kernel, ..STATIC };
-        assert_repeats(BOTH, (300, Some(1032)), Element::Bf16, [way]);
+        let config = ChainOverride { kernel, ..STATIC };
+        assert_repeats(BOTH, (300, Some(1032)), Element::Bf16, [config]);
         ran += 1;
     }
     assert!(ran > 0, "a chain kernel normalises");

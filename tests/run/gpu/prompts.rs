@@ -1,5 +1,5 @@
-//! Attention of whole sequences in chain kernels on a GPU: blocks are right to 2e-3 for sequences of any length, causal and full,
-//! and the same bits in every run, eager and replayed.
+//! Attention over whole sequences in chain kernels on a GPU: blocks are right to 2e-3 for sequences of any length,
+//! causal and full, and bit-identical in every run, eager and replayed.
 
 use crate::common::{Gpu, assert_right, pipeline, plan_of, quick};
 use crate::fused::{DYNAMIC, STATIC, UNCUT, expected, hopper};
@@ -8,12 +8,12 @@ use cusync::runtime::{ChainOverride, Options, Overlap, Overrides, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::{Element, Op};
 
-/// Two heads a tile of QKV.
+/// Two heads per QKV tile.
 const WIDE: ChainOverride = ChainOverride { kernel: Some(((128, 256), (1, 1))), ..STATIC };
 
 const NAMES: [&str; 3] = ["gpt3_attention", "llama65_attention", "llama3_70b_attention"];
 
-/// Sequences of one tile and of several, groups of four heads of 64 columns that see all of their sequence.
+/// Sequences of one and of several tiles; groups of four 64-column heads that see their whole sequence.
 const SEQUENCES: &str = r#"Pipeline(
     name: "sequences",
     dims: { "B": 5, "S": 128, "E": 512, "HQ": 8, "HKV": 2, "D": 64 },
@@ -27,7 +27,7 @@ const SEQUENCES: &str = r#"Pipeline(
     ],
 )"#;
 
-/// Queries and keys are rotated, and keys and values fill the first rows of a cache that has room for more.
+/// Queries and keys are rotated, and keys and values fill the first rows of a larger cache.
 const CACHED: &str = r#"Pipeline(
     name: "cached",
     dims: { "B": 3, "S": 128, "C": 300, "E": 512, "HQ": 8, "HKV": 2, "D": 128 },
@@ -44,15 +44,15 @@ const CACHED: &str = r#"Pipeline(
     ],
 )"#;
 
-/// A plan for one launch, or where no `way` of it is stated, for a launch a stage.
+/// A plan for one launch or, without overrides, for one launch per stage.
 fn plan(
     gpu: &Gpu,
     source: &str,
     dims: &[(&str, u32)],
     element: Element,
-    way: impl Into<Option<ChainOverride>>,
+    config: impl Into<Option<ChainOverride>>,
 ) -> Plan {
-    let chain = way.into();
+    let chain = config.into();
     let executor = if chain.is_some() { Executor::Fused } else { Executor::Serial };
     let overrides = Overrides {
         dims: dims.iter().map(|(name, size)| ((*name).into(), (*size).into())).collect(),
@@ -63,13 +63,19 @@ fn plan(
     plan_of(gpu, source, &overrides, executor)
 }
 
-/// A shipped layer for a prompt, narrower than it ships.
-pub(crate) fn prompt_layer(gpu: &Gpu, name: &str, tokens: u32, element: Element, way: ChainOverride) -> Plan {
-    plan(gpu, shipped(name).expect("it ships"), &[("S", tokens), ("E", 1024), ("I", 704)], element, way)
+/// A shipped prompt layer, narrower than shipped.
+pub(crate) fn prompt_layer(
+    gpu: &Gpu,
+    name: &str,
+    tokens: u32,
+    element: Element,
+    config: ChainOverride,
+) -> Plan {
+    plan(gpu, shipped(name).expect("it ships"), &[("S", tokens), ("E", 1024), ("I", 704)], element, config)
 }
 
-/// A plan with every kind of edge between runs, eager and as a graph, on poisoned outputs, each output verified. Caches
-/// are filled, and nothing else of them is changed.
+/// A plan with every kind of edge between runs, eager and as a graph, on poisoned outputs, with each output verified.
+/// Caches are filled and otherwise unchanged.
 fn assert_repeats(label: &str, gpu: &Gpu, plan: &Plan) {
     let (inputs, reference) = expected(gpu, plan, 1, 7);
     repeats(gpu, label, (plan, &inputs), &mut |label, pipeline, caches| {
@@ -82,18 +88,18 @@ fn assert_repeats(label: &str, gpu: &Gpu, plan: &Plan) {
     });
 }
 
-fn block(source: &str, dims: &[(&str, u32)], element: Element, way: ChainOverride) {
+fn block(source: &str, dims: &[(&str, u32)], element: Element, config: ChainOverride) {
     let Some(gpu) = hopper() else { return };
-    let plan = plan(&gpu, source, dims, element, way);
-    assert_repeats(&format!("{} {dims:?} {element:?} {way:?}", plan.graph().name), &gpu, &plan);
+    let plan = plan(&gpu, source, dims, element, config);
+    assert_repeats(&format!("{} {dims:?} {element:?} {config:?}", plan.graph().name), &gpu, &plan);
 }
 
 fn shipped_blocks(element: Element) {
     for name in NAMES {
         let source = shipped(name).expect("it ships");
         for tokens in if quick() { vec![100, 512] } else { vec![1, 17, 100, 512, 777, 2048] } {
-            for way in [STATIC, UNCUT, DYNAMIC, WIDE] {
-                block(source, &[("S", tokens), ("E", 1024)], element, way);
+            for config in [STATIC, UNCUT, DYNAMIC, WIDE] {
+                block(source, &[("S", tokens), ("E", 1024)], element, config);
             }
         }
     }
@@ -113,8 +119,8 @@ fn prompts_of_shipped_blocks_in_bf16() {
 fn prompts_of_several_sequences() {
     for tokens in if quick() { vec![17, 64, 256] } else { vec![1, 17, 64, 100, 128, 256, 1024] } {
         for element in [Element::F16, Element::Bf16] {
-            for way in [STATIC, DYNAMIC, WIDE] {
-                block(SEQUENCES, &[("S", tokens)], element, way);
+            for config in [STATIC, DYNAMIC, WIDE] {
+                block(SEQUENCES, &[("S", tokens)], element, config);
             }
         }
     }
@@ -124,15 +130,15 @@ fn prompts_of_several_sequences() {
 fn prompts_that_fill_a_cache() {
     for tokens in if quick() { vec![17, 256] } else { vec![1, 17, 64, 100, 128, 256] } {
         for element in [Element::F16, Element::Bf16] {
-            for way in [STATIC, DYNAMIC, WIDE] {
-                block(CACHED, &[("S", tokens)], element, way);
+            for config in [STATIC, DYNAMIC, WIDE] {
+                block(CACHED, &[("S", tokens)], element, config);
             }
         }
     }
 }
 
-/// An attention that has a launch to itself follows no list: sequences that end anywhere in its tiles, and rings of operands that turn
-/// several times.
+/// An attention with a launch of its own follows no list: sequences that end anywhere in its tiles, and operand rings
+/// that wrap several times.
 fn alone(element: Element) {
     let Some(gpu) = hopper() else { return };
     let lengths = if quick() {
@@ -165,16 +171,16 @@ fn attentions_that_have_a_launch_to_themselves_in_bf16() {
     alone(Element::Bf16);
 }
 
-/// Seven stages in one launch, norms, residuals and an MLP among them.
+/// Seven stages in one launch, including norms, residuals and an MLP.
 #[test]
 fn whole_layers_of_prompts() {
     let Some(gpu) = hopper() else { return };
     for name in ["gpt3_prompt_layer", "llama65_prompt_layer", "llama3_70b_prompt_layer"] {
         for tokens in if quick() { vec![17, 512] } else { vec![1, 17, 100, 512, 2048] } {
             let ways = [(Element::F16, STATIC), (Element::Bf16, STATIC), (Element::F16, DYNAMIC)];
-            for (element, way) in [&ways[..], &[(Element::F16, WIDE), (Element::Bf16, WIDE)]].concat() {
-                let plan = prompt_layer(&gpu, name, tokens, element, way);
-                assert_repeats(&format!("{name} S = {tokens} {element:?} {way:?}"), &gpu, &plan);
+            for (element, config) in [&ways[..], &[(Element::F16, WIDE), (Element::Bf16, WIDE)]].concat() {
+                let plan = prompt_layer(&gpu, name, tokens, element, config);
+                assert_repeats(&format!("{name} S = {tokens} {element:?} {config:?}"), &gpu, &plan);
             }
         }
     }
@@ -183,11 +189,11 @@ fn whole_layers_of_prompts() {
 #[test]
 fn a_thousand_prompts_have_the_same_bits() {
     let Some(gpu) = hopper() else { return };
-    for (tokens, overlap, way) in [(100, Overlap::All, STATIC), (256, Overlap::Captured, DYNAMIC)] {
-        let plan = plan(&gpu, CACHED, &[("S", tokens), ("C", 300)], Element::F16, way);
+    for (tokens, overlap, config) in [(100, Overlap::All, STATIC), (256, Overlap::Captured, DYNAMIC)] {
+        let plan = plan(&gpu, CACHED, &[("S", tokens), ("C", 300)], Element::F16, config);
         let (inputs, reference) = expected(&gpu, &plan, 2, 8);
         let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap, ..Options::default() });
-        let label = format!("{tokens} tokens {way:?}");
+        let label = format!("{tokens} tokens {config:?}");
         let mut all = || -> cusync::runtime::Result<()> {
             let graph = pipeline.capture(Executor::Fused, &[1, 0, 1, 0])?;
             let mut first = None;

@@ -1,8 +1,8 @@
-//! What `check` refutes for `cover` goes wrong on the device: mutants that drop or shift the waits of an edge give a wrong
-//! result under injected delays, and the plan that they are mutants of does not, under the very same delays.
+//! Plans that `check` refutes for `cover` fail on the device: mutants that drop or shift the waits of an edge give a
+//! wrong result under injected delays, and the original plan does not, under the same delays.
 //!
-//! The kernels must be built with `CUSYNC_DELAYS=1`. A delay comes before a tile is stored as well as before it is posted,
-//! so a consumer that does not wait finds the NaNs that every run begins with. `CUSYNC_GPU_QUICK=1` keeps few cases.
+//! The kernels must be built with `CUSYNC_DELAYS=1`. Delays come before a tile's store and before its post, so a
+//! consumer that does not wait reads the NaNs that every run begins with. `CUSYNC_GPU_QUICK=1` keeps few cases.
 
 use crate::common::{Gpu, assert_right, pipeline, quick};
 use crate::faults::{Expected, delayed, delays};
@@ -14,35 +14,35 @@ use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::sync::Policy;
 
-/// Runs of a plan. Every run has other delays, and the n-th run of every plan of a case has the same.
+/// Runs per plan. Each run has different delays; the n-th runs of all plans of a case have the same delays.
 const RUNS: usize = 50;
 
-/// Mutants of each case.
+/// Mutants per case.
 const SAMPLE: usize = 3;
 
 /// How a chain is run.
 #[derive(Clone, Debug)]
-enum Way {
-    /// A kernel a stage, with this policy on every edge.
+enum Launch {
+    /// One kernel per stage, with this policy on every edge.
     Coupled(Executor, Policy),
-    /// A chain kernel with a slot a tile.
+    /// A chain kernel with one slot per tile.
     Chain(ChainOverride),
 }
 
-impl Way {
-    /// What is chosen for a shipped spec, before it is proved.
+impl Launch {
+    /// The choice for a shipped spec, before it is proved.
     fn candidate(&self, profile: &Profile, name: &str, dims: &[(&str, u64)]) -> Candidate {
         let policy = match self {
-            Way::Coupled(_, policy) => Some(policy.clone()),
-            Way::Chain(_) => None,
+            Launch::Coupled(_, policy) => Some(policy.clone()),
+            Launch::Chain(_) => None,
         };
         let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
         let overrides = Overrides { dims, policy, ..Overrides::default() };
         let source = shipped(name).expect("it ships");
         let resolved = resolve_text(source, name, &overrides).unwrap_or_else(|e| panic!("{name}: {e}"));
         let candidate = match self {
-            Way::Coupled(executor, _) => choose::candidate(&resolved, profile, *executor),
-            Way::Chain(asked) => choose::chain(&resolved, profile, *asked),
+            Launch::Coupled(executor, _) => choose::candidate(&resolved, profile, *executor),
+            Launch::Chain(asked) => choose::chain(&resolved, profile, *asked),
         };
         candidate.unwrap_or_else(|e| panic!("{name}: {}", e.render(source, name, false)))
     }
@@ -51,19 +51,19 @@ impl Way {
 struct Case {
     name: &'static str,
     dims: Vec<(&'static str, u64)>,
-    way: Way,
+    launch: Launch,
     /// Seed of the inputs, delays and mutants.
     seed: u32,
 }
 
 impl Case {
     fn label(&self) -> String {
-        format!("{} {:?} {:?}", self.name, self.dims, self.way)
+        format!("{} {:?} {:?}", self.name, self.dims, self.launch)
     }
 
-    /// What is judged, and mutants of it.
+    /// The judged candidate and its mutants.
     fn sample(&self, profile: &Profile) -> (Candidate, Vec<WaitMutant>) {
-        let candidate = self.way.candidate(profile, self.name, &self.dims);
+        let candidate = self.launch.candidate(profile, self.name, &self.dims);
         let mutants = wait_mutants(&candidate, self.seed.into(), SAMPLE);
         assert_eq!(mutants.len(), SAMPLE, "{}: too few mutants are refuted for cover", self.label());
         (candidate, mutants)
@@ -71,42 +71,42 @@ impl Case {
 }
 
 fn cases(quick: bool) -> Vec<Case> {
-    let coupled = |executor, policy: &Policy| Way::Coupled(executor, policy.clone());
+    let coupled = |executor, policy: &Policy| Launch::Coupled(executor, policy.clone());
     let mut cases = Vec::new();
     for name in ["two_gemms", "gpt3_mlp", "llama65_mlp"] {
-        let mut ways = vec![
+        let mut launches = vec![
             (256, coupled(Executor::Streams, &Policy::Tile)),
             (256, coupled(Executor::Programmatic, &Policy::Row)),
-            (256, Way::Chain(STATIC)),
+            (256, Launch::Chain(STATIC)),
         ];
         if !quick {
-            ways.extend([
+            launches.extend([
                 (64, coupled(Executor::Programmatic, &Policy::Tile)),
                 (256, coupled(Executor::Streams, &Policy::Row)),
                 (256, coupled(Executor::Programmatic, &Policy::Tile)),
-                (64, Way::Chain(STATIC)),
-                (256, Way::Chain(DYNAMIC)),
+                (64, Launch::Chain(STATIC)),
+                (256, Launch::Chain(DYNAMIC)),
             ]);
         }
-        for (m, way) in ways {
-            cases.push((name, vec![("M", m)], way));
+        for (m, launch) in launches {
+            cases.push((name, vec![("M", m)], launch));
         }
     }
-    // Windows with their halos, pools, shortcuts, rows of norms, heads.
-    cases.push(("resnet_layer", vec![("B", 2), ("HW", 28), ("C", 128)], Way::Chain(STATIC)));
-    cases.push(("llama3_70b_attention", vec![("S", 512), ("E", 1024)], Way::Chain(STATIC)));
+    // Windows with halos, pools, shortcuts, norm rows, heads.
+    cases.push(("resnet_layer", vec![("B", 2), ("HW", 28), ("C", 128)], Launch::Chain(STATIC)));
+    cases.push(("llama3_70b_attention", vec![("S", 512), ("E", 1024)], Launch::Chain(STATIC)));
     if !quick {
-        cases.push(("resnet_layer", vec![("B", 3), ("HW", 14), ("C", 256)], Way::Chain(DYNAMIC)));
-        cases.push(("resnet38_layer4", vec![("B", 3)], Way::Chain(STATIC)));
-        cases.push(("vgg19_block2", vec![("B", 1)], Way::Chain(STATIC)));
-        cases.push(("llama65_norm_mlp", vec![("M", 200)], Way::Chain(STATIC)));
-        cases.push(("gpt3_prompt_layer", vec![("S", 200), ("E", 1024), ("I", 704)], Way::Chain(DYNAMIC)));
+        cases.push(("resnet_layer", vec![("B", 3), ("HW", 14), ("C", 256)], Launch::Chain(DYNAMIC)));
+        cases.push(("resnet38_layer4", vec![("B", 3)], Launch::Chain(STATIC)));
+        cases.push(("vgg19_block2", vec![("B", 1)], Launch::Chain(STATIC)));
+        cases.push(("llama65_norm_mlp", vec![("M", 200)], Launch::Chain(STATIC)));
+        cases.push(("gpt3_prompt_layer", vec![("S", 200), ("E", 1024), ("I", 704)], Launch::Chain(DYNAMIC)));
     }
-    let with_seed = |(seed, (name, dims, way))| Case { name, dims, way, seed };
+    let with_seed = |(seed, (name, dims, launch))| Case { name, dims, launch, seed };
     (400..).zip(cases).map(with_seed).collect()
 }
 
-/// How many of a plan's runs differ from what is expected.
+/// How many of a plan's runs differ from the expected result.
 fn wrong_runs(
     gpu: &Gpu,
     plan: &Plan,
@@ -126,17 +126,17 @@ fn wrong_runs(
     Ok(wrong)
 }
 
-/// What a case showed.
+/// Results of a case.
 #[derive(Default)]
 struct Tally {
     mutants: usize,
-    /// Mutants of which no run was wrong.
+    /// Mutants with no wrong run.
     always_right: Vec<String>,
-    /// Mutants that go wrong without delays too.
+    /// Mutants that also fail without delays.
     undelayed: usize,
 }
 
-/// One case: the plan, which is always right, and mutants of it.
+/// One case: the plan, which is always right, and its mutants.
 fn go_wrong(gpu: &Gpu, case: &Case, tally: &mut Tally) {
     let label = case.label();
     let profile = gpu.device.profile().expect("checked when the GPU was opened");
@@ -156,13 +156,13 @@ fn go_wrong(gpu: &Gpu, case: &Case, tally: &mut Tally) {
         let wrong = runs(&plan, late)?;
         assert_eq!(wrong, 0, "{label}: the proved plan goes wrong in {wrong} of {RUNS} runs");
         for mutant in &mutants {
-            let what = format!("{label}: {:?} of {}", mutant.fault, plan.edge_name(mutant.edge));
+            let title = format!("{label}: {:?} of {}", mutant.fault, plan.edge_name(mutant.edge));
             let (with, without) = (runs(&mutant.plan, late)?, runs(&mutant.plan, Options::default())?);
-            println!("{what}: wrong in {with} of {RUNS} runs with delays, in {without} without");
+            println!("{title}: wrong in {with} of {RUNS} runs with delays, in {without} without");
             tally.mutants += 1;
             tally.undelayed += usize::from(without > 0);
             if with == 0 {
-                tally.always_right.push(format!("{what}, refuted: {}", mutant.refutation));
+                tally.always_right.push(format!("{title}, refuted: {}", mutant.refutation));
             }
         }
         Ok(())
@@ -185,14 +185,14 @@ fn mutants_refuted_for_cover_go_wrong() {
     assert!(tally.always_right.is_empty(), "never wrong:\n{}", tally.always_right.join("\n"));
 }
 
-/// Needs no GPU: the sample of every case is found, and is the same each time.
+/// Needs no GPU: every case has a sample, and the sample is reproducible.
 #[test]
 fn the_sample_is_there() {
     let profile = Profile::named("h200").expect("the profile ships");
     for case in cases(false) {
-        let of = |(_, mutants): (Candidate, Vec<WaitMutant>)| -> Vec<_> {
+        let faults = |(_, mutants): (Candidate, Vec<WaitMutant>)| -> Vec<_> {
             mutants.into_iter().map(|m| (m.edge, m.fault)).collect()
         };
-        assert_eq!(of(case.sample(profile)), of(case.sample(profile)), "{}", case.label());
+        assert_eq!(faults(case.sample(profile)), faults(case.sample(profile)), "{}", case.label());
     }
 }

@@ -1,4 +1,5 @@
-//! A thousand runs, graph replays and eager launches mixed, over several weight sets: the epoch on the device keeps up.
+//! A thousand runs, mixing graph replays and eager launches, over several weight sets: the epoch on the device keeps
+//! up.
 
 use crate::common::{assert_right, dim, executors, gpu, pipeline, plan};
 use cusync::runtime::verify::Reference;

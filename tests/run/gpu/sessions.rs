@@ -1,5 +1,5 @@
-//! Sessions on a GPU: jobs of any number of rows and any set have the bits of `fused` runs, also behind a kernel that has left, and write
-//! no other row.
+//! Sessions on a GPU: jobs with any number of rows and any set are bit-identical to `fused` runs, even after a kernel
+//! has left, and write no other row.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn jobs(gpu: &Gpu, rows: usize) -> Result<()> {
             session.submit_announcing(set, m as u32, number % 5 % SETS)?
         };
         session.wait(job)?;
-        // Rows behind the job's are what they were.
+        // Rows after the job's are unchanged.
         expected[..m * COLUMNS].copy_from_slice(&right[set][..m * COLUMNS]);
         out.download(&mut have)?;
         let rows_of = |bits: &[u16]| bits.chunks(COLUMNS).map(<[u16]>::to_vec).collect::<Vec<_>>();
@@ -72,7 +72,7 @@ fn jobs(gpu: &Gpu, rows: usize) -> Result<()> {
     Ok(())
 }
 
-/// A call that waits for an idle GPU waits for a session's limit, and the session goes on behind it.
+/// A call that waits for an idle GPU waits up to a session's limit, and the session continues afterwards.
 #[test]
 fn memory_allocated_elsewhere_waits_for_the_limit_and_no_more() {
     let Some(gpu) = hopper() else { return };
@@ -86,26 +86,33 @@ fn memory_allocated_elsewhere_waits_for_the_limit_and_no_more() {
         let job = session.submit(0, 8).expect("taken");
         session.wait(job).expect("over");
         drop(DeviceBuffer::<u32>::zeroed(&gpu.device, 1 << 20, "memory elsewhere").expect("allocated"));
-        // The kernel has left, and the next job launches another.
+        // The kernel has left, and the next job launches it again.
         assert_eq!(session.launches(), round);
     }
     session.close().expect("all over");
 }
 
-/// Items of a chain kernel, two kinds with common weights under way at once, either first, alone and beside a kernel that takes SMs.
+/// Items of a chain kernel: two kinds with shared weights in progress at once, either one first, alone and next to a
+/// kernel that occupies SMs.
 #[test]
 fn handed_items_have_the_bits_of_runs() {
     let Some(_gpu) = hopper() else { return };
     let args = CopilotArgs { exact: 2000, only: vec!["items".into()], ..CopilotArgs::default() };
     let report = bench_copilot(&args, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(report.exact.len(), 2, "alone, and with SMs taken");
-    for of in &report.exact {
-        println!("{}: {} jobs, {} launches", of.pipeline, of.jobs, of.launches);
-        assert!(of.wrong == 0 && of.jobs == 2000, "{}: {} of {} jobs differ", of.pipeline, of.wrong, of.jobs);
+    for kind in &report.exact {
+        println!("{}: {} jobs, {} launches", kind.pipeline, kind.jobs, kind.launches);
+        assert!(
+            kind.wrong == 0 && kind.jobs == 2000,
+            "{}: {} of {} jobs differ",
+            kind.pipeline,
+            kind.wrong,
+            kind.jobs
+        );
     }
 }
 
-/// Rows that leave a warpgroup of the last tiles without any, and a job of a decode kernel.
+/// Row counts that leave a warpgroup of the last tiles without rows, and a job of a decode kernel.
 #[test]
 fn a_trace_of_a_session_has_a_word_for_every_tile() {
     let Some(gpu) = hopper() else { return };
@@ -119,7 +126,7 @@ fn a_trace_of_a_session_has_a_word_for_every_tile() {
     let mut spans: Vec<usize> = words.clone().filter_map(|word| word.span).collect();
     spans.sort_unstable();
     assert_eq!(spans, (0..run.spans.len()).collect::<Vec<_>>());
-    // Clocks agree to within the time that a word takes at least.
+    // Clocks agree to within the minimum latency of a word.
     for word in words {
         let span = &run.spans[word.span.expect("a tile")];
         assert!(

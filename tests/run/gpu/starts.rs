@@ -1,5 +1,5 @@
-//! What keeps consumers off the SMs that producers still need: gates, where kernels have no triggers; and what keeps workers from
-//! waiting for others that have no SM.
+//! Mechanisms that keep consumers off SMs that producers still need (gates, for kernels without triggers), and that
+//! keep workers from waiting for workers without an SM.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use cusync::runtime::{InputSets, Options, Overrides, Result, plan_text, shipped}
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::sync::Policy;
 
-/// The plan of a shipped spec for kernels of sm_80, which every later GPU runs too.
+/// The plan of a shipped spec for sm_80 kernels, which also run on every later GPU.
 fn older(gpu: &crate::common::Gpu, name: &str, m: u64) -> Plan {
     let mut profile = gpu.device.profile().expect("checked when the GPU was opened");
     profile.arch = 80;
@@ -35,8 +35,8 @@ fn streams_of_kernels_for_sm80_are_right() {
     }
 }
 
-/// A gate on a stream of its own, in front of a kernel that is launched later: what follows the gate comes behind that launch, in
-/// the second run as in the first, though the counter stands where the first run left it.
+/// A gate on its own stream, before a kernel that is launched later: work after the gate runs after that launch, in the
+/// second run too, although the counter keeps the first run's value.
 #[test]
 fn a_gate_waits_for_the_draws_of_its_run() {
     let Some(gpu) = gpu() else { return };
@@ -77,8 +77,8 @@ fn a_gate_waits_for_the_draws_of_its_run() {
     attempt().unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// Workers that wait for each other begin together: another kernel that keeps 16 SMs, for longer than a wait may last, delays a plain
-/// launch and does no more.
+/// Workers that wait for each other start together: another kernel that holds 16 SMs for longer than the wait limit
+/// only delays a plain launch.
 #[test]
 fn work_that_keeps_some_sms_delays_a_plain_launch() {
     const KEPT_NS: u32 = 50_000_000;

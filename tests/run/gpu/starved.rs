@@ -1,7 +1,7 @@
-//! A consumer whose producer never posts ends in an error that names the edge, within two seconds.
+//! A consumer without a post from its producer ends in an error that names the edge, within two seconds.
 //!
-//! The trap that ends the wait costs the process its CUDA context, so each case runs in a child: this same binary,
-//! told by an environment variable which executor to starve.
+//! The trap that ends the wait destroys the process's CUDA context, so each case runs in a child process: this same
+//! binary, with an environment variable that selects the executor to starve.
 
 use crate::common::{dim, executors, gpu, pipeline, plan};
 use cusync::runtime::{Error, InputSets, Options};
@@ -17,7 +17,7 @@ fn executor_of(role: &str) -> Executor {
     }
 }
 
-/// What the child does: starves, checks the error, and prints it. Without the variable there is nothing to do.
+/// The child process: starves, checks the error, and prints it. Without the variable it does nothing.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -47,7 +47,7 @@ fn child() {
 
 #[test]
 fn a_starved_edge_is_named_in_time() {
-    // Its turn lasts until the last child has ended: beside other kernels an error takes longer.
+    // The turn lasts until the last child exits: with other kernels running, an error takes longer.
     let Some(gpu) = gpu() else { return };
     for executor in executors(&gpu).into_iter().filter(|e| *e != Executor::Serial) {
         let role = cusync::runtime::executor_name(executor);

@@ -1,5 +1,6 @@
-//! What noting times costs: the same plan with a trace and without, and without once more, which shows how far two equal pipelines
-//! seem apart. Visits go forwards and backwards in turn, so that clocks and neighbours meet all alike.
+//! The cost of recording times: the same plan with a trace, without one, and without one again, which shows the
+//! difference between two equal pipelines. Visits alternate between forward and backward order, so that clocks and
+//! neighbors affect all equally.
 
 use std::time::Duration;
 
@@ -16,9 +17,9 @@ use cusync_gen::graph::Element;
 
 /// Runs of a timed graph.
 const RUNS: usize = 12;
-/// Sets of inputs in rotation: weights come from device memory.
+/// Input sets in rotation, so that weights come from device memory.
 const SETS: usize = 4;
-/// The part of a run's time that a trace may cost: wide, for other work may slow one pipeline and not the other.
+/// Maximum relative cost of a trace. It is wide because other work may slow only one of the pipelines.
 const MOST: f64 = 0.15;
 
 /// A pipeline with a graph of [`RUNS`] runs.
@@ -37,7 +38,7 @@ impl Timed {
         Ok(Timed { pipeline, graph, events, samples: Vec::new() })
     }
 
-    /// Takes the time of one run, microseconds, after a rest.
+    /// Takes the time of one run in microseconds, after a rest.
     fn sample(&mut self) -> Result<()> {
         std::thread::sleep(Duration::from_millis(3));
         self.pipeline.stream().record(&self.events[0])?;
@@ -83,7 +84,7 @@ fn a_trace_costs_a_small_part_of_a_run() {
                     all[place].sample()?;
                 }
                 if round == 1 {
-                    // The first ones upload graphs and bring clocks up.
+                    // The first runs upload graphs and bring clocks up.
                     all.iter_mut().for_each(|t| t.samples.clear());
                 }
             }
@@ -100,12 +101,12 @@ fn a_trace_costs_a_small_part_of_a_run() {
     }
 }
 
-/// A real timeline is sound, and the tiles of a chain that wait know for what.
+/// A measured timeline is valid, and a chain's waiting tiles record what they wait for.
 #[test]
 fn measured_timelines_have_no_defect() {
     let Some(gpu) = hopper() else { return };
     let few = decode(&gpu, shipped("gpt3_mlp").expect("it ships"), 8, Element::F16);
-    let of = |name, dims: &[(&str, u64)]| {
+    let with_dims = |name, dims: &[(&str, u64)]| {
         let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
         plan(&gpu, name, &Overrides { dims, ..Overrides::default() }, Executor::Fused)
     };
@@ -113,12 +114,12 @@ fn measured_timelines_have_no_defect() {
         fused(&gpu, "gpt3_mlp", 512, STATIC),
         fused(&gpu, "llama65_mlp", 300, STATIC),
         few,
-        of("llama3_70b_generate", &[("B", 4), ("S", 512)]),
-        of("gpt3_layer", &[("B", 1), ("S", 256)]),
-        of("llama3_70b_attention", &[("S", 512), ("E", 1024)]),
-        of("llama65_prompt_layer", &[("S", 300), ("E", 1024), ("I", 704)]),
-        of("resnet_layer", &[("B", 2)]),
-        of("resnet38_layer2", &[("B", 1)]),
+        with_dims("llama3_70b_generate", &[("B", 4), ("S", 512)]),
+        with_dims("gpt3_layer", &[("B", 1), ("S", 256)]),
+        with_dims("llama3_70b_attention", &[("S", 512), ("E", 1024)]),
+        with_dims("llama65_prompt_layer", &[("S", 300), ("E", 1024), ("I", 704)]),
+        with_dims("resnet_layer", &[("B", 2)]),
+        with_dims("resnet38_layer2", &[("B", 1)]),
     ] {
         let graph = plan.graph();
         let dims = graph.dims.iter().map(|(name, size)| (name.clone(), u64::from(*size))).collect();

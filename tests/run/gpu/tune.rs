@@ -1,4 +1,4 @@
-//! Tuning on a GPU: what is measured is right, is kept, and is what a later plan is made of.
+//! Tuning on a GPU: the result is right, is stored, and is used by later plans.
 
 use crate::common::{assert_runs_right, gpu, quick};
 use cusync::runtime::{InputSets, Options, Overlap, Overrides, resolve_text, shipped};
@@ -37,11 +37,14 @@ fn the_winner_is_kept_and_used() {
         let resolved = resolve_text(source, name, &overrides(m)).expect("a shipped spec");
         let all = proposals(&resolved, &profile, None).expect("kernels are built");
         let how = Measure { candidates: 6, samples: 7, ..Measure::default() };
-        let mut told = 0;
+        let mut reports = 0;
         let found =
-            confirm(&all, &gpu.device, &how, &mut |_| told += 1).unwrap_or_else(|e| panic!("{name}: {e}"));
+            confirm(&all, &gpu.device, &how, &mut |_| reports += 1).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(found.wrong.is_empty(), "{name} {dim} = {m}: {:?}", found.wrong);
-        assert!(found.tried.len() + found.skipped.len() == 6.min(all.len()) && told > 0, "{name}: {found:?}");
+        assert!(
+            found.tried.len() + found.skipped.len() == 6.min(all.len()) && reports > 0,
+            "{name}: {found:?}"
+        );
         assert!(found.tried.windows(2).all(|w| w[0].time.median_us <= w[1].time.median_us));
         for tried in &found.tried {
             println!(
@@ -69,7 +72,7 @@ fn the_winner_is_kept_and_used() {
         inputs.bind(&mut model).expect("its inputs");
         let reference = cusync::runtime::verify::Reference::new(&mut model, 0).expect("runs");
         assert_runs_right(&gpu, &format!("{name} tuned"), &planned.plan, &inputs, &reference);
-        // Another size has not been tuned for.
+        // Another size has not been tuned.
         let other =
             plan(source, name, &overrides(m + 1), &gpu.device, None, &options, &cache).expect("it is proved");
         assert_eq!(other.origin, Origin::Predicted { refused: None });

@@ -1,4 +1,5 @@
-//! A chain kernel a stage, launched one after the other: each is proved as the kernel that it is, and the order by its boundaries.
+//! One chain kernel per stage, launched in sequence: each is proved as its own kernel, and kernel boundaries prove the
+//! order.
 
 use super::{Schedule, dealt, items_of, only, remove};
 use cusync_gen::check::{Candidate, Executor, How, Launch, Obligation, StageLaunch, Subject, check, judge};
@@ -9,7 +10,7 @@ use cusync_gen::schedule::Part;
 use cusync_gen::simulate::simulate;
 use cusync_gen::spec;
 
-/// Two stages with tiles and clusters of their own, four cut tiles each.
+/// Two stages with their own tiles and clusters, and four split tiles each.
 fn sound() -> Candidate {
     let source = r#"Pipeline(name: "mlp", dims: { "M": 512, "H": 1024, "I": 1024 }, stages: [
         Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)", epilogue: Gelu),
@@ -37,7 +38,7 @@ fn each_launch_is_proved_and_kernels_in_order_alone_run_them() {
     assert!(plan.runs_as(Executor::Serial) && !plan.runs_as(Executor::Fused));
     assert!(!plan.runs_as(Executor::Library), "which kernels are the library's is part of the plan");
     let mut c = sound();
-    c.launch.how_mut().into_iter().for_each(|of| *of = How::Library);
+    c.launch.how_mut().into_iter().for_each(|each| *each = How::Library);
     let plan = check(c).expect("proved");
     assert!(plan.runs_as(Executor::Serial) && plan.runs_as(Executor::Library));
     for (stage, alone) in sound().alone() {
@@ -72,7 +73,7 @@ fn a_part_that_nobody_adds() {
 fn workers_that_wait_for_each_other() {
     let c = edit(1, |schedule| {
         let finisher = items_of(schedule, 0, 3, 7).pop().expect("it is cut") as u32;
-        // One worker finishes the tile before it leaves the first part's sums.
+        // One worker finishes the tile before it contributes the first part's sums.
         schedule
             .lists
             .iter_mut()
@@ -101,7 +102,7 @@ fn lists_of_another_grid() {
 fn launches_that_do_not_follow_each_other() {
     for how in [How::STREAMS, How::Programmatic, How::Host] {
         let mut c = sound();
-        c.launch.how_mut().into_iter().for_each(|of| *of = how);
+        c.launch.how_mut().into_iter().for_each(|each| *each = how);
         only(
             &judge(&c),
             Obligation::Bounds,
@@ -110,8 +111,8 @@ fn launches_that_do_not_follow_each_other() {
     }
 }
 
-/// What is chosen for `serial` where a stage has no kernel of its own: products by kernels of products alone, rows and attention by
-/// those that have them, and the model's time is what the launches take by themselves.
+/// The choices for `serial` in stages without kernels of their own: GEMMs use GEMM-only kernels, row stages and
+/// attention use the kernels that support them, and the predicted time is the sum of the separate launches.
 #[test]
 fn a_layer_for_prompts_gets_the_best_kernel_of_each_stage() {
     let h200 = Profile::named("h200").expect("shipped");
@@ -129,11 +130,15 @@ fn a_layer_for_prompts_gets_the_best_kernel_of_each_stage() {
         assert_eq!(plan.launch(), &alone.launch, "{name}");
         assert_eq!(format!("{:?}", plan.graph()), format!("{:?}", alone.graph));
         let by_chain = plan.launch().predicted_us().expect("it is priced");
-        // Norms and the attention have kernels that follow no list, and are faster.
+        // Norms and attention have kernels that do not follow lists and are faster.
         let (begin, end) = spans[stage.0];
-        let told = |subject: String| c.choices.iter().any(|choice| choice.subject == subject);
-        assert_ne!(told(format!("kernel of {name}")), told(format!("chain kernel of {name}")), "{name}");
-        if told(format!("kernel of {name}")) {
+        let explained = |subject: String| c.choices.iter().any(|choice| choice.subject == subject);
+        assert_ne!(
+            explained(format!("kernel of {name}")),
+            explained(format!("chain kernel of {name}")),
+            "{name}"
+        );
+        if explained(format!("kernel of {name}")) {
             assert!(end - begin < by_chain, "{name}: {begin} to {end}, {by_chain}");
             without_list.push(name.clone());
         }
@@ -147,8 +152,8 @@ fn a_layer_for_prompts_gets_the_best_kernel_of_each_stage() {
     check(c).expect("proved");
 }
 
-/// `library` has the lists of `serial` for what cuBLASLt does not compute, or not faster; a pipeline of which it computes nothing is
-/// refused, by the stage.
+/// `library` uses the lists of `serial` for stages that cuBLASLt does not compute or computes no faster; a pipeline
+/// with no cuBLASLt stage is refused, and the error names the stage.
 #[test]
 fn the_library_has_products_of_layers_and_none_of_images() {
     let h200 = Profile::named("h200").expect("shipped");
@@ -180,7 +185,7 @@ fn the_library_has_products_of_layers_and_none_of_images() {
     assert_eq!(stated.candidate(&images, h200).expect_err("the same").code, "unfit");
 }
 
-/// Where no tile is cut, no worker waits for another, so that nothing on the GPU can hold such a launch up.
+/// If no tile is split, no worker waits for another, so nothing on the GPU can delay such a launch.
 #[test]
 fn workers_of_whole_tiles_wait_for_nobody() {
     let plan = check(sound()).expect("proved");
@@ -192,7 +197,7 @@ fn workers_of_whole_tiles_wait_for_nobody() {
     assert_eq!([0, 1].map(|stage| plan.works_apart(StageId(stage))), [false, true]);
 }
 
-/// All that a chain kernel loads before it waits for the end of the kernel before it are weights.
+/// Before it waits for the previous kernel's end, a chain kernel loads only weights.
 #[test]
 fn a_launch_may_begin_early_where_nobody_writes_its_weights() {
     let source = r#"Pipeline(name: "square", dims: { "M": 256 }, stages: [
@@ -209,7 +214,7 @@ fn a_launch_may_begin_early_where_nobody_writes_its_weights() {
         [0, 1, 2].map(|stage| plan.may_begin_early(StageId(stage)))
     };
     assert_eq!(early(&c), [true, true, false]);
-    // Kernels of the stages' own are behind the end of the one before.
+    // The stages' own kernels start after the previous kernel ends.
     c.launch.kernels_mut().iter_mut().for_each(|kernel| kernel.lists = None);
     assert_eq!(early(&c), [false; 3]);
 }

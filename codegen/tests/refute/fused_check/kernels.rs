@@ -1,4 +1,4 @@
-//! `cover`, `count`, `reuse`, `replay` and `visible`: what a chain kernel does with its items.
+//! `cover`, `count`, `reuse`, `replay` and `visible`: the events of chain-kernel items.
 
 use super::*;
 use cusync_gen::check::{EpochSource, StoreCompletion};
@@ -21,7 +21,7 @@ fn a_wait_one_k_block_late() {
     assert!(text.contains("down(0, 0) is of item 5 of worker 4"), "{text}");
 }
 
-/// A kernel that takes the first k-block of a tile, and not of an item, for the one whose slots are always looked at.
+/// A kernel that always checks the slots of the tile's first k-block instead of the item's first k-block.
 #[test]
 fn a_part_that_begins_in_the_middle_and_does_not_wait() {
     let mut c = sound();
@@ -95,7 +95,7 @@ fn a_finisher_that_adds_without_looking() {
 #[test]
 fn a_slab_used_twice_in_a_run() {
     let c = edit(|s| {
-        // The last tile of each stage shares its slabs with the other.
+        // The last tiles of both stages share slabs.
         let (one, two) = (items_of(s, 0, 3, 7), items_of(s, 1, 3, 7));
         for (from, to) in one.into_iter().zip(two) {
             s.sequence[to].part = s.sequence[from].part;
@@ -110,7 +110,7 @@ fn a_slab_used_twice_in_a_run() {
 
 #[test]
 fn every_part_posts() {
-    // Our kernel posts once a tile, from the finisher; here each tile is posted twice.
+    // Our kernel posts once per tile, from the finisher; here each tile posts twice.
     let report = repeating(&sound(), 2);
     let kinds: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
     assert_eq!(
@@ -121,14 +121,14 @@ fn every_part_posts() {
     let text = report.refutations[1].to_string();
     assert!(text.contains("down(0, 0) (item 5 of worker 4) waits for 48 posts to slot 0"), "{text}");
     assert!(text.contains("which gets 96 a run"), "{text}");
-    // A finisher that forgets its post.
+    // A finisher that omits its post.
     let report = repeating(&sound(), 0);
     assert!(
         report.refutation(Obligation::Count).expect("refuted").to_string().contains("the wait never ends")
     );
 }
 
-/// `join` reads, as operand B, what a gated stage with tiles of half its width wrote.
+/// `join` reads, as operand B, the output of a gated stage with tiles of half its width.
 fn produced_b() -> Candidate {
     let source = r#"Pipeline(name: "b", dims: { "M": 640, "K": 512 }, stages: [
         GatedGemm(name: "right", a: "X(K,K)", gate: "G(K,K)", up: "U(K,K)", out: "R(K,K)"),
@@ -144,7 +144,7 @@ fn produced_b() -> Candidate {
 fn a_cluster_is_covered_by_the_waits_of_each_cta() {
     let c = produced_b();
     assert_eq!(judge(&c).refutations, []);
-    // Each CTA loads half of the columns for both, so waiting for that half is enough.
+    // Each CTA loads half of the columns for both, so it only needs to wait for that half.
     let own_half = |_: StageId, tile: Tile, _: u32, events: Vec<Event>| {
         events
             .into_iter()
@@ -157,7 +157,7 @@ fn a_cluster_is_covered_by_the_waits_of_each_cta() {
 #[test]
 fn a_cluster_that_waits_for_half() {
     let c = produced_b();
-    // Every CTA waits for the left half of the shared tile; the second loads the right one.
+    // Every CTA waits for the left half of the shared tile; the second CTA loads the right half.
     let report = mutated(&c, |_, _, _, events| {
         events.into_iter().filter(|e| !matches!(e, Event::Wait { slot, .. } if slot % 2 == 1)).collect()
     });
@@ -173,7 +173,7 @@ fn a_cluster_whose_leader_alone_waits() {
         events.into_iter().filter(|e| tile.m % 2 == 0 || !matches!(e, Event::Wait { .. })).collect()
     });
     only(&report, Obligation::Cover, &["join(1, 0) may read `R` before right(0, 1)"]);
-    // Along M each CTA reads an operand A of its own.
+    // Along M, each CTA reads its own operand A.
     let graph = mlp();
     let c = scheduled(graph.clone(), dealt(&graph, (2, 1), 6, 2));
     let report = mutated(&c, |_, tile, _, events| {
@@ -184,7 +184,7 @@ fn a_cluster_whose_leader_alone_waits() {
 
 #[test]
 fn a_cta_outside_the_grid_still_loads_for_its_cluster() {
-    // Five rows of tiles are two and a half clusters. No worker has loaded anything before.
+    // Five rows of tiles make two and a half clusters. No worker has loaded anything before.
     let mut c = produced_b();
     c.launch = Launch::Lists(dealt(&c.graph, (2, 1), 60, 2));
     let report = mutated(&c, |_, tile, _, events| {
@@ -205,7 +205,7 @@ fn overlapping_runs() {
         Obligation::Reuse,
         &["the next run's up(0, 0) may overwrite `Y`", "stores without waiting for that end"],
     );
-    // A stage alone has no edge, but its split tiles have slabs.
+    // A single stage has no edge, but its split tiles have slabs.
     let source = r#"Pipeline(name: "one", dims: { "M": 512 }, stages: [
         Gemm(name: "one", a: "X(M,M)", b: "W(M,M)", out: "Y(M,M)"),
     ])"#;
@@ -242,7 +242,7 @@ fn sums_that_are_not_visible() {
     let mut c = sound();
     c.contract.stores = StoreCompletion::BulkWaitRead;
     refuted(&c, Obligation::Visible, &["a post may overtake the bulk store"]);
-    // Without slabs their contract does not matter.
+    // Without slabs, their contract is irrelevant.
     let graph = mlp();
     let mut c = scheduled(graph.clone(), dealt(&graph, (1, 1), 8, 0));
     c.contract.slabs.flag_releases = false;

@@ -1,8 +1,8 @@
-//! `progress`: residency, list order, draws, posts that are held back.
+//! `progress`: residency, list order, draws, delayed posts.
 
 use super::*;
 
-/// Moves item `from` of a worker's list behind all others.
+/// Moves item `from` to the end of a worker's list.
 fn last(schedule: &mut Schedule, worker: usize, from: usize) {
     let item = schedule.lists[worker].remove(from);
     schedule.lists[worker].push(item);
@@ -11,7 +11,7 @@ fn last(schedule: &mut Schedule, worker: usize, from: usize) {
 #[test]
 fn a_list_that_waits_for_its_own_end() {
     let c = edit(|s| last(s, 0, 0));
-    // Items 44, 52, ... are worker 0's; up has 44 of them.
+    // Worker 0 has items 44, 52, ...; `up` has 44 items.
     refuted(
         &c,
         Obligation::Progress,
@@ -29,11 +29,11 @@ fn two_lists_that_wait_for_each_other() {
     let at = |s: &Schedule, stage, m, n| items_of(s, stage, m, n)[0] as u32;
     let (up_0, up_1) = (at(&schedule, 0, 0, 0), at(&schedule, 0, 1, 1));
     let (down_0, down_1) = (at(&schedule, 1, 0, 0), at(&schedule, 1, 1, 1));
-    // Worker 0 has down(1, 1) before up(0, 0), worker 1 has down(0, 0) before up(1, 1).
+    // Worker 0 has down(1, 1) before up(0, 0); worker 1 has down(0, 0) before up(1, 1).
     let rest: Vec<u32> = (0..64).filter(|i| ![up_0, up_1, down_0, down_1].contains(i)).collect();
     schedule.lists =
         vec![[&rest[..30], &[down_1, up_0][..]].concat(), [&rest[..0], &[down_0, up_1][..]].concat()];
-    // What is left of the second stage comes after everything, and is no part of the cycle.
+    // The rest of the second stage comes last and is not part of the cycle.
     schedule.lists[0].extend(&rest[30..]);
     let c = scheduled(graph, schedule);
     refuted(
@@ -87,7 +87,7 @@ fn more_workers_than_fit() {
         Obligation::Progress,
         &["133 workers, of which 132 are resident at once", "worker 132 may have to wait"],
     );
-    // Of a few it is known which of them may be resident together; one that has nothing to do is in nobody's way.
+    // For a small number of workers, the check knows which may be resident together; an idle worker blocks no one.
     let small = mlp();
     let c = scheduled(small.clone(), dealt(&small, (1, 1), 133, 0));
     assert_eq!(judge(&c).refutations, []);
@@ -100,7 +100,7 @@ fn more_workers_than_fit() {
     assert_eq!(judge(&c).refutations, []);
     let c = scheduled(graph.clone(), dealt(&graph, (2, 1), 67, 0));
     refuted(&c, Obligation::Progress, &["67 workers, of which 66 are resident", "a cluster of 2 x 1 CTAs"]);
-    // 132 SMs are 33 clusters of four only where every GPC has a multiple of four.
+    // 132 SMs make 33 clusters of four only if every GPC has a multiple of four.
     let c = scheduled(graph.clone(), dealt(&graph, (2, 2), 33, 0));
     refuted(&c, Obligation::Progress, &["33 workers, of which 29 are resident"]);
     let c = scheduled(graph.clone(), dealt(&graph, (4, 4), 1, 0));
@@ -119,7 +119,7 @@ fn a_sequence_that_cannot_be_drawn_in_order() {
         Obligation::Progress,
         &["item 10 of the sequence, down(1, 0), waits for up(1, 2)", "drawn later"],
     );
-    // A finisher that is drawn before a contribution; whoever draws it, one worker alone would never come to the other.
+    // A finisher is drawn before a contribution: a single worker would never reach the contribution.
     let c = edit(|s| {
         s.mode = Hand::Drawn;
         let parts = items_of(s, 1, 3, 7);
@@ -144,7 +144,7 @@ fn static_lists_do_not_depend_on_the_order_of_the_sequence() {
 
 #[test]
 fn posts_that_are_held_back() {
-    // Each worker's list has all of the first stage before the second, but worker 0 needs at once what it has just made.
+    // Each worker's list has the whole first stage before the second, but worker 0 needs the tile it has just produced.
     let graph = mlp();
     let mut c = scheduled(graph.clone(), dealt(&graph, (1, 1), 1, 0));
     assert_eq!(judge(&c).refutations, []);
@@ -159,7 +159,7 @@ fn posts_that_are_held_back() {
             "down(3, 0), waits for up(3, 7): item 31 of worker 0, which holds its posts back until the next item",
         ],
     );
-    // With anything between the two it is sound.
+    // Any item between the two makes it sound.
     let s = c.launch.lists_mut().expect("a schedule");
     s.lists[0].swap(first + 1, needs);
     assert_eq!(judge(&c).refutations, []);

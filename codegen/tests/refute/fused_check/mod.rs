@@ -25,8 +25,8 @@ fn mlp() -> Graph {
     cusync_gen::graph::graph_with_tile(source, TILE).expect("a sound spec")
 }
 
-/// Stages one after another, tiles by rows, dealt round to the workers; the last `cut` cluster tiles of each stage are
-/// cut along k: two contributions, then the finisher.
+/// Stages one after another, tiles row by row, dealt round-robin to the workers; the last `cut` cluster tiles of each
+/// stage are split along k into two contributions and a finisher.
 fn dealt(graph: &Graph, cluster: (u32, u32), workers: u32, cut: u32) -> Schedule {
     let mut sequence = Vec::new();
     let mut slabs = 0;
@@ -58,7 +58,7 @@ fn scheduled(graph: Graph, schedule: Schedule) -> Candidate {
     Candidate::launched(graph, device, Launch::Lists(schedule))
 }
 
-/// Eight workers, six split tiles a stage.
+/// Eight workers, six split tiles per stage.
 fn sound() -> Candidate {
     let graph = mlp();
     let schedule = dealt(&graph, (1, 1), 8, 6);
@@ -71,13 +71,13 @@ fn edit(change: impl FnOnce(&mut Schedule)) -> Candidate {
     c
 }
 
-/// Place in the sequence of the items of a tile.
+/// Positions of a tile's items in the sequence.
 fn items_of(schedule: &Schedule, stage: usize, m: u32, n: u32) -> Vec<usize> {
-    let of = |item: &Item| (item.stage, item.m, item.n) == (StageId(stage), m, n);
-    (0..schedule.sequence.len()).filter(|i| of(&schedule.sequence[*i])).collect()
+    let in_tile = |item: &Item| (item.stage, item.m, item.n) == (StageId(stage), m, n);
+    (0..schedule.sequence.len()).filter(|i| in_tile(&schedule.sequence[*i])).collect()
 }
 
-/// Takes an item out of the sequence and out of its list.
+/// Removes an item from the sequence and from its list.
 fn remove(schedule: &mut Schedule, index: usize) {
     schedule.sequence.remove(index);
     for list in &mut schedule.lists {
@@ -86,13 +86,13 @@ fn remove(schedule: &mut Schedule, index: usize) {
     }
 }
 
-/// Refuted for this reason alone, and the text says all of these.
+/// Expects this obligation alone to be refuted, with all of these in the text.
 #[track_caller]
 fn refuted(c: &Candidate, obligation: Obligation, says: &[&str]) {
     only(&judge(c), obligation, says);
 }
 
-/// Each tile posts so many times what ours does.
+/// Judges the plan with each tile's posts repeated this many times.
 fn repeating(c: &Candidate, times: usize) -> Report {
     posting(c, |_, _, posts| posts.repeat(times))
 }

@@ -1,11 +1,11 @@
-//! `progress` against a second, naive model, on lists that were shuffled at random.
+//! `progress` against a second, naive model on randomly shuffled lists.
 
 use super::*;
 use cusync_gen::graph::{OperandKind, producers_of};
 
 use proptest::prelude::*;
 
-/// Three stages, the last of which reads the first two: as operand A, as operand B, and as residual.
+/// Three stages; the last reads the first two as operand A, operand B and residual.
 fn diamond() -> Graph {
     let source = r#"Pipeline(name: "d", dims: { "M": 384, "K": 256 }, stages: [
         Gemm(name: "left", a: "X(M,512)", b: "W(512,K)", out: "L(M,K)"),
@@ -16,7 +16,7 @@ fn diamond() -> Graph {
     cusync_gen::graph::graph_with_tile(source, TILE).expect("a sound spec")
 }
 
-/// Whether workers that follow the lists come to their ends, by looking at every head until none moves.
+/// Whether workers that follow the lists finish: advances the list heads until none moves.
 fn ends(graph: &Graph, schedule: &Schedule) -> bool {
     let (rows, cols) = schedule.cluster;
     let mut done = vec![false; schedule.sequence.len()];
@@ -56,7 +56,7 @@ fn ends(graph: &Graph, schedule: &Schedule) -> bool {
                     if !reads(&done, item) {
                         break;
                     }
-                    // Its own sums are there, for whoever adds them.
+                    // Its sums are available to the finisher.
                     (given[index as usize], moved) = (true, true);
                 }
                 let others = schedule
@@ -87,7 +87,7 @@ proptest! {
         let graph = diamond();
         let mut schedule = dealt(&graph, cluster, workers, cut);
         if share {
-            // The parts of a tile that were a contribution and a contribution and a finisher share it instead.
+            // Tiles split into two contributions and a finisher now share the epilogue instead.
             schedule.sequence.retain(|i| i.part.finishes() || i.k_begin == 0);
             schedule.slabs = 0;
             for at in 0..schedule.sequence.len() {
@@ -102,12 +102,12 @@ proptest! {
             (0..schedule.sequence.len()).for_each(|i| schedule.lists[i % workers as usize].push(i as u32));
         }
         for (a, b, reach) in swaps {
-            // An item of one list changes places with one a few places on, or of another list.
+            // Swap an item with one a few places later, or with one of another list.
             let a = a.index(schedule.sequence.len());
             let b = (a + reach * b.index(8)).min(schedule.sequence.len() - 1);
             let at = |s: &Schedule, item: usize| {
-                let of = |l: &Vec<u32>| l.iter().position(|i| *i as usize == item);
-                s.lists.iter().enumerate().find_map(|(w, l)| of(l).map(|p| (w, p))).expect("in a list")
+                let place_in = |l: &Vec<u32>| l.iter().position(|i| *i as usize == item);
+                s.lists.iter().enumerate().find_map(|(w, l)| place_in(l).map(|p| (w, p))).expect("in a list")
             };
             let ((w, p), (v, q)) = (at(&schedule, a), at(&schedule, b));
             (schedule.lists[w][p], schedule.lists[v][q]) = (b as u32, a as u32);

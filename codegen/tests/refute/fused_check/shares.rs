@@ -1,8 +1,8 @@
-//! Tiles whose parts share the epilogue: each leaves its sums for the others and finishes its own units.
+//! Tiles whose parts share the epilogue: each part leaves its sums for the others and finishes its own units.
 
 use super::*;
 
-/// The last `cut` tiles of each stage are two parts each, of two neighbouring workers.
+/// The last `cut` tiles of each stage have two parts each, on two neighboring workers.
 fn shared(cut: u32, workers: u32) -> Candidate {
     let graph = mlp();
     let mut schedule = dealt(&graph, (1, 1), workers, 0);
@@ -34,7 +34,7 @@ fn sound_shares_are_proved() {
     for (cut, workers) in [(0, 1), (1, 2), (6, 4), (32, 4), (32, 132)] {
         assert_eq!(judge(&shared(cut, workers)).refutations, [], "{cut} {workers}");
     }
-    // Wider tiles have more units, and may have more parts.
+    // Wider tiles have more units and may have more parts.
     let source = r#"Pipeline(name: "one", dims: { "M": 256 }, stages: [
         Gemm(name: "one", a: "X(M,1024)", b: "W(1024,M)", bias: "b(M)", out: "Y(M,M)"),
         Gemm(name: "two", a: "Y(M,M)", b: "V(M,M)", residual: "Y(M,M)", out: "Z(M,M)"),
@@ -72,14 +72,14 @@ fn sound_shares_are_proved() {
 fn both_shares_in_one_list() {
     let c = edit_shared(|s| {
         let parts = items_of(s, 0, 3, 7);
-        let of = |list: &Vec<u32>, i: usize| list.iter().position(|x| *x as usize == i);
-        let from = s.lists.iter().position(|l| of(l, parts[1]).is_some()).expect("in a list");
-        let to = s.lists.iter().position(|l| of(l, parts[0]).is_some()).expect("in a list");
+        let place_in = |list: &Vec<u32>, i: usize| list.iter().position(|x| *x as usize == i);
+        let from = s.lists.iter().position(|l| place_in(l, parts[1]).is_some()).expect("in a list");
+        let to = s.lists.iter().position(|l| place_in(l, parts[0]).is_some()).expect("in a list");
         s.lists[from].retain(|i| *i as usize != parts[1]);
-        let at = of(&s.lists[to], parts[0]).expect("found");
+        let at = place_in(&s.lists[to], parts[0]).expect("found");
         s.lists[to].insert(at + 1, parts[1] as u32);
     });
-    // The first waits for the sums of the second, which its worker takes up only afterwards.
+    // The first part waits for the sums of the second, which its worker starts only later.
     refuted(
         &c,
         Obligation::Progress,
@@ -171,7 +171,7 @@ fn two_tiles_that_use_the_same_slabs() {
 #[test]
 fn a_share_that_is_finished_too_early() {
     let c = shared(6, 4);
-    // The other part's sums are not added, or only after the store.
+    // The other part's sums are not added, or are added only after the store.
     let never = mutated(&c, |_, _, slice, events| {
         events.into_iter().filter(|e| slice == 0 || !matches!(e, Event::Add { .. })).collect()
     });

@@ -1,4 +1,4 @@
-//! `order` and `bounds`: every k-block of every tile once, in fields that the kernel has.
+//! `order` and `bounds`: every k-block of every tile exactly once, in fields that the kernel has.
 
 use super::*;
 use cusync_gen::check::check;

@@ -1,4 +1,5 @@
-//! The second checker, `xtask/certificate.py`, agrees with `check` on every shipped spec, and on plans and mutants by lot.
+//! The second checker, `xtask/certificate.py`, agrees with `check` on every shipped spec and on random plans and
+//! mutants.
 //!
 //!     CUSYNC_CERTIFICATES=10000 cargo test --release -p cusync-gen --test mutants agree -- --nocapture
 
@@ -19,7 +20,7 @@ use super::mutate::{Kind, mutate};
 use super::recorded::Recorded;
 use super::{from_environment, plans};
 
-/// What `check` says of the certificates in a file, one a line, and what each is called.
+/// The verdicts of `check` on the certificates in a file (one per line), with their names.
 #[derive(Default)]
 struct Certificates {
     lines: String,
@@ -34,7 +35,7 @@ impl Certificates {
                 writeln!(self.lines, "{value}").expect("a string takes all");
                 self.expected.push((proved, name));
             }
-            // Nothing can be written down of arrays of the wrong length.
+            // Arrays of the wrong length cannot be serialized.
             Err(refutation) => {
                 assert!(!proved, "{name} is proved: {refutation}");
                 self.faulty += 1;
@@ -42,7 +43,7 @@ impl Certificates {
         }
     }
 
-    /// The verdicts of the second checker; `None` where there is no Python.
+    /// The verdicts of the second checker; `None` without Python.
     #[allow(clippy::print_stdout)]
     fn judged(&self, file: &str) -> Option<Vec<String>> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -53,10 +54,11 @@ impl Certificates {
             println!("skipped: no python3");
             return None;
         };
-        let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (printed, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let prefix = format!("{}: ", file.display());
-        let verdicts: Vec<String> = said.lines().map(|l| l.trim_start_matches(&prefix).into()).collect();
-        assert_eq!(verdicts.len(), self.expected.len(), "{told}");
+        let verdicts: Vec<String> = printed.lines().map(|l| l.trim_start_matches(&prefix).into()).collect();
+        assert_eq!(verdicts.len(), self.expected.len(), "{errors}");
         Some(verdicts)
     }
 }
@@ -89,7 +91,7 @@ fn the_second_checker_accepts_every_shipped_spec() {
     println!("{} certificates of {} specs accepted", verdicts.len(), specs.len());
 }
 
-/// A token of each of three sequences, and prompts, in pages or in rows of their own.
+/// One token of each of three sequences, and prompts, in pages or in rows.
 fn cached(prompt: bool, paged: bool) -> String {
     let (rows, stated, lengths) =
         if prompt { (192, "sequences: 3,", "") } else { (3, "", r#", lengths: "n(3)""#) };

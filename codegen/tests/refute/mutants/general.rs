@@ -1,4 +1,4 @@
-//! Small convolutions, pools, attentions and normalisations, drawn by lot.
+//! Small random convolutions, pools, attentions and norms.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ fn graph(dims: &str, stages: &str, tiles: &[Mma]) -> Graph {
 /// A filter: taps, strides, paddings.
 type Filter = ((u32, u32), (u32, u32), (u32, u32));
 
-/// Square and oblong ones, with padding, without, and with more than they need.
+/// Square and rectangular filters; no padding, the usual padding, and more than needed.
 const FILTERS: &[Filter] = &[
     ((3, 3), (1, 1), (1, 1)),
     ((3, 3), (1, 1), (1, 1)),
@@ -34,7 +34,7 @@ const FILTERS: &[Filter] = &[
     ((5, 2), (2, 1), (3, 0)),
 ];
 
-/// Windows of pools: side by side, one over the other, and with gaps.
+/// Pool windows: adjacent, overlapping, and with gaps.
 const POOLS: &[Filter] = &[
     ((2, 2), (2, 2), (0, 0)),
     ((3, 3), (2, 2), (1, 1)),
@@ -43,10 +43,10 @@ const POOLS: &[Filter] = &[
     ((4, 4), (1, 1), (0, 0)),
 ];
 
-/// Two or three convolutions, one after the other, of a batch of images that no tile has to itself.
+/// Two or three convolutions in sequence over a batch of images; tiles span images.
 pub(super) fn convolutions(rng: &mut SmallRng) -> Graph {
     let images = rng.random_range(1..4);
-    // A kernel's tile, which reads windows; then of more than one tile an image, now and then.
+    // A kernel tile that reads windows; sometimes an image has more than one tile.
     let windows = rng.random_ratio(1, 3);
     let (mut height, mut width) = (rng.random_range(3..6), rng.random_range(3..6));
     if windows && rng.random() {
@@ -64,8 +64,8 @@ pub(super) fn convolutions(rng: &mut SmallRng) -> Graph {
         let shape = (out.0, out.1, features);
         let input = format!("X{stage}({images},{height},{width},{channels})");
         let output = format!("X{}({images},{},{},{features})", stage + 1, out.0, out.1);
-        // What an earlier convolution wrote, where it has the shape.
-        let residual = residuals.iter().find(|(_, of)| *of == shape && rng.random());
+        // The output of an earlier convolution with the same shape.
+        let residual = residuals.iter().find(|(_, extent)| *extent == shape && rng.random());
         let residual = residual.map_or(String::new(), |(name, _)| format!(r#", residual: "{name}""#));
         write!(
             stages,
@@ -81,7 +81,7 @@ pub(super) fn convolutions(rng: &mut SmallRng) -> Graph {
     graph("", &stages, &tiles)
 }
 
-/// A convolution, a pool of what comes of it, and a convolution of that.
+/// A convolution, a pool of its output, and a convolution of that.
 pub(super) fn pool(rng: &mut SmallRng) -> Graph {
     let (images, height, width) = (rng.random_range(1..4), rng.random_range(4..13), rng.random_range(4..8));
     let (channels, features) = (pick(rng, &[8, 16]), pick(rng, &[8, 24]));
@@ -112,7 +112,7 @@ pub(super) fn pool(rng: &mut SmallRng) -> Graph {
     graph(&dims, &stages, &[pick(rng, &flat), pool, pick(rng, &flat)])
 }
 
-/// A prompt through its projections and an attention; heads have keys and values of their own, in groups, or all the same.
+/// A prompt through projections and an attention; keys and values are per head, per group of heads, or shared by all.
 pub(super) fn attention(rng: &mut SmallRng) -> Graph {
     let tokens = pick(rng, &[24, 32, 40, 48]);
     let dim = pick(rng, &[8, 16]);
@@ -131,7 +131,7 @@ pub(super) fn attention(rng: &mut SmallRng) -> Graph {
     graph(&dims, &stages, &[first, attend, last])
 }
 
-/// A product, the normalisation of its rows, and a product of what comes of it; perhaps another normalisation at the end.
+/// A GEMM, a norm of its rows, and a GEMM of the result; sometimes another norm at the end.
 pub(super) fn normalisation(rng: &mut SmallRng) -> Graph {
     let (tokens, hidden) = (pick(rng, &[16, 24, 40, 48]), pick(rng, &[16, 24, 32]));
     let dims = format!(r#""M": {tokens}, "H": {hidden}"#);

@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 
 use super::mutate::Kind;
 
-/// Two places in the lists, by lot: worker, place.
+/// Two random places in the lists: worker, position.
 fn two(rng: &mut SmallRng, schedule: &Schedule) -> Option<((usize, usize), (usize, usize))> {
     let places: Vec<(usize, usize)> = schedule
         .lists
@@ -101,7 +101,7 @@ pub(super) fn change(rng: &mut SmallRng, schedule: &mut Schedule, kind: Kind) ->
             let more = rng.random_range(1..12);
             for _ in 0..more {
                 let mut list = Vec::new();
-                // Some of them take an item over, at the end of their list or alone in it.
+                // Some of the new workers take over the last item of the longest list.
                 if of_static && rng.random() {
                     let longest = schedule.lists.iter_mut().max_by_key(|l| l.len())?;
                     list.extend(longest.pop());

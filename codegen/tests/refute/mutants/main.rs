@@ -1,11 +1,11 @@
-//! Mutants of small sound plans, judged by `check` and executed by an oracle that shares nothing with it.
+//! Mutants of small sound plans, judged by `check` and executed by an oracle that shares no code with it.
 //!
-//! No mutant that goes wrong in some execution is accepted. A mutant that is refuted, and of which no execution is found
-//! that goes wrong, is a false alarm; there are few of them. The full number is run by
+//! `check` never accepts a mutant that has a wrong execution. A refuted mutant for which no wrong execution is found is
+//! a false alarm; these are rare. Run the full count with
 //!
 //!     CUSYNC_MUTANTS=1000000 cargo test --release -p cusync-gen --test mutants no_unsafe -- --nocapture
 //!
-//! with `CUSYNC_SEED` for other mutants than those of docs/results/mutants.md.
+//! and set `CUSYNC_SEED` for different mutants than those of docs/results/mutants.md.
 
 mod agreement;
 mod general;
@@ -30,14 +30,14 @@ use rand::{Rng, SeedableRng};
 use mutate::{Kind, Mutant};
 use recorded::Recorded;
 
-/// How a mutant came out.
+/// The outcome of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     /// Proved, and no execution goes wrong.
     Harmless,
     /// Refuted, and an execution goes wrong.
     Caught(Obligation, Violation),
-    /// Refuted, and no execution was found that goes wrong.
+    /// Refuted, and no wrong execution was found.
     FalseAlarm(Obligation),
     /// Proved, and an execution goes wrong.
     Unsafe(Violation),
@@ -46,8 +46,8 @@ enum Outcome {
 fn outcome(mutant: &Mutant, seed: u64) -> Outcome {
     let report = judge_program(&mutant.candidate, &mutant.program);
     if mutant.generated {
-        // Of a candidate's own program `check` passes tiles over that are alike; of a recorded one it looks at every tile.
-        // A decode plan that no kernel follows is refused before its tiles are looked at.
+        // For a candidate's own program `check` skips alike tiles; for a recorded program it visits every tile. A
+        // decode plan that no kernel follows is refused before its tiles are visited.
         let whole = judge(&mutant.candidate);
         let unfollowed = mutant.candidate.launch.shares().is_some() && !whole.complete;
         assert!(unfollowed || whole == report, "mutant {seed}: passing tiles over changes the verdict");
@@ -69,7 +69,7 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
     }
 }
 
-/// What becomes of the mutants of one kind, or of plans of one kind.
+/// Outcomes of the mutants of one kind, or of plans of one kind.
 #[derive(Default)]
 struct Row {
     harmless: u32,
@@ -83,7 +83,7 @@ impl Row {
             Outcome::Harmless => self.harmless += 1,
             Outcome::Caught(..) => self.caught += 1,
             Outcome::FalseAlarm(o) => *self.alarms.entry(format!("{o:?}").to_lowercase()).or_default() += 1,
-            // Reported one by one: there is none.
+            // Each would be reported individually; there are none.
             Outcome::Unsafe(_) => {}
         }
     }
@@ -99,7 +99,7 @@ impl Row {
     }
 }
 
-/// What a plan's stages are, as the table of results names it.
+/// The kind of a plan's stages, as named in the table of results.
 fn family(graph: &Graph) -> &'static str {
     let has = |which: fn(&Op) -> bool| graph.stages.iter().any(|s| which(&s.op));
     match () {
@@ -116,16 +116,16 @@ fn family(graph: &Graph) -> &'static str {
     }
 }
 
-/// Mutants that are drawn from one seed: a larger number is drawn from the seeds that follow it, by as many threads as there are
-/// cores, and is the same for any number of them.
+/// Mutants drawn from one seed. A larger count uses consecutive seeds, on one thread per core; the results do not
+/// depend on the number of threads.
 const BLOCK: u64 = 10_000;
 
-/// What came of some mutants.
+/// Outcomes of a set of mutants.
 #[derive(Default)]
 struct Sample {
     done: u64,
     plans: u64,
-    /// Plans that were drawn and not proved.
+    /// Drawn plans that were not proved.
     weaker: u64,
     rows: BTreeMap<Kind, Row>,
     families: BTreeMap<&'static str, Row>,
@@ -149,7 +149,7 @@ impl Sample {
         all
     }
 
-    /// Mutants of a plan, which is number `number` of a seed.
+    /// Judges the mutants of plan `number` of a seed.
     #[allow(clippy::print_stdout)]
     fn mutants(&mut self, rng: &mut SmallRng, base: &Candidate, (seed, number): (u64, u64)) {
         let tells = std::env::var("CUSYNC_TELL").is_ok();
@@ -230,18 +230,18 @@ fn no_unsafe_mutant_is_accepted_and_false_alarms_are_rare() {
     println!("\n{}\n{}", table("mutation", &rows), table("plans", &families));
     assert!(accepted.is_empty(), "{} unsafe mutants are accepted:\n{}", accepted.len(), accepted.join("\n"));
     let alarms: u32 = rows.values().map(Row::alarms).sum();
-    // The goal of 1 % is one of the full number, and is held there as it stands. A small sample of mutants that give a false
-    // alarm each with probability 0.01 has more of them than 1 % every other time, so its bound is three standard
-    // deviations wider: one seed in a thousand fails by luck, and of alarms twice as frequent every other one.
+    // The 1 % goal applies to the full count, where it is enforced exactly. A small sample of mutants with a
+    // false-alarm probability of 0.01 exceeds 1 % half of the time, so its bound is three standard deviations wider:
+    // one seed in a thousand fails by chance; with twice the false-alarm rate, every other seed fails.
     let bound = 0.01 * done as f64 + 3.0 * (0.01 * done as f64).sqrt();
     let bound = if done < 20_000 { bound } else { 0.01 * done as f64 };
     assert!(f64::from(alarms) < bound, "{alarms} false alarms of {done}");
 }
 
 /// A table of docs/results/mutants.md.
-fn table<K: std::fmt::Debug>(what: &str, rows: &BTreeMap<K, Row>) -> String {
+fn table<K: std::fmt::Debug>(heading: &str, rows: &BTreeMap<K, Row>) -> String {
     let mut text = format!(
-        "| {what} | mutants | harmless, accepted | wrong, refuted | false alarms |\n|---|---|---|---|---|\n"
+        "| {heading} | mutants | harmless, accepted | wrong, refuted | false alarms |\n|---|---|---|---|---|\n"
     );
     let (mut harmless, mut caught, mut all) = (0, 0, 0);
     for (name, row) in rows {

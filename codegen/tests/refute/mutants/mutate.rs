@@ -1,4 +1,4 @@
-//! Mutations: one change to a sound plan, of its events, or of what was chosen for it.
+//! Mutations: one change to a sound plan, either to its events or to its choices.
 
 use cusync_gen::check::{
     Candidate, EdgeChoice, EpochSource, Event, How, Launch, StartGuarantee, StoreCompletion,
@@ -14,7 +14,7 @@ use super::{lists, plans, shape};
 
 macro_rules! kinds {
     ($($kind:ident),* $(,)?) => {
-        /// Kinds of mutation, as the table of results names them.
+        /// Kinds of mutation, as named in the table of results.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub(crate) enum Kind { $($kind),* }
 
@@ -81,16 +81,16 @@ kinds! {
 
 use Kind::*;
 
-/// A mutant: what is judged, and what runs.
+/// A mutant: the candidate to judge and the program to run.
 pub(crate) struct Mutant {
     pub(crate) candidate: Candidate,
     pub(crate) program: Recorded,
-    /// Whether that is what the kernels do for the candidate, so that `check` can also judge the candidate by itself.
+    /// Whether the kernels run this program for the candidate, so that `check` can also judge the candidate alone.
     pub(crate) generated: bool,
 }
 
 impl Mutant {
-    /// What the kernels make of a candidate.
+    /// The program that the kernels run for a candidate.
     pub(crate) fn generated(candidate: Candidate) -> Mutant {
         let program = Recorded::new(&candidate);
         Mutant { candidate, program, generated: true }
@@ -102,7 +102,7 @@ impl Mutant {
     }
 }
 
-/// A slice that has waits, by lot: stage, tile, slice.
+/// A random slice that has waits: stage, tile, slice.
 fn some_slice(rng: &mut SmallRng, p: &Recorded) -> Option<(usize, usize, usize)> {
     let waits = |(s, t, i): &(usize, usize, usize)| {
         p.slices[*s][*t][*i].events.iter().any(|e| matches!(e, Event::Wait { .. }))
@@ -111,13 +111,13 @@ fn some_slice(rng: &mut SmallRng, p: &Recorded) -> Option<(usize, usize, usize)>
     with.choose(rng).copied()
 }
 
-/// Place of a wait among events, by lot.
+/// Position of a random wait among events.
 fn some_wait(rng: &mut SmallRng, events: &[Event]) -> Option<usize> {
     let waits: Vec<usize> = (0..events.len()).filter(|i| matches!(events[*i], Event::Wait { .. })).collect();
     waits.choose(rng).copied()
 }
 
-/// Posts of one producer tile that has some, by lot: the edge, and the posts.
+/// Posts of a random producer tile that has some: the edge and the posts.
 fn some_posts<'a>(rng: &mut SmallRng, p: &'a mut Recorded) -> Option<(usize, &'a mut Vec<(u32, u32)>)> {
     let with: Vec<(usize, usize)> = p
         .posts
@@ -130,7 +130,7 @@ fn some_posts<'a>(rng: &mut SmallRng, p: &'a mut Recorded) -> Option<(usize, &'a
     Some((e, &mut p.posts[e][t]))
 }
 
-/// One change of a kind; `None` where the plan has nothing to change that way.
+/// One change of a kind; `None` if the plan has nothing to change.
 pub(crate) fn mutate(
     rng: &mut SmallRng,
     base: &Candidate,
@@ -158,7 +158,7 @@ pub(crate) fn mutate(
             | ChangeWarp
     );
     if events {
-        // Where there are no semaphores, waits and posts are not there either.
+        // Without semaphores there are no waits or posts.
         return (semaphores && change_events(rng, base, &mut p, kind).is_some())
             .then(|| Mutant::changed(c, p));
     }
@@ -168,7 +168,7 @@ pub(crate) fn mutate(
         }
         SwapItems | MoveItem | DropItem | RepeatItem | MoveCut | ShiftSlab | GrowCluster | AddWorkers => {
             if let Some(plan) = c.launch.shares_mut() {
-                // Another kernel: ours is handed no lists. None has parts of shares, or clusters.
+                // Models a different kernel: ours gets no lists. Decode plans have no split shares or clusters.
                 if matches!(kind, MoveCut | ShiftSlab | GrowCluster) {
                     return None;
                 }
@@ -181,7 +181,7 @@ pub(crate) fn mutate(
         RepeatTile | SwapTiles => {
             let s = rng.random_range(0..c.graph.stages.len());
             let (grid, tiles) = (c.graph.stages[s].grid, c.graph.stages[s].tiles());
-            // A schedule does not use the orders.
+            // A schedule ignores the orders.
             if tiles < 2 || c.launch.is_one_kernel() {
                 return None;
             }
@@ -199,15 +199,15 @@ pub(crate) fn mutate(
             c.launch.kernel_mut(StageId(s))?.order = Order::Table(table);
         }
         PhantomProducer => {
-            // Somebody else is said to write what is read, too.
+            // Also names another stage as the producer of an operand.
             let consumer = rng.random_range(1..c.graph.stages.len());
             let producer = rng.random_range(0..consumer);
             let operand = rng.random_range(0..c.graph.stages[consumer].operands.len());
             let tensor = &c.graph.tensors[c.graph.stages[consumer].operands[operand].tensor.0];
-            let of = &c.graph.stages[producer];
+            let written = &c.graph.stages[producer];
             let (producer, consumer) = (StageId(producer), StageId(consumer));
             let known = c.graph.dependences.iter().any(|d| (d.consumer, d.operand) == (consumer, operand));
-            if known || (tensor.rows, tensor.cols) != (of.m, of.n) || c.launch.shares().is_some() {
+            if known || (tensor.rows, tensor.cols) != (written.m, written.n) || c.launch.shares().is_some() {
                 return None;
             }
             c.graph.dependences.push(Dependence { producer, consumer, operand });
@@ -251,13 +251,13 @@ pub(crate) fn mutate(
             let outs: Vec<_> = graph.stages.iter().map(|s| s.out).collect();
             let (&new, &old) = (outs.choose(rng)?, outs.choose(rng)?);
             let shape = |t: cusync_gen::graph::TensorId| (graph.tensors[t.0].rows, graph.tensors[t.0].cols);
-            // Of tensors of another shape the cells would not be the same.
+            // Tensors of another shape would have different cells.
             if new <= old || shape(new) != shape(old) || graph.tensors.iter().any(|t| t.alias.is_some()) {
                 return None;
             }
             graph.tensors[new.0].alias = Some(old);
             if c.launch.shares().is_some() {
-                // Ours takes no chain that shares memory; it is another kernel's.
+                // Our kernels accept no chain that shares memory, so this models another kernel.
                 let program = Recorded::new(&c);
                 return Some(Mutant::changed(c, program));
             }
@@ -301,7 +301,7 @@ pub(crate) fn mutate(
     Some(Mutant::generated(c))
 }
 
-/// A change of what a slice loads or stores, by lot.
+/// A random change to the loads or stores of a slice.
 fn change_work(rng: &mut SmallRng, p: &mut Recorded, kind: Kind) -> Option<()> {
     let of_loads = matches!(kind, DropLoad | RepeatLoad | LateLoad);
     let which = |event: &Event| match event {
@@ -340,7 +340,7 @@ fn change_work(rng: &mut SmallRng, p: &mut Recorded, kind: Kind) -> Option<()> {
 
 fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind) -> Option<()> {
     let slots = c.slot_counts();
-    // One on, one back, or anywhere; sometimes past the end.
+    // One forward, one back, or anywhere; sometimes past the end.
     let shifted = |rng: &mut SmallRng, slot: u32, count: u32| match rng.random_range(0..8) {
         0 => count,
         1..4 => (slot + 1) % count,
@@ -375,16 +375,18 @@ fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind
     let events = &mut p.slices[stage][tile][slice].events;
     let at = some_wait(rng, events)?;
     match kind {
-        // Only of shares it is said which warp brings a k-block.
+        // Only shares specify the warp that loads a k-block.
         ChangeWarp if c.launch.shares().is_none() => return None,
         ChangeWarp => {
             let warps = (0..events.len()).filter(|i| matches!(events[*i], Event::Warp { .. }));
             let from = warps.choose(rng)?;
             let warp = rng.random_range(0..4);
-            // Its work is another warp's, or only from some step on.
+            // Move its work to another warp, entirely or from some step on.
             let at = rng.random_range(from..events.len());
             match &mut events[from] {
-                Event::Warp { warp: of } if rng.random() => (*of != warp).then(|| *of = warp)?,
+                Event::Warp { warp: current } if rng.random() => {
+                    (*current != warp).then(|| *current = warp)?
+                }
                 _ => events.insert(at, Event::Warp { warp }),
             }
         }
@@ -396,7 +398,7 @@ fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind
         }
         MergeWaits => {
             let next = (at + 1..events.len()).find(|i| matches!(events[*i], Event::Wait { .. }))?;
-            // The earlier or the later one stands for both, early or late.
+            // The earlier or the later wait replaces both, at the earlier or later position.
             let (first, second) = (events[at].clone(), events.remove(next));
             match rng.random_range(0..3) {
                 0 => events[at] = second,

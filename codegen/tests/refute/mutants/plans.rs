@@ -1,4 +1,4 @@
-//! Small sound plans of every kind, drawn by lot.
+//! Small random sound plans of every kind.
 
 use cusync_gen::check::{
     Candidate, CtaResources, EdgeChoice, Executor, How, KernelContract, Launch, StageLaunch, StartGuarantee,
@@ -31,11 +31,11 @@ const GEMMS: &[&str] = &[
        Gemm(name: "beside", a: "R(M,H)", b: "W4(H,I)", out: "B(M,I)"),"#,
 ];
 
-/// A residual that no main loop reads, so that a decode kernel announces it to nobody.
+/// A residual that no main loop reads, so a decode kernel does not announce it.
 const UNANNOUNCED: &str = r#"Gemm(name: "one", a: "X(M,H)", b: "W1(H,I)", out: "P(M,I)"),
        Gemm(name: "two", a: "X(M,H)", b: "W2(H,I)", residual: "P(M,I)", out: "Q(M,I)"),"#;
 
-/// With kernels of the user's own: a halo of rows and columns, and whole rows.
+/// With user kernels: a halo of rows and columns, and whole rows.
 const CUSTOM: &[&str] = &[
     r#"Gemm(name: "before", a: "X(M,H)", b: "W0(H,I)", out: "Y(M,I)"),
        Custom(name: "blur", tile: (16, 16), writes: "N(M,I)",
@@ -51,7 +51,7 @@ pub(super) fn pick<T: Clone>(rng: &mut SmallRng, from: &[T]) -> T {
     from.choose(rng).cloned().expect("something to pick from")
 }
 
-/// A graph with tiles of its own for every stage, or the same for all.
+/// A graph with separate tiles for each stage, or the same tiles for all.
 fn graph(rng: &mut SmallRng, stages: &str, same: Option<(u32, u32, u32)>) -> Graph {
     let dim = |rng: &mut SmallRng| {
         if same.is_some_and(|t| t.0 >= 64) { pick(rng, &[128, 256]) } else { pick(rng, &[32, 48, 40]) }
@@ -75,7 +75,7 @@ fn lowered(stages: &str, dims: [u32; 3], mut tile: impl FnMut() -> (u32, u32, u3
     resolved.graph(&tiles).expect("small grids")
 }
 
-/// A policy for a producer's grid; `images`: of what a convolution reads.
+/// A policy for a producer's grid; `images`: for the input of a convolution.
 fn policy(rng: &mut SmallRng, (gm, gn): (u32, u32), images: bool) -> Policy {
     if images && rng.random_ratio(1, 3) {
         return Policy::ConvHalo;
@@ -108,17 +108,18 @@ fn order(rng: &mut SmallRng, (gm, gn): (u32, u32)) -> Order {
     }
 }
 
-/// The output of the last stage takes the memory of an earlier one of its shape, where there is one.
+/// The last stage's output reuses the memory of an earlier output with its shape, if there is one.
 fn share_memory(graph: &mut Graph) {
-    let of = |graph: &Graph, s: usize| graph.stages[s].out;
+    let output = |graph: &Graph, s: usize| graph.stages[s].out;
     let shape = |graph: &Graph, t: TensorId| (graph.tensors[t.0].rows, graph.tensors[t.0].cols);
-    let last = of(graph, graph.stages.len() - 1);
-    let older =
-        (0..graph.stages.len() - 1).map(|s| of(graph, s)).find(|t| shape(graph, *t) == shape(graph, last));
+    let last = output(graph, graph.stages.len() - 1);
+    let older = (0..graph.stages.len() - 1)
+        .map(|s| output(graph, s))
+        .find(|t| shape(graph, *t) == shape(graph, last));
     graph.tensors[last.0].alias = older;
 }
 
-/// Items stage by stage, some tiles cut along k into contributions and a finisher or into shares, dealt by lot.
+/// Items stage by stage, some tiles split along k into contributions and a finisher or into shares, dealt at random.
 fn schedule(rng: &mut SmallRng, graph: &Graph, cluster: (u32, u32), workers: u32, mode: Hand) -> Schedule {
     let mut lists = vec![Vec::new(); workers as usize];
     let (mut sequence, mut slabs) = (Vec::new(), 0);
@@ -175,7 +176,7 @@ fn generation(rng: &mut SmallRng) -> Graph {
     resolved.graph(&[tile, (1, query / kv * 64, 96), tile]).expect("small grids")
 }
 
-/// A decode kernel of few workers. Some shares of narrow stages are empty.
+/// A decode kernel with few workers. Some shares of narrow stages are empty.
 fn decode(rng: &mut SmallRng) -> Candidate {
     let mut device = Profile::named("h200").expect("shipped").clone();
     device.sms = rng.random_range(3..12);
@@ -183,7 +184,7 @@ fn decode(rng: &mut SmallRng) -> Candidate {
         let (graph, plan) = decode::decode(&generation(rng), &device).expect("a decode plan");
         return Candidate::launched(graph, device, Launch::Shares(plan));
     }
-    // Two workers make some stages of these widths in rounds.
+    // With two workers, some stages of these widths take several rounds.
     let rounds = rng.random_ratio(1, 6);
     if rounds {
         device.sms = 2;
@@ -201,7 +202,7 @@ fn decode(rng: &mut SmallRng) -> Candidate {
     c
 }
 
-/// How many CTAs of a kernel fit an SM, by lot: the number alone, or what a CTA takes.
+/// Draws how many CTAs of a kernel fit an SM: either the number alone, or the resources of a CTA.
 pub(crate) fn occupy(
     rng: &mut SmallRng,
     device: &Profile,
@@ -220,7 +221,7 @@ pub(crate) fn occupy(
     kernel.takes = Some(CtaResources { shared, registers, threads });
 }
 
-/// A plan that the list scheduler, or the automatic choice, could have made, but small.
+/// A plan that the list scheduler or the automatic choice could have made, but small.
 pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
     if rng.random_ratio(1, 8) {
         return decode(rng);
@@ -238,7 +239,7 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
     let executor = pick(rng, &executors);
     let fused = executor == Executor::Fused;
     let mut graph = if fused && rng.random_ratio(1, 3) {
-        // Lists of tiles of several sizes are judged alike.
+        // Lists with tiles of several sizes are checked the same way.
         match rng.random_range(0..4) {
             0 => general::convolutions(rng),
             1 => general::pool(rng),

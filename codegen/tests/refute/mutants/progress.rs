@@ -1,7 +1,7 @@
-//! The two ways in which `check` decides `progress`, held against each other on small programs and mutants of them.
+//! Compares the two ways `check` decides `progress`, on small programs and mutants of them.
 //!
-//! Where the sufficient condition holds, exploring every state finds none that stands still. Where it does not hold and
-//! the exploration finds none either, the plan is proved: the condition alone would have left it undecided.
+//! If the sufficient condition holds, exploring all states finds no deadlock. If the condition does not hold and the
+//! exploration finds no deadlock either, the plan is proved: the condition alone would have left it undecided.
 //!
 //!     CUSYNC_PROGRESS=3000 cargo test --release -p cusync-gen --test mutants progress -- --nocapture
 
@@ -15,7 +15,7 @@ use super::mutate::{self, Kind, Mutant};
 use super::recorded::Recorded;
 use super::{from_environment, plans};
 
-/// Mutations that change who waits for whom, or who gets an SM.
+/// Mutations that change waits or SM assignment.
 const KINDS: [Kind; 9] = [
     Kind::DropWait,
     Kind::MergeWaits,
@@ -28,7 +28,7 @@ const KINDS: [Kind; 9] = [
     Kind::Occupancy,
 ];
 
-/// A program on few SMs, or a mutant of it.
+/// A program on few SMs, or a mutant of one.
 fn draw(rng: &mut SmallRng) -> Option<Mutant> {
     let mut candidate = plans::draw(rng);
     if !matches!(candidate.launch.how(), Some(How::Streams(_) | How::Programmatic)) {
@@ -54,16 +54,16 @@ fn draw(rng: &mut SmallRng) -> Option<Mutant> {
     mutate::mutate(rng, &candidate, &program, kind)
 }
 
-/// How many programs the two ways say what of.
+/// Number of programs by the results of the two methods.
 #[derive(Default)]
 struct Agreement {
-    /// The condition holds; no state stands still.
+    /// The condition holds; no state deadlocks.
     both: u64,
     /// The condition holds; there are too many states.
     condition_alone: u64,
-    /// The condition does not hold; no state stands still.
+    /// The condition does not hold; no state deadlocks.
     exploration_alone: u64,
-    /// The condition does not hold; a state stands still.
+    /// The condition does not hold; a state deadlocks.
     neither: u64,
     /// The condition does not hold; there are too many states.
     undecided: u64,
@@ -81,13 +81,13 @@ fn the_condition_for_progress_and_the_exploration_agree() {
         };
         let report = judge_program(&candidate, &program);
         let refuted = |o: Obligation| report.refutations.iter().any(|r| r.obligation == o);
-        // Both rest on these.
+        // Both methods require these.
         if refuted(Obligation::Acyclic) || refuted(Obligation::Count) || refuted(Obligation::Order) {
             continue;
         }
         done += 1;
         let proved = !refuted(Obligation::Progress);
-        let of = match (condition, explored) {
+        let count = match (condition, explored) {
             (true, Some(true)) => &mut seen.both,
             (true, None) => &mut seen.condition_alone,
             (false, Some(true)) => &mut seen.exploration_alone,
@@ -98,7 +98,7 @@ fn the_condition_for_progress_and_the_exploration_agree() {
                 candidate.launch, candidate.edges, candidate.device.sms, candidate.graph.stages
             ),
         };
-        *of += 1;
+        *count += 1;
         assert_eq!(
             proved,
             condition || explored == Some(true),
@@ -113,7 +113,7 @@ fn the_condition_for_progress_and_the_exploration_agree() {
         seen.both, seen.condition_alone, seen.exploration_alone, seen.neither, seen.undecided
     );
     let Agreement { both, exploration_alone, neither, .. } = seen;
-    // One program in a hundred is proved by exploration alone.
+    // Exploration alone proves one program in a hundred.
     let shown = both > 0 && neither > 0 && (exploration_alone > 0 || count < 1000);
     assert!(shown, "the sample shows nothing");
 }

@@ -4,7 +4,7 @@ use cusync_gen::check::{Candidate, Event, Generated, Place, TileProgram};
 use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::sync::Tile;
 
-/// A slice of a tile: its events, and where it stands in a schedule.
+/// A slice of a tile: its events, and its position in a schedule.
 #[derive(Clone, Debug)]
 pub(crate) struct Slice {
     pub(crate) events: Vec<Event>,
@@ -14,46 +14,46 @@ pub(crate) struct Slice {
 /// All posts and events of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
-    /// The slot and the amount of each producer tile's post to an edge.
+    /// The slot and amount of each producer tile's post to an edge.
     pub(crate) posts: Vec<Vec<Vec<(u32, u32)>>>,
-    /// One entry for each tile of each stage, row by row.
+    /// One entry per tile of each stage, row by row.
     pub(crate) slices: Vec<Vec<Vec<Slice>>>,
     extents: Vec<(u32, u32)>,
     grids: Vec<(u32, u32)>,
 }
 
 impl Recorded {
-    /// What the kernels do for a candidate.
+    /// The program that the kernels run for a candidate.
     pub(crate) fn new(c: &Candidate) -> Recorded {
         let p = Generated::new(c);
         let tiles = |(gm, gn): (u32, u32)| (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }));
         let posts = c.graph.dependences.iter().enumerate().map(|(edge, d)| {
-            let of = |tile| {
+            let posts_of = |tile| {
                 let mut posts = Vec::new();
                 p.posts(edge, tile, &mut |slot, amount| posts.push((slot, amount)));
                 posts
             };
-            tiles(c.graph.stages[d.producer.0].grid).map(of).collect()
+            tiles(c.graph.stages[d.producer.0].grid).map(posts_of).collect()
         });
         let stages = || (0..c.graph.stages.len()).map(StageId);
         let extents: Vec<(u32, u32)> = stages().map(|s| p.extent(&c.graph, s)).collect();
         let slices = stages().map(|stage| {
-            let of = |tile| {
+            let slices_of = |tile| {
                 let slices = 0..p.slices(&c.graph, stage, tile);
-                let of = |slice| {
+                let recorded = |slice| {
                     let mut events = Vec::new();
                     p.events(stage, tile, slice, &mut |event| events.push(event));
                     Slice { events, place: p.place(stage, tile, slice) }
                 };
-                slices.map(of).collect()
+                slices.map(recorded).collect()
             };
-            tiles(extents[stage.0]).map(of).collect()
+            tiles(extents[stage.0]).map(slices_of).collect()
         });
         let grids = c.graph.dependences.iter().map(|d| c.graph.stages[d.producer.0].grid).collect();
         Recorded { posts: posts.collect(), slices: slices.collect(), extents: extents.clone(), grids }
     }
 
-    /// Every slice: stage, tile number, slice number.
+    /// All slices: stage, tile number, slice number.
     pub(crate) fn all(&self) -> Vec<(usize, usize, usize)> {
         let of_tile = |(s, t, tile): (usize, usize, &Vec<Slice>)| {
             (0..tile.len()).map(move |i| (s, t, i)).collect::<Vec<_>>()

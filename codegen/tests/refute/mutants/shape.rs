@@ -1,4 +1,4 @@
-//! Mutations of shapes: waits that were derived for another shape than the one that is read.
+//! Mutations of shapes: waits derived for a different shape than the one read.
 
 use cusync_gen::check::{Candidate, Event};
 use cusync_gen::graph::{Footprint, Op, Operand, OperandKind, Partition, StageId};
@@ -30,7 +30,7 @@ pub(super) fn change(
     }
 }
 
-/// An operand that some stage produces and that `which` is true of, by lot: its stage and its place.
+/// A random operand that a stage produces and that matches `which`: its stage and its index.
 fn operand(
     rng: &mut SmallRng,
     c: &Candidate,
@@ -42,17 +42,17 @@ fn operand(
     all.choose(rng).copied()
 }
 
-/// The boxes that a policy may wait for: that of the whole halo, and the one that follows a filter.
+/// The boxes that a policy may wait for: the whole halo, and the box that follows a filter.
 fn windows(operand: &mut Operand) -> impl Iterator<Item = &mut Footprint> {
     std::iter::once(&mut operand.footprint).chain(&mut operand.sliding)
 }
 
-/// What runs when the waits, and nothing else, are those of another candidate.
+/// A program in which only the waits come from another candidate.
 fn waits_of(base: &Candidate, other: &Candidate) -> Option<Mutant> {
     Some(Mutant::changed(base.clone(), Recorded::new(other)))
 }
 
-/// The waits forget the halo; the loads do not.
+/// The waits omit the halo; the loads include it.
 fn shrink_halo(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     let (stage, at) = operand(rng, base, |op, o| {
         let images = matches!(op, Op::Conv2d(_)) && o.kind == OperandKind::A;
@@ -73,16 +73,16 @@ fn shrink_halo(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     waits_of(base, &narrow)
 }
 
-/// The waits are for a pixel, a row of pixels, or an image further up or down.
+/// The waits are shifted up or down by a pixel, a row of pixels, or an image.
 fn shift_halo(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     let images = |op: &Op, o: &Operand| matches!(op, Op::Conv2d(_)) && o.kind == OperandKind::A;
     let (stage, at) = operand(rng, base, images)?;
     let mut shifted = base.clone();
-    let of = &mut shifted.graph.stages[stage];
-    let Op::Conv2d(shape) = &of.op else { return None };
+    let reader = &mut shifted.graph.stages[stage];
+    let Op::Conv2d(shape) = &reader.op else { return None };
     let (height, width) = (shape.input.0 as i32, shape.input.1 as i32);
     let by = *[1, width, height * width].choose(rng)? * if rng.random() { 1 } else { -1 };
-    windows(&mut of.operands[at]).for_each(|window| window.rows.offset += by);
+    windows(&mut reader.operands[at]).for_each(|window| window.rows.offset += by);
     waits_of(base, &shifted)
 }
 
@@ -90,21 +90,21 @@ fn shift_halo(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
 fn shift_head(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     let (stage, at) = operand(rng, base, |op, _| matches!(op, Op::Attention(_)))?;
     let mut shifted = base.clone();
-    let of = &mut shifted.graph.stages[stage];
-    let Op::Attention(shape) = &of.op else { return None };
+    let reader = &mut shifted.graph.stages[stage];
+    let Op::Attention(shape) = &reader.op else { return None };
     let dim = shape.heads.dim as i32;
-    let cols = &mut of.operands[at].footprint.cols;
+    let cols = &mut reader.operands[at].footprint.cols;
     match rng.random_range(0..4) {
         0 => cols.offset += dim,
         1 => cols.offset -= dim,
-        // Every head waits for the first one's, or every query head for keys and values of its own.
+        // Every head waits for the first head, or every query head waits for its own keys and values.
         2 if cols.n > 0 => cols.n = 0,
         _ => cols.n += dim,
     }
     waits_of(base, &shifted)
 }
 
-/// The waits are those of a causal attention; the loads know of no mask.
+/// The waits assume a causal mask; the loads do not.
 fn forget_mask(base: &Candidate, recorded: &Recorded) -> Option<Mutant> {
     let mut causal = base.clone();
     let mut at = None;
@@ -125,7 +125,7 @@ fn forget_mask(base: &Candidate, recorded: &Recorded) -> Option<Mutant> {
     Some(Mutant::changed(base.clone(), program))
 }
 
-/// The graph itself claims less than the operation reads.
+/// The graph itself declares less than the operation reads.
 fn shrink_footprint(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     let (stage, at) = operand(rng, base, |_, o| !matches!(o.kind, OperandKind::Custom(_)))?;
     let mut c = base.clone();
@@ -141,7 +141,7 @@ fn shrink_footprint(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     Some(Mutant::generated(c))
 }
 
-/// Slices begin inside producer tiles, and some of them skip their first wait.
+/// Slices begin inside producer tiles, and some skip their first wait.
 fn split_mid_tile(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     let mut c = base.clone();
     let StageId(at) = c.graph.dependences.choose(rng)?.consumer;
@@ -162,12 +162,12 @@ fn split_mid_tile(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     Some(Mutant::changed(c, program))
 }
 
-/// The consumer's tile becomes twice as tall, and still waits only as its upper half did.
+/// The consumer's tile doubles in height but waits only for its upper half.
 fn grow_consumer(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded) -> Option<Mutant> {
     let mut c = base.clone();
     let StageId(at) = c.graph.dependences.choose(rng)?.consumer;
     let stage = &mut c.graph.stages[at];
-    // Tiles with windows have the size that fits, and those of pools are whole rows or images.
+    // Windowed tiles have the size that fits, and pool tiles are whole rows or images.
     let fits =
         matches!(&stage.op, Op::Pool(_)) || matches!(&stage.op, Op::Conv2d(conv) if conv.window.is_some());
     if stage.grid.0 < 2 || stage.op == Op::Custom || fits {
@@ -186,7 +186,7 @@ fn grow_consumer(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded) -> O
     }
     let (rows, cols) = (stage.grid.0 as usize, stage.grid.1 as usize);
     c.launch.kernel_mut(StageId(at))?.order = cusync_gen::sync::Order::RowMajor;
-    // Its own tiles are others now, and so are the slots of those who wait for it.
+    // Its own tiles change, and so do the slots of its consumers.
     for (e, _) in c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == StageId(at)) {
         c.edges[e].policy = cusync_gen::sync::Policy::Tile;
     }

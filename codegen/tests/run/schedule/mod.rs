@@ -1,4 +1,4 @@
-//! Schedules of the `fused` executor: what must hold of every one, and how good they are.
+//! Schedules of the `fused` executor: invariants of every schedule, and their quality.
 
 mod replay;
 mod sound;
@@ -18,7 +18,7 @@ const DIAMOND: &str = include_str!("../../../../policies/diamond.ron");
 
 const WIDE: (u32, u32, u32) = (128, 256, 64);
 const TALL: (u32, u32, u32) = (256, 128, 64);
-/// The second stage reads what the first writes as its operand B: whole columns of it.
+/// The second stage reads the first stage's output as operand B: whole columns of it.
 const COLUMNS: &str = r#"Pipeline(
     name: "columns",
     dims: { "M": 512, "K": 1536, "N": 1024 },
@@ -28,7 +28,7 @@ const COLUMNS: &str = r#"Pipeline(
     ],
 )"#;
 
-/// Constants of the scheduler's tests: like an H200's, but of the simplest kind, whatever profiles come to say.
+/// Constants for the scheduler tests: like an H200's, but simplified and independent of the profiles.
 fn cost() -> CostModel {
     let shipped = Profile::named("h200").expect("shipped").cost_model(Operations::products());
     let rate = |tile, cluster, rate, epilogue_us| TileRate {
@@ -117,7 +117,7 @@ fn shipped_pipelines_have_sound_schedules() {
     }
 }
 
-/// What an order row by row of whole tiles would take, from nothing but the cost model: a model of its own in a few lines.
+/// Time of a row-by-row order of whole tiles, from the cost model alone: an independent model in a few lines.
 fn row_by_row_us(graph: &Graph, workers: usize, cost: &CostModel) -> f64 {
     let mut free = vec![cost.launch_us + cost.fill_us; workers];
     let mut done = vec![vec![0.0; 0]; graph.stages.len()];
@@ -159,15 +159,15 @@ fn cutting_never_loses_to_whole_tiles_row_by_row() {
             let whole = build(&graph, &Request { splits: false, ..request(&cost, (1, 1)) });
             assert_eq!(whole.slabs, 0);
             assert!(schedule.predicted_us <= whole.predicted_us);
-            // The other model leaves out memory, which may cost some per cent.
+            // The other model ignores memory, which may cost a few per cent.
             let simple = row_by_row_us(&graph, 132, &cost);
             assert!(whole.predicted_us < simple * 1.06, "M={m}: {} against {simple}", whole.predicted_us);
         }
     }
 }
 
-/// All workers busy to the end: the even share is everything but waits and idle workers, with the launch before and the last
-/// store after it.
+/// All workers stay busy to the end: the even share is everything except waits and idle workers, including the launch
+/// before and the last store after.
 #[test]
 fn uneven_sizes_end_near_the_even_share() {
     let cost = cost();
@@ -194,7 +194,7 @@ fn uneven_sizes_end_near_the_even_share() {
     }
 }
 
-/// The sequence is in the order of predicted starts, so workers that draw from it come out as their lists do.
+/// The sequence is ordered by predicted start times, so workers that draw from it match their lists.
 #[test]
 fn drawing_from_the_sequence_takes_as_long_as_the_lists() {
     let cost = cost();
@@ -210,7 +210,7 @@ fn drawing_from_the_sequence_takes_as_long_as_the_lists() {
     }
 }
 
-/// The chain kernels of matrix products.
+/// The chain kernels for GEMMs.
 fn kernels() -> impl Iterator<Item = &'static ChainKernel> {
     ChainKernel::running(Operations::products())
 }
@@ -228,13 +228,13 @@ fn the_fused_kernel_is_chosen_by_predicted_time() {
         assert_sound(&chosen.graph, &chosen.schedule, workers);
         assert_eq!(chosen.graph.stages[0].mma_tile, chosen.kernel.tile);
         println!("{} M={m}: {:?}", chosen.graph.name, chosen.tried);
-        // No kernel that was passed over is better, but for what cuts in two stages have to gain.
+        // No rejected kernel is better, apart from what splitting a stage in two can gain.
         for kernel in kernels() {
             let other = build(&shipped(source, m, kernel.tile), &request(&cost, kernel.cluster));
             assert!(chosen.schedule.predicted_us <= other.predicted_us * 1.04 + 1e-6);
         }
     }
-    // A shape that the spec does not allow is left out.
+    // A shape that the spec does not allow is skipped.
     let only =
         choose(&wanted, kernels(), |kernel| (kernel.tile == TALL).then(|| shipped(GPT3, 512, kernel.tile)))
             .expect("one");

@@ -1,4 +1,4 @@
-//! A second model of a schedule's times, slow and plain.
+//! A second, slow and simple model of a schedule's times.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use cusync_gen::graph::{Graph, OperandKind, producers_of};
 use cusync_gen::schedule::{Breakdown, Part, Schedule};
 use cusync_gen::sync::Tile;
 
-/// Runs a schedule by a model of its own, k-block by k-block, with the times of k-blocks, fills, epilogues and slabs that
-/// the prediction has: the end of each item, and the length. Workers follow their lists, or take what comes next in the
-/// sequence when they are free.
+/// Runs a schedule with an independent model, k-block by k-block, using the prediction's times for k-blocks, fills,
+/// epilogues and slabs: returns the end of each item, and the total length. Workers follow their lists, or take the
+/// next item in the sequence when free.
 pub(crate) fn replay(
     graph: &Graph,
     schedule: &Schedule,
@@ -97,7 +97,7 @@ pub(crate) fn replay(
     (ends, free.into_iter().fold(0.0, f64::max) + cost.post_us)
 }
 
-/// Panics unless the predicted times are those of a replay, and add up.
+/// Panics unless the predicted times match a replay and add up.
 pub(crate) fn assert_times(graph: &Graph, schedule: &Schedule, why: &Breakdown, cost: &CostModel) {
     const NOTHING: f64 = 1e-6;
     let (ends, total_us) = replay(graph, schedule, why, cost, false);

@@ -1,4 +1,4 @@
-//! What must hold of every schedule.
+//! Invariants of every schedule.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use cusync_gen::graph::{Graph, OperandKind, producers_of};
 use cusync_gen::schedule::{Item, Part, Schedule};
 use cusync_gen::sync::Tile;
 
-/// Panics unless the schedule computes every tile once, in an order in which needed items come first.
+/// Panics unless the schedule computes every tile once, in an order with dependencies first.
 pub(crate) fn assert_sound(graph: &Graph, schedule: &Schedule, workers: u32) {
     let (cm, cn) = schedule.cluster;
     let mut parts: HashMap<(usize, u32, u32), Vec<(usize, Item)>> = HashMap::new();
@@ -15,7 +15,7 @@ pub(crate) fn assert_sound(graph: &Graph, schedule: &Schedule, workers: u32) {
         parts.entry((item.stage.0, item.m, item.n)).or_default().push((place, *item));
     }
     let mut slab_used = vec![0; schedule.slabs as usize];
-    // By CTA tile: the place of the last of its parts.
+    // By CTA tile: the position of the last of its parts.
     let mut complete: HashMap<(usize, u32, u32), usize> = HashMap::new();
     for (s, stage) in graph.stages.iter().enumerate() {
         for m in 0..stage.grid.0.div_ceil(cm) {
@@ -27,10 +27,10 @@ pub(crate) fn assert_sound(graph: &Graph, schedule: &Schedule, workers: u32) {
                     Part::Share { first, parts, .. } => {
                         assert_eq!(of_tile.len(), parts as usize);
                         for (_, item) in &of_tile {
-                            let Part::Share { first: slab, parts: of, part } = item.part else {
+                            let Part::Share { first: slab, parts: count, part } = item.part else {
                                 panic!("{item:?} shares no tile")
                             };
-                            assert_eq!((slab, of), (first, parts));
+                            assert_eq!((slab, count), (first, parts));
                             slab_used[(first + part) as usize] += 1;
                         }
                     }

@@ -1,21 +1,21 @@
-//! Who decides what comes next in an execution.
+//! Scheduling decisions in an execution.
 
-/// Where an item is held back.
+/// The point at which an item is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Before its first look or load.
+    /// Before its first wait or load.
     Loader,
     /// Before its epilogue.
     Finisher,
-    /// When it has left its sums for others.
+    /// After it has left its sums for others.
     Given,
     /// Before its last step.
     Last,
-    /// When all is loaded: its worker draws no other item.
+    /// After all loads, its worker draws no other item.
     Draw,
 }
 
-/// A part of an item that only moves when nothing else does.
+/// A part of an item that moves only if nothing else can.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
     pub(super) work: u32,
@@ -23,7 +23,7 @@ pub(super) struct Hold {
     pub(super) phase: Phase,
 }
 
-/// On which SM a CTA is placed.
+/// The policy that picks an SM for a CTA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     First,
@@ -32,11 +32,11 @@ pub(super) enum Fit {
     Any,
 }
 
-/// Who decides what comes next.
+/// Decides the next step of an execution.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adversary {
     pub(super) hold: Option<Hold>,
-    /// Turns, chunks and placements by lot.
+    /// Seed for random turns, chunks and placements.
     pub(super) lot: Option<u64>,
     /// Later workers first.
     pub(super) reverse: bool,
@@ -45,7 +45,7 @@ pub(super) struct Adversary {
     pub(super) fit: Fit,
     /// Threads of the `cpu` executor.
     pub(super) workers: usize,
-    /// Runs that have ended well before the first.
+    /// Runs that have completed before the first.
     pub(super) before: u32,
 }
 

@@ -1,5 +1,5 @@
-//! What steps do to the memory that all CTAs share: slots, flags, slabs, sums and tensors. Every step happens at once and
-//! is seen by all; what weaker stores and loads would allow, the program's order of steps already has.
+//! The effects of steps on memory shared by all CTAs: slots, flags, slabs, sums and tensors. Each step is atomic and
+//! visible to all at once; the order of a program's steps already models weaker stores and loads.
 
 use cusync_gen::check::{Candidate, EpochSource};
 use cusync_gen::graph::TensorId;
@@ -9,16 +9,16 @@ use super::memory::{Memory, Tag};
 use super::program::{Op, Program};
 use super::shapes;
 
-/// Who makes a step.
+/// The origin of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
-    /// From 1.
+    /// Counted from 1.
     pub(super) run: u32,
     pub(super) item: u32,
     pub(super) cta: usize,
 }
 
-/// The k-blocks summed in a slab, and whose.
+/// The k-blocks summed in a slab, and their owner.
 #[derive(Clone)]
 struct Sums {
     run: u32,
@@ -29,23 +29,23 @@ struct Sums {
 pub(super) struct Effects<'a> {
     c: &'a Candidate,
     program: &'a Program,
-    /// Runs that have ended well before the first.
+    /// Runs that have completed before the first.
     before: u32,
     ctas: usize,
     memory: Memory,
     slots: Vec<u32>,
-    /// The last run that set each slab's flag, for each CTA, and whose sums are in the slab.
+    /// For each CTA: the last run that set each slab's flag, and the owner of the slab's sums.
     flags: Vec<u32>,
     slabs: Vec<Option<Sums>>,
-    /// The k-blocks in the sums of each run's items, for each CTA, and what it saw of a slot.
+    /// For each CTA: the k-blocks in the sums of each run's items, and the slot value it read.
     sums: Vec<Vec<(u32, u32)>>,
     looked: Vec<u32>,
-    /// Units stored of each run's tiles.
+    /// Units stored, for each run's tiles.
     stored: Vec<u64>,
 }
 
 impl<'a> Effects<'a> {
-    /// `ctas`: of a worker.
+    /// `ctas`: CTAs per worker.
     pub(super) fn new(c: &'a Candidate, program: &'a Program, before: u32, ctas: usize, runs: u32) -> Self {
         let each = program.work.len() * ctas * runs as usize;
         let slabs = program.slabs as usize * ctas;
@@ -72,7 +72,7 @@ impl<'a> Effects<'a> {
         self.program.work[site.item as usize].ctas[site.cta].tile
     }
 
-    /// The epilogue begins: the item's own k-blocks are in its sums.
+    /// Begins the epilogue: the sums now hold the item's own k-blocks.
     pub(super) fn begin_epilogue(&mut self, site: Site) -> Result<(), Violation> {
         let place = self.place(site);
         let sums = &mut self.sums[place];
@@ -83,7 +83,7 @@ impl<'a> Effects<'a> {
         Ok(())
     }
 
-    /// Makes one step; `false`: it has to wait.
+    /// Performs one step; `false` if it must wait.
     pub(super) fn perform(&mut self, op: &Op, site: Site) -> Result<bool, Violation> {
         let (run, cta) = (site.run, site.cta);
         let own = self.place(site);
@@ -95,7 +95,7 @@ impl<'a> Effects<'a> {
                 let contract = &self.c.contract;
                 let baked = contract.epoch == EpochSource::LaunchParameter && contract.graph_replay;
                 let epoch = self.before.wrapping_add(if baked { 1 } else { run });
-                // Counters wrap; what is compared is the difference, with its sign.
+                // Counters wrap, so compare the signed difference.
                 return Ok(self.slots[slot as usize].wrapping_sub(epoch.wrapping_mul(value)) as i32 >= 0);
             }
             Op::Load(ref cells) => {
@@ -131,7 +131,7 @@ impl<'a> Effects<'a> {
                 let mut k = self.sums[own].clone();
                 k.sort_unstable();
                 let end = k.iter().try_fold(0, |end, (a, b)| (*a == end).then_some(*b));
-                if work.slices == 1 && units != 0 && end != Some(work.of) {
+                if work.slices == 1 && units != 0 && end != Some(work.k_blocks) {
                     return Err(Violation::WrongSum);
                 }
                 let stored = &mut self.stored[((run - 1) * self.program.layout.tiles() + tile) as usize];
@@ -150,7 +150,7 @@ impl<'a> Effects<'a> {
             Op::OverwriteSlot { slot, amount } => {
                 self.slots[slot as usize] = self.looked[own].wrapping_add(amount);
             }
-            // A matter of the worker's other items.
+            // Depends on the worker's other items.
             Op::NextUnderWay => {}
         }
         Ok(true)
@@ -167,8 +167,8 @@ impl<'a> Effects<'a> {
         })
     }
 
-    /// A tile that is not there after `run` runs, or a tensor that is not what its stage wrote; runs that overlap may have
-    /// begun to overwrite it.
+    /// A tile that is missing after `run` runs, or a tensor that differs from its stage's output; overlapping runs may
+    /// already have begun to overwrite it.
     pub(super) fn incomplete(&self, run: u32, overlap: bool) -> Option<Violation> {
         let tiles = (run * self.program.layout.tiles()) as usize;
         let nothing = |tile: usize| self.program.layout.is_empty(tile as u32 % self.program.layout.tiles());

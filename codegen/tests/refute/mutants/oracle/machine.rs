@@ -1,5 +1,5 @@
-//! One execution of a program's runs, under one adversary: the interleaving of its workers. What their steps do is the
-//! matter of `effect.rs`.
+//! One execution of a program's runs under one adversary: an interleaving of its workers. `effect.rs` implements the
+//! effects of their steps.
 
 mod place;
 mod worker;
@@ -15,10 +15,10 @@ use super::effect::{Effects, Site};
 use super::program::{Op, Program};
 use super::room::{self, Room};
 
-/// Runs of an execution: the second starts from what the first leaves behind, the third from what that does.
+/// Runs per execution: each starts from the state that the previous one leaves.
 const RUNS: u32 = 3;
 
-/// Where a worker's items come from.
+/// The source of a worker's items.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     List,
@@ -26,14 +26,14 @@ enum Source {
     Stage(usize),
 }
 
-/// How far a CTA of a worker is: place in the worker's items, step.
+/// Progress of a CTA of a worker: item position, step.
 #[derive(Clone, Copy, Default)]
 struct At {
     item: usize,
     step: usize,
     /// Whether the epilogue has begun.
     begun: bool,
-    /// Whether this slice has been counted among those of its tile.
+    /// Whether this slice has been counted for its tile.
     arrived: bool,
 }
 
@@ -41,22 +41,22 @@ struct Worker {
     run: u32,
     source: Source,
     items: Vec<u32>,
-    /// Where each CTA's loading warps are.
+    /// Position of each CTA's loading warps.
     loaders: Vec<At>,
     finishers: Vec<At>,
     sm: Option<usize>,
     ended: bool,
 }
 
-/// A run under way.
+/// A run in progress.
 #[derive(Default)]
 struct Run {
     tickets: Vec<usize>,
     drawn: usize,
-    /// CTAs to be placed, by stage; lists to be placed.
+    /// CTAs not yet placed, by stage; lists not yet placed.
     pending: Vec<u32>,
     lists: Vec<usize>,
-    /// The stage of a serial chain that is under way, as a place in the launch order.
+    /// The current stage of a serial chain, as a position in the launch order.
     serial: usize,
 }
 
@@ -66,24 +66,24 @@ pub(super) struct Machine<'a> {
     adversary: Adversary,
     rng: SmallRng,
     effects: Effects<'a>,
-    /// CTAs of a worker.
+    /// CTAs per worker.
     ctas: usize,
-    /// Slices of each run's tiles that have come together.
+    /// For each run's tiles, the number of slices that have arrived.
     arrived: Vec<u32>,
-    /// What the shared counter hands out, in order.
+    /// Items in the order the shared counter hands them out.
     shared: Vec<u32>,
     runs: Vec<Run>,
     workers: Vec<Worker>,
-    /// Room on each SM, and what a CTA of each stage takes of it.
+    /// Free resources of each SM, and the resources that a CTA of each stage takes.
     room: Vec<Room>,
     takes: Vec<Room>,
     released: [bool; RUNS as usize],
     fault: Option<Violation>,
-    /// Who has stores under way.
+    /// Sites with stores in flight.
     late: Vec<Site>,
 }
 
-/// How often a run launches a stage: each time it draws all its tickets again.
+/// How many times a run launches a stage; each launch draws all tickets again.
 fn launches(c: &Candidate, stage: usize) -> usize {
     c.launch.kernels().iter().filter(|k| k.stage.0 == stage).count()
 }
@@ -123,7 +123,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What goes wrong, if anything does.
+    /// Runs the execution; returns the violation, if any.
     pub(super) fn run(mut self) -> Option<Violation> {
         let contract = &self.c.contract;
         let overlap = !contract.full_run_boundary || (contract.overlap && !contract.dependency_wait);
@@ -182,7 +182,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Makes one step; `false`: it has to wait.
+    /// Performs one step; `false` if it must wait.
     fn perform(&mut self, op: &Op, site: Site) -> bool {
         self.effects.perform(op, site).unwrap_or_else(|fault| {
             self.fault = Some(fault);
@@ -190,7 +190,7 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Stores that nothing orders are complete, but for the one that is held back and, by lot, some others.
+    /// Completes unordered stores, except the one held back and, at random, some others.
     fn complete_stores(&mut self, by_lot: bool) -> bool {
         let (mut done, program) = (false, self.program);
         for site in std::mem::take(&mut self.late) {

@@ -1,16 +1,16 @@
-//! Poisoned memory: every cell knows who wrote it last and in which run. A cell is a rectangle that every access covers
-//! wholly or not at all, so nothing is lost against single elements.
+//! Poisoned memory: every cell records its last writer and run. A cell is a rectangle that every access covers
+//! completely or not at all, so this is as precise as tracking single elements.
 
 use cusync_gen::graph::{Graph, OperandKind, StageId, TensorId};
 use cusync_gen::sync::Tile;
 
 use super::shapes::{self, Area};
 
-/// Who wrote a cell: 0 nobody (poison), 1 the host, else a tile in a run.
+/// Last writer of a cell: 0 for none (poison), 1 for the host, otherwise a tile in a run.
 pub(crate) type Tag = u32;
 pub(crate) const INPUT: Tag = 1;
 
-/// A cell: its writer and, of a tile stored in units, which of them.
+/// A cell: its writer and, for a tile stored in units, the units stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Cell {
     tag: Tag,
@@ -20,7 +20,7 @@ struct Cell {
 /// Cells of a tensor's memory: a range of rows, a range of columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cells {
-    /// The tensor that is meant; its memory may be another's.
+    /// The tensor accessed; it may share another tensor's memory.
     pub(crate) tensor: TensorId,
     rows: (u32, u32),
     cols: (u32, u32),
@@ -32,29 +32,29 @@ impl Cells {
     }
 }
 
-/// Where the accesses to one memory begin and end.
+/// Boundaries of the accesses to one memory.
 #[derive(Clone, Default)]
 struct Cuts {
     rows: Vec<u32>,
     cols: Vec<u32>,
 }
 
-/// How tensors are cut into cells, and who should have written each of them. Made once for a program.
+/// How tensors are split into cells, and the expected writer of each. Built once per program.
 pub(crate) struct Layout {
     cuts: Vec<Cuts>,
     /// The memory of each tensor.
     memory: Vec<usize>,
-    /// The number of the tile that writes each cell of a tensor, from 0 over all stages; `None` for an input.
+    /// For each cell of a tensor, the number (from 0 over all stages) of the tile that writes it; `None` for an input.
     owner: Vec<Option<Vec<u32>>>,
-    /// The number of each stage's first tile, and its tiles along N.
+    /// The number of each stage's first tile, and its tile count along N.
     first: Vec<(u32, u32)>,
     tiles: u32,
-    /// Whether a tile writes nothing, as some shares of few columns do.
+    /// Whether a tile writes nothing, as some shares with few columns do.
     empty: Vec<bool>,
 }
 
 impl Layout {
-    /// `cluster`: CTAs that load for each other, along M and N.
+    /// `cluster`: CTAs along M and N that load for each other.
     pub(crate) fn new(graph: &Graph, cluster: (u32, u32)) -> Layout {
         let memory: Vec<usize> =
             (0..graph.tensors.len()).map(|t| shapes::memory_of(graph, TensorId(t)).0).collect();
@@ -82,14 +82,14 @@ impl Layout {
                         false => shapes::k_blocks(graph, StageId(s), tile),
                     };
                     let whole = shapes::tile_size(graph, StageId(s));
-                    let of = if operand.kind == OperandKind::A { cluster.1 } else { cluster.0 };
+                    let sharers = if operand.kind == OperandKind::A { cluster.1 } else { cluster.0 };
                     let shared = matches!(operand.kind, OperandKind::A | OperandKind::B | OperandKind::Up);
-                    for (k, part) in (0..ks).flat_map(|k| (0..of).map(move |part| (k, part))) {
+                    for (k, part) in (0..ks).flat_map(|k| (0..sharers).map(move |part| (k, part))) {
                         for area in shapes::reads(graph, StageId(s), o, tile, k) {
-                            if of > 1 && shared {
+                            if sharers > 1 && shared {
                                 cut(
                                     operand.tensor,
-                                    shapes::share(operand.kind, area.clone(), whole, (of, part)),
+                                    shapes::share(operand.kind, area.clone(), whole, (sharers, part)),
                                 );
                             }
                             cut(operand.tensor, area);
@@ -122,7 +122,7 @@ impl Layout {
         Some(owners)
     }
 
-    /// The number of a tile among those of all stages.
+    /// A tile's number over all stages.
     pub(crate) fn tile(&self, stage: StageId, tile: Tile) -> u32 {
         let (first, gn) = self.first[stage.0];
         first + tile.m * gn + tile.n
@@ -133,12 +133,12 @@ impl Layout {
         self.empty[tile as usize]
     }
 
-    /// Tiles of all stages.
+    /// Number of tiles over all stages.
     pub(crate) fn tiles(&self) -> u32 {
         self.tiles
     }
 
-    /// What a tile writes into a cell in run `run`, counted from 1.
+    /// The tag that a tile writes in run `run`, counted from 1.
     pub(crate) fn tag(&self, run: u32, tile: u32) -> Tag {
         1 + (run - 1) * self.tiles + tile + 1
     }
@@ -153,7 +153,7 @@ impl Layout {
         }
     }
 
-    /// The places of the cells that lie wholly inside an area.
+    /// Indices of the cells that lie completely inside an area.
     pub(crate) fn within(
         &self,
         tensor: TensorId,
@@ -173,7 +173,7 @@ impl Layout {
         whole(&cuts.rows, rows).iter().flat_map(|r| across.iter().map(move |c| r * width + c)).collect()
     }
 
-    /// Cells one by one, as places in the tensor's memory.
+    /// Individual cells, as indices into the tensor's memory.
     pub(crate) fn places(&self, cells: &Cells) -> impl Iterator<Item = usize> + use<> {
         let width = self.cuts[self.memory[cells.tensor.0]].cols.len().saturating_sub(1) as u32;
         let (rows, cols) = (cells.rows, cells.cols);
@@ -181,26 +181,26 @@ impl Layout {
     }
 }
 
-/// What the cells hold.
+/// Contents of the cells.
 #[derive(Clone)]
 pub(crate) struct Memory {
     cells: Vec<Vec<Cell>>,
 }
 
 impl Memory {
-    /// Inputs are there, everything else is poison.
+    /// Inputs hold their data; everything else is poison.
     pub(crate) fn poisoned(graph: &Graph, layout: &Layout) -> Memory {
-        let of = |t: usize| {
+        let cells_of = |t: usize| {
             let cuts = &layout.cuts[t];
             let input = graph.tensors[t].producer.is_none();
             let cell = Cell { tag: if input { INPUT } else { 0 }, units: u64::MAX };
             vec![cell; cuts.rows.len().saturating_sub(1) * cuts.cols.len().saturating_sub(1)]
         };
-        Memory { cells: (0..graph.tensors.len()).map(of).collect() }
+        Memory { cells: (0..graph.tensors.len()).map(cells_of).collect() }
     }
 
-    /// Whether every cell holds what its reader in run `run` means to read. One of several parts that share a tile reads
-    /// only the units `own` that it stores itself: `sibling` is the tag of that tile.
+    /// Whether every cell holds the value that its reader in run `run` expects. If several parts share a tile, a part
+    /// reads only the units `own` that it stores itself; `sibling` is the tag of that tile.
     pub(crate) fn holds(
         &self,
         layout: &Layout,
@@ -218,7 +218,7 @@ impl Memory {
         })
     }
 
-    /// Stores units of a tile; `all` of them make it whole.
+    /// Stores units of a tile; `all` of them complete it.
     pub(crate) fn store(&mut self, layout: &Layout, cells: &Cells, tag: Tag, units: u64, all: u64) {
         let memory = &mut self.cells[layout.memory[cells.tensor.0]];
         for place in layout.places(cells) {

@@ -1,9 +1,9 @@
-//! An oracle that shares nothing with `check`: it executes the tile programs of a plan, three times over, on poisoned memory,
-//! under adversaries that hold one CTA back as long as anything else moves, that place CTAs as badly as they can, and
-//! that draw lots. What it finds is a real execution that goes wrong; what it does not find may still be wrong.
+//! An oracle that shares no code with `check`: it executes a plan's tile programs three times over, on poisoned memory,
+//! under adversaries that delay one CTA as long as anything else can move, that place CTAs as badly as possible, and
+//! that act at random. A violation it finds is a real wrong execution; a plan without a finding may still be wrong.
 //!
-//! Holding back one part of one item is the strongest adversary there is against a pair of accesses as long as nobody
-//! competes for SMs: posts and flags only ever make waits true, so whatever can run without that part does.
+//! Delaying one part of one item is the strongest adversary against a pair of accesses, as long as CTAs do not compete
+//! for SMs: posts and flags only ever satisfy waits, so everything that can run without that part does run.
 
 mod adversary;
 mod effect;
@@ -21,35 +21,35 @@ use adversary::{Adversary, Fit, Hold, Phase};
 use machine::Machine;
 use program::Program;
 
-/// What goes wrong.
+/// Kinds of violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Violation {
     /// An index outside its array.
     Outside,
-    /// A tile is computed from data that nobody loads.
+    /// A tile is computed from data that was never loaded.
     NeverLoaded,
-    /// A read finds something else than what it should: poison, an older run's data, another tensor's.
+    /// A read returns the wrong data: poison, an older run's data, or another tensor's.
     Stale,
     /// A tile is not the sum of all its k-blocks.
     WrongSum,
     /// A tile, or a part of it, is stored twice in a run.
     Twice,
-    /// A run ends with a tile that is not there.
+    /// A run ends with a tile missing.
     Missing,
-    /// Nothing moves, and not all is done.
+    /// Nothing can move, but work remains.
     Stuck,
 }
 
-/// How hard to look.
+/// Search effort.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Executions by lot.
+    /// Number of random executions.
     pub(crate) random: u32,
-    /// Their seed.
+    /// Seed of the random executions.
     pub(crate) seed: u64,
 }
 
-/// An execution of the plan that goes wrong, if one is found.
+/// A wrong execution of the plan, if one is found.
 pub(crate) fn violation(c: &Candidate, p: &dyn TileProgram, effort: Effort) -> Option<Violation> {
     if c.launch.on_gpu() && (c.launch.kernels().iter().any(|k| k.ctas_per_sm == 0) || c.device.sms == 0) {
         return Some(Violation::Stuck);
@@ -75,7 +75,7 @@ pub(crate) fn violation(c: &Candidate, p: &dyn TileProgram, effort: Effort) -> O
             }
         }
     }
-    // A few by lot before the many: most faults show quickly.
+    // A few random runs first: most faults show quickly.
     let lots = |rng: &mut SmallRng| {
         let fit = [Fit::First, Fit::Emptiest, Fit::Fullest, Fit::Any][rng.random_range(0..4)];
         Adversary {
@@ -87,7 +87,7 @@ pub(crate) fn violation(c: &Candidate, p: &dyn TileProgram, effort: Effort) -> O
         }
     };
     let crowded = crowded(c);
-    // A thread for every item: none is late only because the others wait for the one that is held back.
+    // One thread per item, so that no item is late only because others wait for the one held back.
     let workers = program.work.len();
     for (w, work) in program.work.iter().enumerate() {
         for cta in 0..work.ctas.len() {
@@ -107,13 +107,13 @@ pub(crate) fn violation(c: &Candidate, p: &dyn TileProgram, effort: Effort) -> O
     (0..effort.random).find_map(|_| go(lots(&mut rng)))
 }
 
-/// Whether CTAs compete for SMs, so that what is placed where decides what can happen.
+/// Whether CTAs compete for SMs, so that their placement affects the outcome.
 fn crowded(c: &Candidate) -> bool {
     let ctas: u32 = c.graph.stages.iter().map(|s| s.tiles() * s.split_k.max(1)).sum();
     !c.launch.is_one_kernel() && c.launch.on_gpu() && ctas > c.device.sms
 }
 
-/// Whether holding a CTA back at this place differs from holding it back earlier.
+/// Whether holding a CTA back at this point differs from holding it back earlier.
 fn matters(c: &Candidate, cta: &program::Cta, phase: Phase) -> bool {
     use program::Op;
     match phase {

@@ -1,4 +1,4 @@
-//! The work items of a plan as straight-line code: what is looked at, read, stored and posted, in which order.
+//! A plan's work items as straight-line code: the order of waits, reads, stores and posts.
 
 mod loads;
 mod order;
@@ -17,37 +17,38 @@ use super::shapes;
 /// One step.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    /// Look at a slot until it has so many posts of this run.
+    /// Wait until a slot has this many posts of this run.
     Wait { slot: u32, value: u32 },
-    /// Read, and compare with what should be there.
+    /// Read and compare with the expected contents.
     Load(Cells),
     /// Leave the item's sums in a slab.
     Leave { slab: u32 },
     /// Set a slab's flag.
     SetFlag { slab: u32 },
-    /// Look at a slab's flag until it is set.
+    /// Wait for a slab's flag.
     SeeFlag { slab: u32 },
     /// Add a slab to the item's sums.
     Add { slab: u32 },
-    /// Store units of the tile (as bits) of all its units.
+    /// Store units (a bit mask) out of all units of the tile.
     Store { cells: Cells, tile: u32, units: u64, all: u64 },
     /// Add to a slot.
     Post { slot: u32, amount: u32 },
-    /// A post in two halves: look at the slot, then store what was seen and more.
+    /// A non-atomic post: read the slot, then store the sum.
     LookAtSlot { slot: u32 },
     /// See [`Op::LookAtSlot`].
     OverwriteSlot { slot: u32, amount: u32 },
-    /// Go on when the worker's next item has what it waits for.
+    /// Continue when the waits of the worker's next item are satisfied.
     NextUnderWay,
 }
 
-/// What one CTA does of an item. The loaders run ahead of the finisher, also into the items after, and go their own ways.
+/// One CTA's work on an item. The loaders run ahead of the finisher, including into later items, and proceed
+/// independently.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cta {
-    /// What each loading warp does.
+    /// Steps of each loading warp.
     pub(crate) loaders: Vec<Vec<Op>>,
     pub(crate) finisher: Vec<Op>,
-    /// Stores that nothing orders: complete at any time after the epilogue.
+    /// Unordered stores: they complete at any time after the epilogue.
     pub(crate) late: Vec<Op>,
     /// The tile's number; `None` for a CTA that only loads for others.
     pub(crate) tile: Option<u32>,
@@ -58,24 +59,24 @@ pub(crate) struct Cta {
 pub(crate) struct Work {
     pub(crate) ctas: Vec<Cta>,
     pub(crate) k: (u32, u32),
-    /// k-blocks of a whole tile.
-    pub(crate) of: u32,
-    /// Slices of the tile that come together before the last of them stores it; 1 in a schedule.
+    /// k-blocks of the whole tile.
+    pub(crate) k_blocks: u32,
+    /// Slices of the tile that are combined before the last of them stores it; 1 in a schedule.
     pub(crate) slices: u32,
 }
 
-/// Everything that a run executes.
+/// All the work of a run.
 pub(crate) struct Program {
     pub(crate) layout: Layout,
     pub(crate) work: Vec<Work>,
-    /// Each stage's items in the order in which they are drawn. Empty in a schedule.
+    /// Each stage's items in draw order. Empty in a schedule.
     pub(crate) stages: Vec<Vec<u32>>,
-    /// What a run adds to each slot.
+    /// The total a run adds to each slot.
     pub(crate) posts: Vec<u32>,
     pub(crate) slabs: u32,
-    /// Warps of a CTA that load.
+    /// Loading warps per CTA.
     pub(crate) warps: usize,
-    /// Whether semaphores are there at all.
+    /// Whether there are semaphores at all.
     pub(crate) semaphores: bool,
 }
 
@@ -94,7 +95,7 @@ struct Builder<'a> {
 
 impl Program {
     /// # Errors
-    /// What is wrong before anything runs: an index outside its array, data that nobody loads.
+    /// A fault that exists before execution: an index outside its array, or data that is never loaded.
     pub(crate) fn new(c: &Candidate, p: &dyn TileProgram) -> Result<Program, Violation> {
         let counts = slot_counts(c);
         let bases = counts.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n))).collect();
@@ -118,7 +119,7 @@ impl Program {
         let mut posts = vec![0u32; slots as usize];
         let mut seen = std::collections::HashSet::new();
         for work in &work {
-            // Of the slices of a tile, one posts.
+            // Only one slice of a tile posts.
             let mut counts = |cta: &&Cta| work.slices == 1 || seen.insert(cta.tile);
             for op in work.ctas.iter().filter(|cta| counts(cta)).flat_map(|cta| &cta.finisher) {
                 if let Op::Post { slot, amount } | Op::OverwriteSlot { slot, amount } = op {
@@ -142,16 +143,16 @@ impl Builder<'_> {
             if tile.m >= gm || tile.n >= gn {
                 return Err(Violation::Outside);
             }
-            // The last slices may have nothing left to do.
-            let of = shapes::k_blocks(&self.c.graph, stage, tile);
-            let slices = of.div_ceil(each);
+            // The last slices may have no work left.
+            let k_blocks = shapes::k_blocks(&self.c.graph, stage, tile);
+            let slices = k_blocks.div_ceil(each);
             for slice in 0..slices {
-                let k = ((slice * each).min(of), ((slice + 1) * each).min(of));
+                let k = ((slice * each).min(k_blocks), ((slice + 1) * each).min(k_blocks));
                 let cta = self.cta(stage, tile, slice, k, (1, 1));
                 let posts = self.posts(stage, tile);
                 let cta = worst_order(self.c, cta, posts, true, slices);
                 drawn.push(work.len() as u32);
-                work.push(Work { ctas: vec![cta], k, of, slices });
+                work.push(Work { ctas: vec![cta], k, k_blocks, slices });
             }
         }
         Ok(())
@@ -165,12 +166,12 @@ impl Builder<'_> {
                 return Err(Violation::Outside);
             }
             let (gm, gn) = shapes::grid(&self.c.graph, item.stage);
-            // Chain kernels run GEMMs only, whose tiles are alike.
-            let of = shapes::most_k_blocks(&self.c.graph, item.stage);
-            if item.m >= gm.div_ceil(rows) || item.n >= gn.div_ceil(cols) || item.k_end > of {
+            // Chain kernels run only GEMMs; their tiles are alike.
+            let k_blocks = shapes::most_k_blocks(&self.c.graph, item.stage);
+            if item.m >= gm.div_ceil(rows) || item.n >= gn.div_ceil(cols) || item.k_end > k_blocks {
                 return Err(Violation::Outside);
             }
-            // The items of a tile count as its slices, by their first k-block.
+            // A tile's items are its slices, ordered by their first k-block.
             let same = |i: &&usize| {
                 let other = &schedule.sequence[**i];
                 (other.stage, other.m, other.n) == (item.stage, item.m, item.n)
@@ -191,23 +192,23 @@ impl Builder<'_> {
                 let one = self.cta(item.stage, tile, slice, k, (rows, cols));
                 let inside = tile.m < gm && tile.n < gn;
                 let mut posts = Vec::new();
-                if let (true, Some(mine)) = (inside, finishers.iter().position(|i| *i == at)) {
-                    // The n-th post of an edge is the n-th finisher's, what is left over the last one's.
+                if let (true, Some(rank)) = (inside, finishers.iter().position(|i| *i == at)) {
+                    // The n-th post of an edge belongs to the n-th finisher; the last finisher gets the rest.
                     let last = finishers.len() - 1;
                     for mut edge in self.edge_posts(item.stage, tile) {
-                        let rest = edge.split_off(mine.min(edge.len()));
-                        posts.extend(if mine == last { rest } else { rest.into_iter().take(1).collect() });
+                        let rest = edge.split_off(rank.min(edge.len()));
+                        posts.extend(if rank == last { rest } else { rest.into_iter().take(1).collect() });
                     }
                 }
                 ctas.push(worst_order(self.c, one, posts, inside, 1));
             }
             self.shared_loads(item.stage, (item.m, item.n), slice, k, (rows, cols));
-            work.push(Work { ctas, k, of, slices: 1 });
+            work.push(Work { ctas, k, k_blocks, slices: 1 });
         }
         Ok(())
     }
 
-    /// What a tile posts, edge by edge.
+    /// A tile's posts, edge by edge.
     fn edge_posts(&mut self, stage: StageId, tile: Tile) -> Vec<Vec<Op>> {
         let edges = self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == stage);
         let edges: Vec<usize> = edges.map(|(e, _)| e).collect();
@@ -235,7 +236,7 @@ impl Builder<'_> {
         self.bases[edge] + slot
     }
 
-    /// A CTA's steps but for its posts, and whether all is loaded that its tile needs.
+    /// A CTA's steps without its posts, and whether it loads everything its tile needs.
     fn cta(&mut self, stage: StageId, tile: Tile, slice: u32, k: (u32, u32), cluster: (u32, u32)) -> Cta {
         let graph = &self.c.graph;
         let (gm, gn) = shapes::grid(graph, stage);
@@ -260,7 +261,7 @@ impl Builder<'_> {
                 Event::Warp { .. } => false,
                 _ => true,
             };
-            // What is brought when all has been added up is taken for a part of the next stage.
+            // A load after all sums are complete counts as part of the next stage.
             if !in_time && self.c.launch.shares().is_some() {
                 self.fault = Some(Violation::WrongSum);
             }
@@ -278,13 +279,13 @@ impl Builder<'_> {
                 }
                 Event::Load { operand, k_block } => {
                     let tensor = graph.stages[stage.0].operands[operand].tensor;
-                    // What is brought behind all that is stored of it goes nowhere, whatever it is.
+                    // A load after everything is stored has no effect.
                     let areas = shapes::reads(graph, stage, operand, tile, k_block);
                     let areas = areas.iter().filter(|_| in_time);
                     steps.extend(areas.map(|area| Op::Load(self.layout.cells(tensor, area))));
                     loaded.extend(in_time.then_some((operand, k_block)));
                 }
-                // The region is the shapes' to say, not the program's.
+                // The shapes determine the region, not the program.
                 Event::Multicast { operand, k_block, .. } => {
                     let area = self.shared_area(stage, tile, operand, k_block, cluster);
                     let tensor = graph.stages[stage.0].operands[operand].tensor;
@@ -301,7 +302,7 @@ impl Builder<'_> {
                 }
             }
         }
-        // A share is the sum of what its warps bring, in whatever order: twice is once too often.
+        // A share sums what its warps load, in any order, so loading a block twice is an error.
         let twice = |at: usize| loaded[..at].contains(&loaded[at]);
         if shapes::shares(graph, stage).is_some() && (0..loaded.len()).any(twice) {
             self.fault = Some(Violation::WrongSum);
@@ -315,7 +316,7 @@ impl Builder<'_> {
     }
 }
 
-/// For each event whether what it loads can still be in what is passed on or stored.
+/// For each event, whether its load can still reach a contribution or a store.
 fn in_time(graph: &Graph, stage: StageId, events: &[Event]) -> Vec<bool> {
     let (mut left, mut stored) = (false, false);
     let mut judge = |event: &Event| {
@@ -335,12 +336,13 @@ fn in_time(graph: &Graph, stage: StageId, events: &[Event]) -> Vec<bool> {
     events.iter().map(&mut judge).collect()
 }
 
-/// Whether the shared counter hands items out.
+/// Whether the shared counter hands out items.
 pub(crate) fn draws(c: &Candidate) -> bool {
     c.launch.lists().is_some_and(|s| s.mode == Hand::Drawn)
 }
 
-/// Slots by dependence. Shares announce columns by sixty-fours, tiles between them by heads, and both only to main loops.
+/// Slots per dependence. Shares announce columns in groups of 64, tiles between them announce heads, and both only to
+/// main loops.
 fn slot_counts(c: &Candidate) -> Vec<u32> {
     let maps = c.slot_maps();
     let count = |(edge, d): (usize, &Dependence)| {

@@ -1,22 +1,23 @@
-//! What an SM has, and what a CTA of each kernel takes of it: shared memory, registers, threads, CTAs.
+//! An SM's resources, and the resources that a CTA of each kernel takes: shared memory, registers, threads, CTAs.
 
 use cusync_gen::check::{Candidate, CtaResources};
 use cusync_gen::graph::StageId;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-/// One number a resource.
+/// One number per resource.
 pub(super) type Room = [u64; 4];
 
-/// A worker of a kernel that has SMs to itself.
+/// A worker of a kernel that does not share its SMs.
 pub(super) const WORKER: Room = [0, 0, 0, 1];
 
 pub(super) fn of_sm(c: &Candidate) -> Room {
     [c.device.shared_per_sm.into(), 65536, c.device.threads_per_sm.into(), c.device.ctas_per_sm.into()]
 }
 
-/// What a CTA of each stage takes. Where a launch states only how many fit an SM, kernels are drawn of which just so many do,
-/// each short of another resource; without a lot, all take as much of everything as that many can.
+/// Resources of a CTA of each stage. If a launch states only how many CTAs fit an SM, the kernels are drawn to match
+/// that number, each limited by a different resource; without randomness, each takes as much of every resource as that
+/// number allows.
 pub(super) fn takes(c: &Candidate, mut lot: Option<&mut SmallRng>) -> Vec<Room> {
     let sm = of_sm(c);
     let stated = |CtaResources { shared, registers, threads }: CtaResources| {

@@ -1,6 +1,6 @@
-//! What a tile reads and writes, from the shapes of its stage: the meaning of a graph, written down a second time. Reads
-//! come from the definition of the operation and its MMA tile, not from the graph's footprints; only a user's own kernel
-//! has nothing but its stated ones.
+//! The areas a tile reads and writes, from the shapes of its stage: a second definition of a graph's meaning. Reads
+//! come from the operation's definition and its MMA tile, not from the graph's footprints; only a user's own kernel
+//! relies on its stated footprints.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use cusync_gen::sync::Tile;
 /// Rows and columns of a tensor.
 pub(crate) type Area = (Range<u32>, Range<u32>);
 
-/// `count` elements from `first`, cut off at the ends of an axis.
+/// `count` elements from `first`, clipped to the axis.
 fn clipped(first: i64, count: i64, length: u32) -> Range<u32> {
     let inside = |x: i64| x.max(0).min(i64::from(length)) as u32;
     let (begin, end) = (inside(first), inside(first + count));
@@ -25,11 +25,11 @@ fn stated(axis: &Axis, tile: Tile, k: u32, length: u32) -> Range<u32> {
     clipped(m + n + k + i64::from(axis.offset), i64::from(axis.extent), length)
 }
 
-/// Output elements of a tile: rows, columns.
+/// Output rows and columns of a tile.
 pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
     let stage = &graph.stages[stage.0];
     match stage.op {
-        // Gate and up columns stand side by side in the accumulator.
+        // Gate and up columns are side by side in the accumulator.
         Op::GatedGemm => (stage.mma_tile.0, stage.mma_tile.1 / 2),
         // Whole rows of an image, or whole images.
         Op::Conv2d(Conv { window: Some(window), sliding: Sliding { output, .. }, .. }) => {
@@ -39,7 +39,7 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
         Op::Gemm(_) | Op::RotatedGemm(_) | Op::Conv2d(_) | Op::Attention(_) => {
             (stage.mma_tile.0, stage.mma_tile.1)
         }
-        // A token, and the queries that share keys and values.
+        // One token, and the query heads that share a KV head.
         Op::Attend(shape) => (1, shape.heads.query / shape.heads.kv * shape.heads.dim),
         // Blocks of whole rows of pixels, or of whole images.
         Op::Pool(shape) => {
@@ -54,7 +54,7 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
     }
 }
 
-/// The shares that a stage's output is cut into along its columns, where it is not cut into tiles.
+/// The number of shares of a stage's output along its columns; `None` if it is split into tiles.
 pub(crate) fn shares(graph: &Graph, stage: StageId) -> Option<u32> {
     match graph.stages[stage.0].partition {
         Partition::Even { parts } => Some(parts),
@@ -74,43 +74,43 @@ pub(crate) fn grid(graph: &Graph, stage: StageId) -> (u32, u32) {
 
 /// k-blocks of the longest tile.
 pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
-    let of = &graph.stages[stage.0];
-    let length = match &of.op {
-        Op::Gemm(_) | Op::GatedGemm | Op::RotatedGemm(_) => of.k,
-        // Blocks of 64 channels, and the taps of each.
+    let definition = &graph.stages[stage.0];
+    let length = match &definition.op {
+        Op::Gemm(_) | Op::GatedGemm | Op::RotatedGemm(_) => definition.k,
+        // Blocks of 64 channels, with all taps of each.
         Op::Conv2d(shape) if shape.window.is_some() => {
             return shape.filter.0 * shape.filter.1 * shape.channels.div_ceil(64);
         }
         Op::Conv2d(shape) => shape.filter.0 * shape.filter.1 * shape.channels,
-        // Every token of the sequence is a query and has a key.
-        Op::Attention(_) => graph.tensors[of.out.0].rows,
+        // Every token of the sequence has a query and a key.
+        Op::Attention(_) => graph.tensors[definition.out.0].rows,
         Op::Norm(_) | Op::Pool(_) | Op::Attend(_) => return 1,
-        Op::Custom => return of.k_blocks,
+        Op::Custom => return definition.k_blocks,
     };
-    length.div_ceil(of.mma_tile.2)
+    length.div_ceil(definition.mma_tile.2)
 }
 
-/// k-blocks of a tile. Queries behind a causal mask see no token after themselves, so no step that has only such.
+/// k-blocks of a tile. Causal queries see no later token, so steps with only later tokens are skipped.
 pub(crate) fn k_blocks(graph: &Graph, stage: StageId, tile: Tile) -> u32 {
-    let of = &graph.stages[stage.0];
+    let definition = &graph.stages[stage.0];
     let most = most_k_blocks(graph, stage);
-    match &of.op {
+    match &definition.op {
         Op::Attention(shape) if shape.causal => {
             let (queries, _) = written(graph, stage, tile);
-            (0..most).take_while(|step| step * of.mma_tile.2 < queries.end).count() as u32
+            (0..most).take_while(|step| step * definition.mma_tile.2 < queries.end).count() as u32
         }
         _ => most,
     }
 }
 
-/// What a tile writes of its stage's output.
+/// The part of its stage's output that a tile writes.
 pub(crate) fn written(graph: &Graph, stage: StageId, tile: Tile) -> Area {
     let (rows, cols) = tile_size(graph, stage);
     let out = &graph.tensors[graph.stages[stage.0].out.0];
     if let Some(parts) = shares(graph, stage) {
-        // A column belongs to the last share that begins at or before it, share s at floor(s * columns / parts).
-        let mine = |column: &u32| (1..=parts).take_while(|s| s * out.cols / parts <= *column).count() as u32;
-        let columns: Vec<u32> = (0..out.cols).filter(|column| mine(column) == tile.n).collect();
+        // A column belongs to the last share that begins at or before it; share s begins at floor(s * columns / parts).
+        let owner = |column: &u32| (1..=parts).take_while(|s| s * out.cols / parts <= *column).count() as u32;
+        let columns: Vec<u32> = (0..out.cols).filter(|column| owner(column) == tile.n).collect();
         let begin = columns.first().copied().unwrap_or(0);
         return (0..out.rows, begin..begin + columns.len() as u32);
     }
@@ -122,20 +122,20 @@ pub(crate) fn in_epilogue(kind: OperandKind) -> bool {
     matches!(kind, OperandKind::Bias | OperandKind::Residual | OperandKind::Gain)
 }
 
-/// `size` elements, `index` times that from the start of an axis.
+/// `size` elements, starting at `index * size` on an axis.
 fn along(index: u32, size: u32, length: u32) -> Range<u32> {
     clipped(i64::from(index) * i64::from(size), size.into(), length)
 }
 
-/// What a tile reads of an operand at a k-block. Of a GEMM's operands that is one area, which may be empty.
+/// The areas of an operand that a tile reads at a k-block. For a GEMM operand, one area, which may be empty.
 pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k: u32) -> Vec<Area> {
-    let of = &graph.stages[stage.0];
+    let definition = &graph.stages[stage.0];
     let (rows, _) = tile_size(graph, stage);
     let (own_rows, own_cols) = written(graph, stage, tile);
-    let depth = of.mma_tile.2;
-    let read = &of.operands[operand];
+    let depth = definition.mma_tile.2;
+    let read = &definition.operands[operand];
     let tensor = &graph.tensors[read.tensor.0];
-    let area = match (&of.op, read.kind) {
+    let area = match (&definition.op, read.kind) {
         (Op::Conv2d(shape), OperandKind::A) if shape.window.is_some() => {
             return window_under(shape, own_rows, tap_and_channels(shape, k).1);
         }
@@ -155,21 +155,21 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
         (Op::Attend(shape), kind) => {
             let Heads { query, kv, dim } = shape.heads;
             let columns = |first: u32, heads: u32| along(tile.n, heads * dim, tensor.cols - first * dim);
-            let of = |first: u32, heads: u32| {
+            let head_columns = |first: u32, heads: u32| {
                 let columns = columns(first, heads);
                 (tile.m..tile.m + 1, columns.start + first * dim..columns.end + first * dim)
             };
             match kind {
-                OperandKind::Query => of(0, query / kv),
-                OperandKind::Key => of(query, 1),
-                OperandKind::Value => of(query + kv, 1),
-                // What no stage of the run writes.
+                OperandKind::Query => head_columns(0, query / kv),
+                OperandKind::Key => head_columns(query, 1),
+                OperandKind::Value => head_columns(query + kv, 1),
+                // Operands that no stage of the run writes.
                 _ => return Vec::new(),
             }
         }
         (Op::Attention(_), _) if k >= k_blocks(graph, stage, tile) => return Vec::new(),
         (Op::Attention(shape), kind) => {
-            // A step loads whole blocks of tokens: what a mask hides is loaded, too.
+            // A step loads whole blocks of tokens, including masked ones.
             let tokens = match kind {
                 OperandKind::Query => along(tile.m, rows, tensor.rows),
                 _ => along(k, depth, tensor.rows),
@@ -180,9 +180,9 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
             let footprint = &read.footprint;
             (stated(&footprint.rows, tile, k, tensor.rows), stated(&footprint.cols, tile, k, tensor.cols))
         }
-        // The mean and the scale of a row are over all of it.
+        // The mean and the scale of a row cover the whole row.
         (Op::Pool(shape), OperandKind::A) => {
-            // As a filter would read them.
+            // The same pixels that a filter would read.
             let epilogue = cusync_gen::graph::Activation::Identity.into();
             let filter = Conv { epilogue, sliding: shape.sliding, channels: 1, window: None };
             return window_under(&filter, own_rows, 0..tensor.cols);
@@ -198,7 +198,7 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
     vec![area]
 }
 
-/// Columns of the fused matrix of queries, keys and values that query head `head` reads.
+/// Columns of the fused QKV matrix that query head `head` reads.
 fn head(shape: &Attention, kind: OperandKind, head: u32) -> Range<u32> {
     let Heads { query, kv, dim } = shape.heads;
     let group = query / kv;
@@ -210,8 +210,8 @@ fn head(shape: &Attention, kind: OperandKind, head: u32) -> Range<u32> {
     first * dim..(first + 1) * dim
 }
 
-/// The number of the tap that a k-block behind a window multiplies, and its channels: 64 at a time, all taps of each 64, ordered by what the
-/// strides leave of their row and column.
+/// The tap and the channels that a windowed k-block multiplies: 64 channels at a time, with all taps of each 64,
+/// ordered by their row and column modulo the strides.
 fn tap_and_channels(shape: &Conv, k: u32) -> (u32, Range<u32>) {
     let taps = shape.filter.0 * shape.filter.1;
     let mut order: Vec<u32> = (0..taps).collect();
@@ -222,7 +222,8 @@ fn tap_and_channels(shape: &Conv, k: u32) -> (u32, Range<u32>) {
     (order[(k % taps) as usize], along(k / taps, 64, shape.channels))
 }
 
-/// What a window brings for output pixels: of each image all rows from the first that a tap of one of them meets to the last.
+/// The window for a range of output pixels: for each image, all rows from the first to the last that a tap of any of
+/// them touches.
 fn window_under(shape: &Conv, pixels: Range<u32>, channels: Range<u32>) -> Vec<Area> {
     let (height, width) = shape.input;
     let mut rows: Vec<Range<u32>> = Vec::new();
@@ -242,9 +243,9 @@ fn window_under(shape: &Conv, pixels: Range<u32>, channels: Range<u32>) -> Vec<A
     areas
 }
 
-/// Pixels and channels of the images that output pixels need for elements `ks` of the reduction, where
-/// `out[b][p][q] = sum over r, s, c of image[b][p * stride + r - padding][q * stride + s - padding][c] * filter[r][s][c]`
-/// and what lies outside an image is 0. Elements are counted by c, then s, then r; pixels by column, row and image.
+/// Image pixels and channels that output pixels need for elements `ks` of the reduction, where `out[b][p][q] = sum over
+/// r, s, c of image[b][p * stride + r - padding][q * stride + s - padding][c] * filter[r][s][c]` and everything outside
+/// an image is 0. Elements are counted by c, then s, then r; pixels by column, row and image.
 fn pixels_under(shape: &Conv, pixels: Range<u32>, ks: Range<u32>) -> Vec<Area> {
     let mut taps: Vec<((u32, u32), Range<u32>)> = Vec::new();
     for element in ks {
@@ -268,7 +269,7 @@ fn pixels_under(shape: &Conv, pixels: Range<u32>, ks: Range<u32>) -> Vec<Area> {
             let (Some(h), Some(w)) = (h, w) else { continue };
             let row = (image * shape.input.0 + h) * shape.input.1 + w;
             match areas.last_mut() {
-                Some((rows, of)) if *of == channels && rows.end == row => rows.end += 1,
+                Some((rows, last)) if *last == channels && rows.end == row => rows.end += 1,
                 _ => areas.push((row..row + 1, channels.clone())),
             }
         }
@@ -276,16 +277,16 @@ fn pixels_under(shape: &Conv, pixels: Range<u32>, ks: Range<u32>) -> Vec<Area> {
     areas
 }
 
-/// The share of a read that CTA `index` of the `of` that have it in common loads for all of them: `index`-th part of the
-/// rows of operand A, of the columns of operand B. The parts are equal and whole, as a copy's box is fixed.
+/// The part of a read that CTA `index` of the `of` sharing CTAs loads for all of them: the `index`-th part of the rows
+/// of operand A, or of the columns of operand B. The parts are equal and unclipped because a copy's box is fixed.
 pub(crate) fn share(
     kind: OperandKind,
     (rows, cols): Area,
     whole: (u32, u32),
-    (of, index): (u32, u32),
+    (sharers, index): (u32, u32),
 ) -> Area {
     let part = |range: Range<u32>, whole: u32| {
-        let each = whole / of;
+        let each = whole / sharers;
         let (begin, end) = (range.start + each * index, range.start + each * (index + 1));
         begin.min(range.end)..end.min(range.end)
     };
@@ -295,7 +296,7 @@ pub(crate) fn share(
     }
 }
 
-/// The tensor whose memory a tensor lives in.
+/// The tensor that owns a tensor's memory.
 pub(crate) fn memory_of(graph: &Graph, mut tensor: TensorId) -> TensorId {
     for _ in 0..graph.tensors.len() {
         match graph.tensors[tensor.0].alias {
@@ -306,24 +307,26 @@ pub(crate) fn memory_of(graph: &Graph, mut tensor: TensorId) -> TensorId {
     tensor
 }
 
-/// Written out by hand: what a definition says must not be taken from the code that is held against it.
+/// Written by hand: the definition must not come from the code under test.
 #[test]
 fn reads_are_those_of_the_definitions() {
     let sliding =
         Sliding { images: 2, input: (4, 4), output: (2, 2), filter: (3, 3), stride: (2, 2), padding: (1, 1) };
     let shape =
         Conv { epilogue: cusync_gen::graph::Activation::Identity.into(), sliding, channels: 8, window: None };
-    // The first output pixel stands in a corner: of its first row of taps there is nothing, of its middle tap the pixel.
+    // The first output pixel is at a corner: its first row of taps is outside the image; its center tap reads the pixel
+    // itself.
     assert_eq!(pixels_under(&shape, 0..1, 0..24), []);
     assert_eq!(pixels_under(&shape, 0..1, 32..40), [(0..1, 0..8)]);
-    // Two output pixels side by side read every other pixel, from a tap and a half.
+    // Two adjacent output pixels read every other pixel, for one and a half taps.
     assert_eq!(pixels_under(&shape, 0..2, 36..44), [(0..1, 4..8), (2..3, 4..8), (1..2, 0..4), (3..4, 0..4)]);
-    // The last of one image and the first of the next: the lower right tap is at row 3, column 3, then at row 1, column 1.
+    // The last pixel of one image and the first of the next: the lower right tap is at row 3, column 3, then at row 1,
+    // column 1.
     assert_eq!(pixels_under(&shape, 3..5, 64..72), [(15..16, 0..8), (21..22, 0..8)]);
 
     let heads = Heads { query: 4, kv: 2, dim: 8 };
     let shape = Attention { heads, causal: true, sequences: 1, tokens: 64, cache: None, rotary: false };
-    // Four heads of queries, two of keys, two of values.
+    // Four query heads, two key heads, two value heads.
     assert_eq!(head(&shape, OperandKind::Query, 3), 24..32);
     assert_eq!([1, 2].map(|h| head(&shape, OperandKind::Key, h)), [32..40, 40..48]);
     assert_eq!([1, 2].map(|h| head(&shape, OperandKind::Value, h)), [48..56, 56..64]);

@@ -1,4 +1,4 @@
-//! Launches, and which CTA gets which SM when.
+//! Launches, and the placement of CTAs on SMs.
 
 use cusync_gen::check::{How, Launch};
 use cusync_gen::graph::StageId;
@@ -19,7 +19,7 @@ impl Machine<'_> {
         match &self.c.launch {
             Launch::Lists(schedule) | Launch::Shares(Decode { work: schedule, .. }) => {
                 state.lists = (0..schedule.lists.len()).collect();
-                // Placed from the end.
+                // Taken from the end.
                 if self.adversary.lot.is_some() {
                     state.lists.shuffle(&mut self.rng);
                 } else if !self.adversary.reverse {
@@ -83,7 +83,7 @@ impl Machine<'_> {
         self.runs.iter().any(|r| !r.lists.is_empty() || r.pending.iter().any(|p| *p > 0))
     }
 
-    /// Whether the start guarantee lets a CTA of a stage be placed.
+    /// Whether the start guarantee allows a CTA of a stage to be placed.
     fn may_start(&self, run: usize, stage: usize) -> bool {
         let position = |s: usize| self.c.launch.position(StageId(s));
         !self.c.launch.guarantees_starts()

@@ -1,4 +1,4 @@
-//! How a worker goes on: what it draws, loads and finishes, and where it is held back.
+//! How a worker proceeds: its draws, loads and epilogues, and the points where it is held back.
 
 use cusync_gen::check::StoreCompletion;
 use rand::Rng;
@@ -15,10 +15,10 @@ impl Machine<'_> {
         !self.released[site.run as usize - 1] && self.adversary.hold.is_some_and(held)
     }
 
-    /// Gives a worker its next item; whether it has one.
+    /// Gives a worker its next item; returns whether there is one.
     fn draw(&mut self, worker: usize) -> bool {
         let Worker { run, source, ref items, ref loaders, ref finishers, .. } = self.workers[worker];
-        // A thread of the `cpu` executor does one thing after another; a CTA loads ahead.
+        // A `cpu` executor thread works sequentially; a CTA loads ahead.
         let at = if !self.c.launch.on_gpu() { finishers } else { loaders };
         if at.iter().any(|a| a.item < items.len()) {
             return false;
@@ -28,13 +28,13 @@ impl Machine<'_> {
         {
             return false;
         }
-        // Nor does one whose epilogue is held back: the tiles that it took would be held back behind it.
+        // Nor does a worker with a delayed epilogue draw: its later tiles would be delayed too.
         let held = |(cta, at): (usize, &At)| {
-            let of = |item: &u32| {
+            let is_held = |item: &u32| {
                 let site = Site { run, item: *item, cta };
                 [Phase::Finisher, Phase::Given, Phase::Last].into_iter().any(|phase| self.held(site, phase))
             };
-            items.get(at.item).is_some_and(of)
+            items.get(at.item).is_some_and(is_held)
         };
         if finishers.iter().enumerate().any(held) {
             return false;
@@ -64,7 +64,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A worker goes on, as far as it can or, when `short`, a few steps; whether it moved.
+    /// Advances a worker as far as possible or, when `short`, by a few steps; returns whether it moved.
     pub(super) fn turn(&mut self, worker: usize, short: bool) -> bool {
         let mut left = if short { self.rng.random_range(1..6) } else { usize::MAX };
         let mut any = false;
@@ -191,7 +191,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether the loads of the worker's next item are made, or there is none.
+    /// Whether the loads of the worker's next item are done, or there is no next item.
     fn next_under_way(&self, worker: usize, cta: usize) -> bool {
         let w = &self.workers[worker];
         let here = w.finishers[cta].item;

@@ -1,4 +1,5 @@
-//! Whether all is loaded that tiles are computed from: by each tile for itself, or by the CTAs of a cluster for each other.
+//! Whether everything is loaded that tiles are computed from: by each tile for itself, or by the CTAs of a cluster for
+//! each other.
 
 use cusync_gen::check::Event;
 use cusync_gen::graph::{OperandKind, StageId};
@@ -8,7 +9,7 @@ use super::{Builder, in_time};
 use crate::oracle::{Violation, shapes};
 
 impl Builder<'_> {
-    /// Whether a slice loads all that its tile needs of what stages produce, but for what its cluster loads together.
+    /// Whether a slice loads everything its tile needs from other stages, except what its cluster loads together.
     pub(super) fn all_loaded(
         &self,
         stage: StageId,
@@ -24,13 +25,13 @@ impl Builder<'_> {
                 return true;
             }
             let ks = match (shapes::in_epilogue(operand.kind), finishes) {
-                // A block of queries is kept from the first step on.
+                // A query block is kept from the first step on.
                 (false, _) if operand.kind == OperandKind::Query => begin..end.min(begin + 1),
                 (false, _) => begin..end,
                 (true, true) => 0..1,
                 (true, false) => 0..0,
             };
-            // What the cluster loads together is judged over all its CTAs.
+            // Data that the cluster loads together is checked over all its CTAs.
             let alone = self.sharers(operand.kind, tile, cluster).0 == 1;
             ks.into_iter().all(|k| {
                 let areas = shapes::reads(graph, stage, o, tile, k);
@@ -40,7 +41,7 @@ impl Builder<'_> {
         })
     }
 
-    /// CTAs of the cluster that read the same of an operand, and which of them this one is.
+    /// The number of CTAs in the cluster that read the same part of an operand, and this CTA's index among them.
     fn sharers(&self, kind: OperandKind, tile: Tile, cluster: (u32, u32)) -> (u32, u32) {
         match kind {
             OperandKind::A => (cluster.1, tile.n % cluster.1),
@@ -62,7 +63,7 @@ impl Builder<'_> {
         shapes::share(kind, area, shapes::tile_size(&self.c.graph, stage), self.sharers(kind, tile, cluster))
     }
 
-    /// The CTAs of a cluster together load what each of their tiles needs.
+    /// Together, the CTAs of a cluster load what each of their tiles needs.
     pub(super) fn shared_loads(
         &mut self,
         stage: StageId,
@@ -103,10 +104,11 @@ impl Builder<'_> {
                         cells.flat_map(|cells| self.layout.places(&cells)).collect();
                     let row =
                         |t: &Tile| if operand.kind == OperandKind::A { t.m == tile.m } else { t.n == tile.n };
-                    for (by, _, _) in loads.iter().filter(|(t, of, at)| *of == o && *at == k_block && row(t))
+                    for (by, _, _) in
+                        loads.iter().filter(|(t, operand, at)| *operand == o && *at == k_block && row(t))
                     {
                         let (rows, cols) = self.shared_area(stage, *by, o, k_block, cluster);
-                        // A cell that a share cuts in two is not wholly in it.
+                        // A cell that a share cuts in two is not completely inside it.
                         let inside = |r: &std::ops::Range<u32>, s: &std::ops::Range<u32>| {
                             r.start <= s.start && s.end <= r.end
                         };

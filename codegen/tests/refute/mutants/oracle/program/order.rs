@@ -1,11 +1,11 @@
-//! The worst order of a CTA's steps that the contract of its kernels allows: what a missing release, acquire, barrier or
-//! fence lets happen late or early.
+//! The worst order of a CTA's steps that its kernels' contract allows: a missing release, acquire, barrier or fence
+//! makes steps happen late or early.
 
 use cusync_gen::check::{Candidate, StoreCompletion};
 
 use super::{Cta, Op};
 
-/// Adds the posts, and brings the steps into the worst order that the kernels' contract allows.
+/// Adds the posts, and puts the steps into the worst order that the kernels' contract allows.
 pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: bool, slices: u32) -> Cta {
     let (contract, silent) = (&c.contract, posts.is_empty());
     let mut held = Vec::new();
@@ -25,13 +25,13 @@ pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: b
     if !host && (contract.stores == StoreCompletion::BulkWaitRead || !contract.post_releases) {
         let stores = take(&mut cta.finisher, |op| matches!(op, Op::Store { .. }));
         cta.finisher.extend(posts);
-        // Of slices that come together the last one stores; a kernel boundary completes all stores.
+        // Of combined slices only the last stores; a kernel boundary completes all stores.
         let loose = c.launch.has_semaphores() && slices == 1;
         if loose { cta.late.extend(stores) } else { cta.finisher.extend(stores) }
     } else {
         cta.finisher.extend(posts);
     }
-    // The bulk stores of a tile that nobody waits for are known to have left shared memory, and no more.
+    // If nothing waits for a tile, its bulk stores are only known to have left shared memory.
     if !host && silent && c.launch.lists().is_some() && contract.stores == StoreCompletion::BulkWait {
         let stores = take(&mut cta.finisher, |op| matches!(op, Op::Store { .. }));
         cta.late.extend(stores);
@@ -55,7 +55,7 @@ pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: b
     cta
 }
 
-/// Takes the steps out that `which` is true of.
+/// Removes the steps that match `which`.
 fn take(steps: &mut Vec<Op>, which: impl Fn(&Op) -> bool) -> Vec<Op> {
     let (taken, left) = std::mem::take(steps).into_iter().partition(which);
     *steps = left;
