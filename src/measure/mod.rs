@@ -6,7 +6,7 @@
 //! use cusync::measure::{Ceilings, Regime};
 //!
 //! let ceilings = Ceilings::measure(&Device::open(0)?)?;
-//! let _at_rest = ceilings.of(Regime::Rested);
+//! let _at_rest = ceilings.in_regime(Regime::Rested);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -368,7 +368,7 @@ mod tests {
         raw
     }
 
-    /// Sequences of any length: the tiles of the plan are among those that the library takes, others are not.
+    /// The library accepts the planned tiles of sequences of any length, and no others.
     #[test]
     fn the_library_takes_the_planned_tiles_of_prompts() {
         let h100 = Profile::named("h100").expect("it ships");
@@ -390,7 +390,10 @@ mod tests {
                 let mut id = chain_id(element, (kernel.0, kernel.1), (1, 1));
                 id.operations = 1 << ffi::CUSYNC_ATTENTION;
                 let raw = request(stage);
-                let Some(taken) = takes_alone(&id, &raw) else { return };
+                let Some(taken) = takes_alone(&id, &raw) else {
+                    println!("skipped: needs kernels, and no GPU");
+                    return;
+                };
                 assert!(
                     taken,
                     "{tokens} x {sequences} x {columns} causal: {causal} {cache}: {:?}",

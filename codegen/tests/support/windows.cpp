@@ -7,13 +7,14 @@
 
 int main() {
   using namespace cusync::kernels::sm90;
-  cusync_images i{};
+  cusync_stage stage{};
+  cusync_images& i = stage.images;
   unsigned slots, area, groups;
   while (std::scanf("%u %u %u %u %u %u %u %u %u %u %u %u %u %u %u", &i.height, &i.width, &i.channels, &i.out_height, &i.out_width,
                     &i.filter_rows, &i.filter_cols, &i.stride_rows, &i.stride_cols, &i.padding_rows, &i.padding_cols,
-                    &i.tile_pixels, &slots, &area, &groups) == 15) {
+                    &stage.tiles.rows, &slots, &area, &groups) == 15) {
     Window w{};
-    if (make_window(i, slots, area, groups, w))
+    if (make_window(stage, slots, area, groups, w))
       std::printf("%u %u %u %u %u\n", w.rows, w.images, w.pitch, w.buffers, groups ? groups * w.multiplied() : slots);
     else
       std::printf("0\n");
