@@ -33,7 +33,7 @@ impl Answer for SetupReport {
     }
 
     fn page(&self, page: &mut Page) {
-        let state = if self.installed { "installed in" } else { "was there already, in" };
+        let state = if self.installed { "installed in" } else { "already installed in" };
         page.line(format!("CUDA 13.0 and CUTLASS 4.2: {state} {}", self.folder));
         page.line(&self.next);
     }

@@ -170,7 +170,8 @@ fn rows(count: u64, columns: Map<String, Value>) -> Result<Value, serde_json::Er
             let (mut fields, mut name) = (row, path.as_str());
             while let Some((outer, inner)) = name.split_once(SEPARATOR) {
                 let field = fields.entry(outer).or_insert_with(|| Map::new().into());
-                fields = field.as_object_mut().ok_or_else(|| wrong("inside of what is no object"))?;
+                fields =
+                    field.as_object_mut().ok_or_else(|| wrong("inside a value that is not an object"))?;
                 name = inner;
             }
             fields.insert(name.into(), unpacked(cell)?);

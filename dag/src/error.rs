@@ -60,7 +60,7 @@ pub enum DagError {
     },
     /// Tiles that do not match the kernel's accesses.
     #[error(
-        "the tiles of `{node}` have {what}: state what each CTA touches of each access, all of it in sum"
+        "the tiles of `{node}` have {what}: state the bytes of each access that each CTA touches; together they are the whole access"
     )]
     Tiles {
         /// The node.

@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
             if read.contains(buffer) && !written.contains(buffer) {
                 return Err(Diagnostic::new("never-written", format!("`{name}` is read and never written"))
                     .at(*span, "temporary: it begins with nothing in it")
-                    .help("state who writes it, or move it to `buffers` if it is filled outside"));
+                    .help("add the kernel that writes it, or move it to `buffers` if it is filled outside"));
             }
         }
         Ok(())

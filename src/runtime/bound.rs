@@ -35,7 +35,7 @@ pub(super) fn conflict(new: &New, known: &[Known]) -> Option<String> {
         } else {
             format!(
                 "{name} is bound to memory that is bound already: {other} is there\n  help: give both one name in the spec, so that \
-                 what is proved is what is run"
+                 the proof covers it"
             )
         });
     }

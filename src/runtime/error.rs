@@ -83,7 +83,7 @@ pub enum Error {
     #[error("{0}")]
     Bound(String),
     /// The pipeline has no such tensor, or allocates its memory itself.
-    #[error("{0} is no input, weight or result of this pipeline\n  help: those are {1}")]
+    #[error("{0} is not an input, weight or result of this pipeline\n  help: those are {1}")]
     NotBindable(String, String),
     /// A plan was used with an executor that it was not proved for.
     #[error(

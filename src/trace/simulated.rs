@@ -88,7 +88,7 @@ fn kernels(candidate: &Candidate, executor: Executor) -> Run {
     }
     let tiles: Vec<String> =
         graph.stages.iter().map(|s| format!("{} {} x {}", s.name, s.mma_tile.0, s.mma_tile.1)).collect();
-    let kernel = format!("a kernel a stage; tiles: {}", tiles.join(", "));
+    let kernel = format!("one kernel per stage; tiles: {}", tiles.join(", "));
     let length_us = timeline.total_us;
     Run {
         name: executor_name(executor).into(),

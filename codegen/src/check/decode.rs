@@ -40,5 +40,5 @@ pub(super) fn unfollowed(c: &Candidate, plan: &Decode) -> Option<Refutation> {
         Subject::Pipeline,
         format!("worker {other} has other work than share {other} of each stage in turn"),
     );
-    Some(refutation.fact("a decode kernel is handed no lists: a worker's number says what it computes"))
+    Some(refutation.fact("a decode kernel follows no lists: a worker's number determines its work"))
 }

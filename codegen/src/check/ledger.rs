@@ -97,7 +97,7 @@ impl Ledger {
         };
         if schedule.mode != Hand::Drawn {
             return refuse(
-                "the proof of static lists rests on who has which item, and a host would decide that anew",
+                "the proof of static lists assumes a fixed worker for each item, and a host would choose anew",
             );
         }
         if schedule.sequence.iter().any(|item| item.part != Part::Whole) {

@@ -52,7 +52,7 @@ pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagno
         decision: format!("{workers} CTAs, each with an equal share of every stage's columns"),
         stated: false,
         reason: format!(
-            "with {} rows the weights are everything: every SM streams its share of them, and activations are awaited \
+            "with {} rows the weights take most of the time: every SM streams its share of them, and activations are awaited \
              by tiles of {COLUMN_TILE} columns",
             c.graph.stages.first().map_or(0, |s| s.m)
         ),

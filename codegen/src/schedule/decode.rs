@@ -209,7 +209,7 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<Obstac
     let Attend { heads, cache, .. } = this_stage.op.attend()?;
     let producer = producer_of(graph, this_stage).map(|p| &graph.stages[p.0]);
     if let Some(producer) = producer.filter(|p| !p.op.is_gemm()) {
-        let text = format!("attends to what `{}` makes, which is no product", producer.name);
+        let text = format!("attends to the output of `{}`, which is not a matrix product", producer.name);
         return Some(Obstacle::new(text));
     }
     let first = graph.stages.iter().find(|s| lengths(s).is_some())?;

@@ -545,7 +545,9 @@ fn chains_that_no_decode_kernel_attends_in() {
     let nested = two(
         r#"qkv: "A(B,256)", heads: 2, kv_heads: 1, cache: Cache(keys: "K2(B,1,S,64)", values: "V2(B,1,S,64)", lengths: "n(B)"), out: "A2(B,128)""#,
     );
-    assert!(why(&nested).contains("`again` attends to what `attend` makes, which is no product"));
+    assert!(
+        why(&nested).contains("`again` attends to the output of `attend`, which is not a matrix product")
+    );
     let many = |count: u32| {
         let block = |i: u32| {
             let shape =

@@ -76,12 +76,12 @@ fn more_ctas_than_fit_are_refuted() {
     c.launch.kernels_mut()[1].ctas_per_sm = 3;
     let report = judge(&c);
     let text = report.refutation(Obligation::Progress).expect("refuted").to_string();
-    assert!(text.contains("3 CTAs of `c0` are said to fit an SM, and 2 do"), "{text}");
+    assert!(text.contains("3 CTAs of `c0` are stated to fit an SM, and 2 fit"), "{text}");
     c.launch.kernels_mut()[1].takes = None;
     c.launch.kernels_mut()[1].ctas_per_sm = 33;
     let report = judge(&c);
     let text = report.refutation(Obligation::Progress).expect("refuted").to_string();
-    assert!(text.contains("33 CTAs of `c0` are said to fit an SM, and 32 do"), "{text}");
+    assert!(text.contains("33 CTAs of `c0` are stated to fit an SM, and 32 fit"), "{text}");
 }
 
 /// A gate is a thread that waits on an SM: if every SM has one, there may be no room for the CTAs it waits for.

@@ -56,7 +56,7 @@ impl Tiles {
     /// Why these cannot be the tiles of a kernel with such accesses; `None` if they can.
     pub(crate) fn fault(&self, launch: &LaunchConfig, accesses: &[Access]) -> Option<&'static str> {
         if launch.ctas() > MAX_TILES {
-            return Some("more CTAs than are told apart (2048)");
+            return Some("more CTAs than are tracked (2048)");
         }
         if self.bytes.len() != accesses.len() {
             return Some("not one entry for each access");

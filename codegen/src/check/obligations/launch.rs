@@ -128,7 +128,7 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Optio
         && let Some((kernel, most)) = overfull(c)
     {
         let (stage, stated) = (kernel.stage, kernel.ctas_per_sm);
-        let message = format!("{stated} CTAs of `{}` are said to fit an SM, and {most} do", name(stage));
+        let message = format!("{stated} CTAs of `{}` are stated to fit an SM, and {most} fit", name(stage));
         return Some(Refutation::new(Obligation::Progress, Subject::Stage(stage), message));
     }
     // A single kernel is judged by its lists instead.

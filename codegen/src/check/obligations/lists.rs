@@ -425,7 +425,7 @@ impl<'a> Run<'a> {
         let (item, _) = self.waits_at(cycle.first()?.0)?;
         let (place, name) = place_and_name(item);
         let subject = Subject::Item { stage: self.schedule.sequence[item as usize].stage, place };
-        let message = format!("{place}, {name}, waits for ever");
+        let message = format!("{place}, {name}, waits forever");
         let mut refutation = Refutation::new(Obligation::Progress, subject, message);
         for (_, fact) in cycle.iter().take(MAX_FACTS) {
             refutation = refutation.fact(fact);

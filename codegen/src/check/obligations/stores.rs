@@ -82,7 +82,7 @@ fn stored_once(
             return refute(*slice, format!("is a tile of {in_tile} units and of {all}"));
         }
         if units.start != done {
-            let fault = if units.start < done { "stores again" } else { "leaves nobody to store" };
+            let fault = if units.start < done { "stores again" } else { "leaves no slice to store" };
             let (from, to) = (done.min(units.start), done.max(units.start));
             return refute(*slice, format!("{fault} units {from}..{to} of the {in_tile} of its tile"));
         }

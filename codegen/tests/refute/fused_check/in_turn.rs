@@ -80,7 +80,7 @@ fn workers_that_wait_for_each_other() {
             .for_each(|list| list.retain(|item| *item + 2 < finisher || *item > finisher));
         schedule.lists[0].extend([finisher, finisher - 2, finisher - 1]);
     });
-    only(&judge(&c), Obligation::Progress, &["down(3, 7)", "waits for ever"]);
+    only(&judge(&c), Obligation::Progress, &["down(3, 7)", "waits forever"]);
 }
 
 #[test]

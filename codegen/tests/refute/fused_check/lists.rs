@@ -16,7 +16,7 @@ fn a_list_that_waits_for_its_own_end() {
         &c,
         Obligation::Progress,
         &[
-            "of worker 0, down(0, 4), waits for ever",
+            "of worker 0, down(0, 4), waits forever",
             "waits for up(0, 0): item 10 of worker 0, behind item 5 of that list",
         ],
     );
@@ -53,7 +53,7 @@ fn a_list_in_the_order_of_stages_backwards() {
         &c,
         Obligation::Progress,
         &[
-            "item 0 of worker 0, down(3, 5), k-blocks 5..10, waits for ever",
+            "item 0 of worker 0, down(3, 5), k-blocks 5..10, waits forever",
             "waits for up(3, 2), k-blocks 10..16: item 7 of worker 4, behind item 0 of that list",
             "item 0 of worker 5, down(3, 7), k-blocks 0..5, waits for up(3, 0): item 7 of worker 0, behind item 0",
         ],

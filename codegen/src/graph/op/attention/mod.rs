@@ -218,7 +218,7 @@ fn expected(spec: &AttentionSpec, stated: &Stated<'_>, cache: Cache) -> Result<u
     let message = format!("{tokens} tokens are expected in a cache for {}", cache.capacity);
     Err(Diagnostic::new("bad-cache", message)
         .at(expr.span, "more than it holds")
-        .help("times are predicted for so many tokens of each sequence: state at most the capacity"))
+        .help("times are predicted for this many tokens per sequence: state at most the capacity"))
 }
 
 /// Whether there is a rotary table, which must have a row for each of `positions` positions.
