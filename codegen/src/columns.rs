@@ -242,6 +242,6 @@ mod tests {
             assert!(error.contains("column `a`") && error.contains(says), "{error}");
         }
         let text = r#"{ "rows": 1, "columns": { "a": [1], "a.b": [2] } }"#;
-        assert!(read::<Value>(text).expect_err("refused").to_string().contains("no object"));
+        assert!(read::<Value>(text).expect_err("refused").to_string().contains("not an object"));
     }
 }
