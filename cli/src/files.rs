@@ -1,8 +1,10 @@
 //! Files that commands read and write, and their error messages.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::path::Path;
+
+use cusync::tune::replace_file;
 
 use super::fault::Fault;
 
@@ -37,19 +39,12 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
     written.map_err(|e| unwritten(path, &e))
 }
 
-/// Replaces a regular file by a new one in the same folder. If the folder is not writable, the file is
-/// written in place.
+/// Replaces a regular file, or writes it in place where its folder takes no new file.
 fn replace(target: &Path, text: &str) -> std::io::Result<()> {
-    let folder = target.parent().unwrap_or(Path::new("."));
-    let mut file = match tempfile::Builder::new().prefix(".cusync-").tempfile_in(folder) {
-        Ok(file) => file,
-        Err(e) if e.kind() == ErrorKind::PermissionDenied => return std::fs::write(target, text),
-        Err(e) => return Err(e),
-    };
-    file.write_all(text.as_bytes())?;
-    file.as_file().set_permissions(target.metadata()?.permissions())?;
-    file.as_file().sync_all()?;
-    file.persist(target).map(drop).map_err(|e| e.error)
+    match replace_file(target, text) {
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => std::fs::write(target, text),
+        replaced => replaced,
+    }
 }
 
 /// Refuses a file that cannot be written, before the work that produces its contents. Changes nothing.

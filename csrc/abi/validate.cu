@@ -283,7 +283,7 @@ bool valid_share(Request const& r, uint32_t index) {
   // The index arithmetic of decode/attend.h, decode/layout.h and decode/share.h is 32-bit.
   uint64_t const units = attends ? uint64_t(s.m) * s.heads.kv_heads * ceil_div(s.heads.capacity, CUSYNC_PAGE_TOKENS) : 0;
   if ((units + 1) * workers >> 32) return false;
-  if (is_product(s.operation) && s.round >= s.rounds) return false;
+  if (s.rounds > CUSYNC_MAX_STAGES || (is_product(s.operation) && s.round >= s.rounds)) return false;
   uint64_t const parts = uint64_t(workers) * s.rounds;
   if (parts > CUSYNC_MAX_PARTS || (s.n + 1) * parts >> 32) return false;
   if (uint64_t(ceil_div(s.k.most, r.kernel.tile_k)) * workers * workers >> 32) return false;

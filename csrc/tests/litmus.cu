@@ -188,7 +188,7 @@ int main(int count, char** arguments) {
     check(cudaMemset(memory.data, 0, size_t(pairs) * kBytes), "memset");
     check(cudaMemset(memory.words, 0, size_t(pairs) * 64 * 4), "memset");
     check(cudaMemset(memory.wrong, 0, 8), "memset");
-    // Weakened protocols need fewer rounds: they only show what a failure looks like.
+    // Weakened protocols need fewer rounds, because they fail early.
     uint32_t const own = way.without == kNothing ? rounds : rounds / 10 + 1;
     Way one = way;
     uint32_t own_rounds = own;

@@ -202,7 +202,8 @@ impl KernelArgs {
 
     /// Bytes of repacked weights that one run of a decode kernel reads.
     pub fn weight_bytes(&self) -> usize {
-        self.stages.iter().map(BoundStage::repacked_bytes).sum()
+        // The rounds of a stage share its weights.
+        self.stages.iter().filter(|stage| stage.round.0 == 0).map(BoundStage::repacked_bytes).sum()
     }
 
     /// Rejects arguments that would let a kernel access memory out of bounds.
@@ -290,8 +291,8 @@ impl KernelArgs {
     }
 }
 
-/// Whether the kernel library accepts a request for a chain kernel of one stage without waits. `None` on a machine with a GPU, where the
-/// library would go on to use the memory, and in builds without kernels.
+/// Whether the kernel library accepts a request for a chain kernel of one stage without waits. `None` on a
+/// machine with a GPU, where the library would go on to use the memory, and in builds without kernels.
 #[cfg(test)]
 pub(crate) fn takes_alone(id: &ffi::cusync_kernel_id, stage: &ffi::cusync_stage) -> Option<bool> {
     if super::gpu_count().is_ok_and(|count| count > 0) || kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty() {

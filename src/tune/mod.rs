@@ -39,5 +39,5 @@ pub use error::{Error, Result};
 pub use in_turn::in_turn;
 pub use key::{Key, Machine, asked_name};
 pub use proposals::{Proposal, first_choice, predicted, predicted_us, proposals, shortlist};
-pub use store::Store;
+pub use store::{Store, replace_file};
 pub use what_if::decisions;

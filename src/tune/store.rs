@@ -75,11 +75,7 @@ impl Store {
     /// Errors of [`Store::load`], which leave the file unchanged; or the file cannot be written.
     pub fn update<T>(&self, change: impl FnOnce(&mut Cache) -> T) -> Result<T> {
         let target = self.target().map_err(|e| self.fault(e))?;
-        let folder = match target.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        fs::create_dir_all(folder).map_err(|e| self.fault(e))?;
+        fs::create_dir_all(folder_of(&target)).map_err(|e| self.fault(e))?;
         let mut beside = target.clone().into_os_string();
         beside.push(".lock");
         if fs::metadata(&beside).is_ok_and(|meta| !meta.is_file()) {
@@ -94,7 +90,7 @@ impl Store {
         let result = change(&mut cache);
         if cache != before {
             let text = cache.text().map_err(|e| self.fault(e.into()))?;
-            replace(&target, folder, &text).map_err(|e| self.fault(e))?;
+            replace_file(&target, &text).map_err(|e| self.fault(e))?;
         }
         Ok(result)
     }
@@ -121,14 +117,21 @@ impl Store {
     }
 }
 
-/// Replaces a file atomically.
-fn replace(target: &Path, folder: &Path, text: &str) -> std::io::Result<()> {
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Replaces a file atomically by a new one in its folder, which keeps the permissions of the old one.
+pub fn replace_file(target: &Path, text: &str) -> std::io::Result<()> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".tuned-");
+    builder.prefix(".cusync-");
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder)?;
+    let mut file = builder.tempfile_in(folder_of(target))?;
     file.write_all(text.as_bytes())?;
+    if let Ok(old) = target.metadata() {
+        file.as_file().set_permissions(old.permissions())?;
+    }
     file.as_file().sync_all()?;
     file.persist(target).map(drop).map_err(|e| e.error)
 }

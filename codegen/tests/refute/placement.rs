@@ -26,7 +26,7 @@ fn fan(consumers: usize, kernels: &[(u32, Option<CtaResources>)]) -> Candidate {
     c
 }
 
-/// CTAs limited only by shared memory, in KiB out of an SM's 228, of which 1 KiB is reserved.
+/// CTAs limited only by shared memory, in KiB; an SM has 227 KiB for them.
 fn shared(kib: &[u32]) -> Vec<(u32, Option<CtaResources>)> {
     let sized =
         |kib: &u32| (227 / kib, Some(CtaResources { shared: kib << 10, registers: 32 * 128, threads: 128 }));

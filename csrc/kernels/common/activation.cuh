@@ -15,7 +15,7 @@ CUSYNC_DEVICE float sigmoid(float x) {
 CUSYNC_DEVICE float silu(float x) { return x * sigmoid(x); }
 
 /// 0.5 x (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), computed as x sigmoid(2 u) to avoid cancellation where
-/// tanh is near -1. The constants are those of 2 u / log(2), negated.
+/// tanh is near -1. The constants are the coefficients of -2 u / log(2).
 CUSYNC_DEVICE float gelu_tanh(float x) {
   float const t = x * (-2.3022081980f - 0.1029432397f * x * x);
   return x * ptx::rcp_approx_ftz(1.f + ptx::ex2_approx_ftz(t));

@@ -46,7 +46,7 @@ const CONVS: &str = r#"Pipeline(name: "convs", dims: { "M": 1, "N": 64, "K": 64 
 ])"#;
 
 /// Pipelines for measuring one kind of chain kernel. `M` of a spec counts rows of its first operand, or
-/// images, each of which takes [`Family::unit`] rows of an MMA tile; `N` counts columns of its result.
+/// images ([`Family::unit`] rows of an MMA tile per image); `N` counts columns of its result.
 struct Family {
     operations: fn() -> Operations,
     /// One stage; one stage with a GELU; one stage with a gate; and two stages, where the second reads rows

@@ -1,6 +1,6 @@
 //! The kernel-level suite: eight programs with real kernels, and an independent reference for each.
 //!
-//! The programs are those of KeSCo's evaluation, as far as they are published; the kernels (`csrc/suite`) and
+//! The programs come from KeSCo's evaluation, as far as it was published; the kernels (`csrc/suite`) and
 //! the references are ours. M1 and M2 were never published: ours are substitutes of the same width.
 
 mod check;

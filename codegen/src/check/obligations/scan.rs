@@ -418,7 +418,7 @@ fn first(known: &mut Option<At>, at: At) {
 
 /// Marks of the current slice for each edge: the slots waited for in full, or the k-blocks loaded.
 pub(super) struct Marks {
-    /// By edge, the number of the last slice that set each mark.
+    /// Number of the last slice that set each mark, per edge.
     slices: Vec<Vec<u32>>,
     slice: u32,
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use cusync_gen::check::{
-    Axiom, Candidate, Executor, Generated, TileProgram, certificate, judge, judge_program,
+    Axiom, Candidate, Executor, Generated, Obligation, TileProgram, certificate, judge, judge_program,
 };
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
@@ -144,11 +144,14 @@ fn the_second_checker_agrees_on_plans_and_mutants() {
         for _ in 0..4 {
             let kind = Kind::ALL[rng.random_range(0..Kind::ALL.len())];
             let Some(mutant) = mutate(&mut rng, &base, &recorded, kind) else { continue };
-            let proved = judge_program(&mutant.candidate, &mutant.program).proved();
+            let report = judge_program(&mutant.candidate, &mutant.program);
+            let proved = report.proved();
             let name = format!("{kind:?} of plan {number}, {:?}", mutant.candidate.launch.executor());
             let (before, at) = (all.expected.len(), number);
             all.add(&mutant.candidate, &mutant.program, proved, name);
-            if !proved && all.expected.len() > before {
+            // No stage may wait for itself, although its tiles could: a condition that is sufficient only.
+            let coarse = report.refutations.iter().all(|r| r.obligation == Obligation::Acyclic);
+            if !proved && coarse && all.expected.len() > before {
                 refuted.insert(before, (at, mutant));
             }
         }
@@ -157,7 +160,6 @@ fn the_second_checker_agrees_on_plans_and_mutants() {
     let (mut accepted, mut refused, mut open) = (0, 0, 0);
     let (mut differ, mut false_alarms) = (Vec::new(), 0);
     for (at, ((proved, name), verdict)) in all.expected.iter().zip(&verdicts).enumerate() {
-        // Some conditions of `check` are sufficient only, such as that no stage waits for itself.
         let is_safe = || {
             let (number, mutant) = &refuted[&at];
             let effort = Effort { random: 60, seed: *number as u64 };

@@ -71,8 +71,8 @@ struct Softmax {
   }
 };
 
-/// Steps `begin`, `begin + stride`, ... before `end` for 64 queries, the first of which is token `first_row` of its
-/// sequence; one warpgroup. `sums` are the outputs, not yet divided by the softmax sums; without a step they are
+/// Steps `begin`, `begin + stride`, ... before `end` for 64 queries that begin at token `first_row` of their sequence;
+/// one warpgroup. `sums` are the outputs, not yet divided by the softmax sums; without a step they are
 /// unchanged.
 ///
 /// `ring` provides the operands: `ring.wait()` waits for the current ring stage, `ring.half(i)` is the address of its

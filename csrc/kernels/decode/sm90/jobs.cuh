@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sessions: a decode kernel that takes jobs from a host, each of which is one run of its stages.
+// Sessions: a decode kernel that takes jobs from a host. A job is one run of the stages.
 //
 // The host writes commands to pinned memory. The thread that streams worker 0's weights polls there once it has issued
 // all weights of a job, and relays commands through device memory, where the other workers' weight threads poll. So the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The decode kernel: persistent CTAs, one per SM, each of which runs its share of every stage.
+// The decode kernel: persistent CTAs, one per SM; each runs its share of every stage.
 #pragma once
 #include "kernels/decode/sm90/activations.cuh"
 #include "kernels/decode/sm90/attend.cuh"
