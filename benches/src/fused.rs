@@ -1,7 +1,7 @@
 //! The variants of the `fused` executor.
 
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::choose::{Config, Kernels};
+use cusync_gen::choose::Config;
 use cusync_gen::schedule::Hand;
 
 use super::point::{Field, Kind, Point};
@@ -27,12 +27,12 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport
             continue;
         }
         let added = automatic(point, mode, splits).and_then(|plan| {
-            let mut config = Config::of_plan(&plan, Executor::Fused);
+            let mut config = Config::from_plan(&plan, Executor::Fused);
             // A plan without split tiles does not record whether splits were allowed.
-            if let Kernels::Chain { splits: stated, .. } = &mut config.kernels {
+            if let Some(Config::Chain { splits: stated, .. }) = &mut config {
                 *stated = splits;
             }
-            let kind = Kind { options, config: Some(&config), ..Kind::graph(name, role) };
+            let kind = Kind { options, config: config.as_ref(), ..Kind::graph(name, role) };
             point.add(field, kind, &plan, Executor::Fused)
         });
         point.note(name, added, report)?;

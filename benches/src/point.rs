@@ -267,10 +267,10 @@ impl<'a> Point<'a> {
         let resolved = self.resolved()?;
         for sampled in sample(&resolved, self.profile, count) {
             let name = sampled.name();
-            let role = if sampled.config.executor == Executor::Fused { Role::Fused } else { Role::Peer };
+            let role = if sampled.config.executor() == Executor::Fused { Role::Fused } else { Role::Peer };
             let options = Options { overlap: sampled.overlap, ..Options::default() };
             let kind = Kind { options, config: Some(&sampled.config), ..Kind::graph(&name, role) };
-            let added = self.add(field, kind, &sampled.plan, sampled.config.executor);
+            let added = self.add(field, kind, &sampled.plan, sampled.config.executor());
             self.note(&name, added, report)?;
         }
         Ok(())
@@ -356,7 +356,7 @@ impl<'a> Point<'a> {
         let variant = PipelineVariant::new(pipeline, executor, kind.as_graph, field.rounds)?;
         field.variants.push(Box::new(variant));
         let overlap = kind.options.overlap != Overlap::Plain;
-        let config = kind.config.cloned().or_else(|| Some(Config::of_plan(plan, executor)));
+        let config = kind.config.cloned().or_else(|| Config::from_plan(plan, executor));
         let (name, plan) = (kind.name.into(), Some(plan.clone()));
         field.entries.push(Entry { name, role: kind.role, overlap, plan, config, max_rel_err });
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::choose::space::{self, ORDERS, POLICIES, chains, executors};
-use cusync_gen::choose::{self, ChainConfig, ChainOverride, Config, EdgeConfig, Kernels, StageConfig};
+use cusync_gen::choose::{self, ChainConfig, ChainOverride, Config, EdgeConfig, StageConfig, StageExecutor};
 use cusync_gen::device::{Operations, Profile};
 use cusync_gen::graph::{Dependence, Resolved, StageId};
 use cusync_gen::sync::WaitAt;
@@ -32,15 +32,15 @@ impl Way {
     }
 }
 
-/// Executors to draw, in turn: chain kernels and programmatic launches have the most configurations, serial
-/// launches the fewest.
-const TURNS: [Executor; 6] = [
-    Executor::Fused,
-    Executor::Programmatic,
-    Executor::Serial,
-    Executor::Fused,
-    Executor::Streams,
-    Executor::Programmatic,
+/// Launches to draw, in turn; `None` is a chain kernel. Chain kernels and programmatic launches have the most
+/// configurations, serial launches the fewest.
+const TURNS: [Option<StageExecutor>; 6] = [
+    None,
+    Some(StageExecutor::Programmatic),
+    Some(StageExecutor::Serial),
+    None,
+    Some(StageExecutor::Streams),
+    Some(StageExecutor::Programmatic),
 ];
 
 /// Draws per requested configuration: some are refused, some are duplicates.
@@ -58,41 +58,28 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
         }
     };
     if choose::decode(resolved, device).is_ok() {
-        let decode = Config { executor: Executor::Fused, kernels: Kernels::Decode };
-        push((decode.clone(), Overlap::Plain));
-        push((decode, Overlap::Captured));
+        push((Config::Decode, Overlap::Plain));
+        push((Config::Decode, Overlap::Captured));
     }
     for executor in executors(device) {
-        let chosen = choose::candidate(resolved, device, executor).map(|c| Config::from_candidate(&c));
-        match chosen {
-            // That is a serial launch.
-            Ok(Config { kernels: Kernels::Stages { overlap: false, .. }, .. })
-                if !matches!(executor, Executor::Serial | Executor::Library) => {}
-            Ok(config) => push((config, Overlap::Plain)),
-            Err(_) => {}
-        }
+        let chosen = choose::candidate(resolved, device, executor).ok();
+        let config = chosen.and_then(|c| Config::from_candidate(&c));
+        // Executors that fall back to a serial launch add nothing.
+        config.filter(|c| c.executor() == executor).into_iter().for_each(|c| push((c, Overlap::Plain)));
     }
     let own_kernels = resolved.own_kernels(device);
     let operations = if own_kernels { Operations::products() } else { resolved.operations() };
     let mut rng = StdRng::seed_from_u64(seed(resolved));
     for turn in 0..DRAWS * count {
-        let executor = TURNS[turn % TURNS.len()];
-        if !executors(device).contains(&executor) {
+        let launch = TURNS[turn % TURNS.len()];
+        if !executors(device).contains(&launch.map_or(Executor::Fused, StageExecutor::executor)) {
             continue;
         }
-        let candidate = match executor {
-            Executor::Fused => chain(operations, &mut rng),
-            Executor::Serial if !own_kernels => {
-                in_turn(resolved, device, &mut rng).map(|config| (config, Overlap::Plain))
-            }
-            Executor::Cpu
-            | Executor::Serial
-            | Executor::Library
-            | Executor::Streams
-            | Executor::Programmatic
-            | Executor::Copilot => {
-                stages(resolved, device, executor, &mut rng).map(|config| (config, Overlap::Plain))
-            }
+        let plain = |config| (config, Overlap::Plain);
+        let candidate = match launch {
+            None => chain(operations, &mut rng),
+            Some(StageExecutor::Serial) if !own_kernels => in_turn(resolved, device, &mut rng).map(plain),
+            Some(executor) => stages(resolved, device, executor, &mut rng).map(plain),
         };
         candidate.into_iter().for_each(&mut push);
     }
@@ -130,10 +117,15 @@ fn in_turn(resolved: &Resolved, device: &Profile, rng: &mut StdRng) -> Option<Co
         }
         stages.push(ChainConfig { stage: stage.name.value.clone(), tile, cluster, mode, splits });
     }
-    Some(Config { executor: Executor::Serial, kernels: Kernels::InTurn { stages } })
+    Some(Config::InTurn { library: false, stages })
 }
 
-fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut StdRng) -> Option<Config> {
+fn stages(
+    resolved: &Resolved,
+    device: &Profile,
+    executor: StageExecutor,
+    rng: &mut StdRng,
+) -> Option<Config> {
     let mut stages = Vec::new();
     for (i, stage) in resolved.stages.iter().enumerate() {
         stages.push(StageConfig {
@@ -153,8 +145,7 @@ fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut S
         wait_at,
     };
     let edges = space::dependences(resolved).map(edge).collect();
-    let overlap = executor != Executor::Serial;
-    Some(Config { executor, kernels: Kernels::Stages { stages, edges, overlap } })
+    Some(Config::Stages { executor, stages, edges })
 }
 
 #[cfg(test)]
@@ -179,11 +170,11 @@ mod tests {
             let again: Vec<String> = sample(&resolved, device, 14).iter().map(Way::name).collect();
             assert_eq!(names, again);
             for executor in executors(device) {
-                assert!(ways.iter().any(|w| w.config.executor == executor), "{executor:?}: {names:?}");
+                assert!(ways.iter().any(|w| w.config.executor() == executor), "{executor:?}: {names:?}");
             }
             let tiles: HashSet<_> = ways.iter().map(|w| w.plan.graph().stages[0].mma_tile).collect();
             assert!(tiles.len() >= 4, "{tiles:?}");
-            assert_eq!(ways.iter().any(|w| w.config.kernels == Kernels::Decode), m <= 64, "{names:?}");
+            assert_eq!(ways.iter().any(|w| w.config == Config::Decode), m <= 64, "{names:?}");
             // Every decision is stated, so that a configuration can be rebuilt from its text alone.
             for candidate in &ways {
                 let again = candidate.config.candidate(&resolved, device).expect("it was planned");

@@ -145,8 +145,9 @@ pub(crate) fn tune(args: TuneArgs, output: &Output) -> Result<TuneReport, Fault>
         None => merge(&store, &files).map(TuneReport::Merge),
         Some(file) => {
             let target = TargetArgs { file, plan }.resolve()?;
-            if target.executor == Some(Executor::Cpu) {
-                let fault = Fault::input("unsupported", "the cpu executor is not tuned");
+            if let Some(other) = target.executor.filter(|e| !Executor::GPU.contains(e)) {
+                let fault =
+                    Fault::input("unsupported", format!("the {} executor is not tuned", other.name()));
                 return Err(fault.help("choose an executor of a GPU, or leave --executor out"));
             }
             let how =

@@ -1,7 +1,7 @@
 //! Columnar storage of records: a file of many similar entries repeats neither field names nor equal values.
 //!
 //! A list of objects becomes a table, `{"rows": n, "columns": {...}}`. A column is named by the path of a field, such
-//! as `config.executor`. It is a list with one value per row, or `{"values": [...], "rows": [...]}` (distinct values,
+//! as `config.chain.tile`. It is a list with one value per row, or `{"values": [...], "rows": [...]}` (distinct values,
 //! and an index per row), or `{"every": value}`. Lists of objects inside rows become tables too. Null fields are left
 //! out. Numbers in a table keep six significant digits, which exceeds the precision of any measurement.
 //!

@@ -96,7 +96,7 @@ fn proved(
     entry: &Entry,
 ) -> std::result::Result<Candidate, String> {
     let config = &entry.best.config;
-    if executor.is_some_and(|asked| asked != config.executor) {
+    if executor.is_some_and(|asked| !config.answers(asked)) {
         return Err(format!("it is not for the executor that it is an answer for: {config}"));
     }
     let candidate = config.candidate(resolved, profile).map_err(|d| d.message)?;
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::runtime::{Overlap, Summary};
     use cusync_gen::check::check;
-    use cusync_gen::choose::{Config, Kernels};
+    use cusync_gen::choose::Config;
     use cusync_gen::schedule::Hand;
 
     fn h200() -> &'static Profile {
@@ -194,7 +194,7 @@ mod tests {
         let entry = entry(&resolved, None, config.clone());
         let found = answer(&resolved, h200(), None, Some(&entry)).expect("it fits");
         assert_eq!(found.origin.to_string(), "tuned 2026-11-21 on NVIDIA H200, 3 candidates");
-        assert_eq!(Config::from_candidate(&found.candidate), config);
+        assert_eq!(Config::from_candidate(&found.candidate), Some(config));
         let plan = check(found.candidate).expect("it was judged before");
         assert_eq!(plan.graph().stages[0].mma_tile.1, 128);
         let without = answer(&resolved, h200(), None, None).expect("there is a prediction");
@@ -208,15 +208,11 @@ mod tests {
             Config::from_candidate(&predicted(&resolved, h200(), None).expect("there is a choice"));
         let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("a choice");
         // Waits for slots that are posted later, and the tile order belongs to another grid.
-        let mut stale = Config::from_candidate(&chosen);
-        if let Kernels::Stages { stages, .. } = &mut stale.kernels {
+        let mut stale = Config::from_candidate(&chosen).expect("a launch on a GPU");
+        if let Config::Stages { stages, .. } = &mut stale {
             stages.reverse();
         }
-        let wrong = [
-            stale,
-            Config { executor: Executor::Fused, kernels: Kernels::Decode },
-            Config::chain(((100, 100), (1, 1)), Hand::Fixed, true),
-        ];
+        let wrong = [stale, Config::Decode, Config::chain(((100, 100), (1, 1)), Hand::Fixed, true)];
         for config in wrong {
             let entry = entry(&resolved, None, config.clone());
             let found = answer(&resolved, h200(), None, Some(&entry)).expect("there is a prediction");

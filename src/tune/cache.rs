@@ -9,8 +9,9 @@ use super::key::Key;
 use crate::runtime::Summary;
 use cusync_gen::choose::Config;
 
-/// Version of the file format. Version 1 used other names for policies, orders and waits.
-pub const VERSION: u64 = 2;
+/// Version of the file format. Version 1 used other names for policies, orders and waits; version 2
+/// paired executors and kernels freely.
+pub const VERSION: u64 = 3;
 
 /// Format name in the file.
 const FORMAT: &str = "cusync tuned plans";
@@ -173,18 +174,15 @@ pub(super) mod tests {
     use super::super::key::tests::{machine, resolved};
     use super::*;
     use crate::runtime::Overlap;
-    use cusync_gen::check::Executor;
-    use cusync_gen::choose::Kernels;
 
     /// An entry of `gpt3_mlp` at a size.
     pub(crate) fn entry(m: u64, measured: &str, median_us: f64) -> Entry {
-        let config = Config { executor: Executor::Fused, kernels: Kernels::Decode };
         let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 9 };
         Entry {
             pipeline: "gpt3_mlp".into(),
             key: Key::new(&resolved("gpt3_mlp", m), &machine(), None, Overlap::Plain),
             measured: measured.into(),
-            best: Tried { config, predicted_us: 40.0, time },
+            best: Tried { config: Config::Decode, predicted_us: 40.0, time },
             others: Vec::new(),
         }
     }
@@ -204,7 +202,7 @@ pub(super) mod tests {
         let text = cache.text().expect("plain values");
         assert_eq!(Cache::parse(&text), Ok(cache.clone()));
         assert!(
-            text.contains("\"gpu\": \"NVIDIA H200\"") && text.contains("\"kernels\": \"decode\""),
+            text.contains("\"gpu\": \"NVIDIA H200\"") && text.contains("\"config\": \"decode\""),
             "{text}"
         );
         let found = cache.get(&entry(8, LATE, 1.0).key).expect("its key is there");
@@ -253,16 +251,17 @@ pub(super) mod tests {
         assert!(corrupt(&good.replace("\"samples\": 9", "\"samples\": -9")).contains("line"));
         assert!(corrupt(&good.replace("\"samples\": 9", "\"samp1es\": 9")).contains("line"));
         assert!(corrupt(&good.replace("\"decode\"", "\"dec0de\"")).contains("line"));
-        assert!(corrupt(&good.replace("\"fused\"", "\"cpu\"")).contains("cpu"));
+        let on_host = r#"{ "stages": { "executor": "cpu", "stages": [], "edges": [] } }"#;
+        assert!(corrupt(&good.replace("\"decode\"", on_host)).contains("cpu"));
         assert!(corrupt(&good.replace("41.0", "-41.0")).contains("time"));
         assert!(corrupt(&good.replace(EARLY, "yesterday")).contains("yesterday"));
         let (head, tail) = good.split_once("\"entries\": [").expect("there is a list");
         let twice = tail.trim_end().trim_end_matches('}').trim_end().trim_end_matches(']');
         let doubled = format!("{head}\"entries\": [{twice}, {twice}] }}");
         assert!(corrupt(&doubled).contains("two entries"));
-        assert_eq!(Cache::parse(&good.replace("\"version\": 2", "\"version\": 7")), Err(Fault::Version(7)));
+        assert_eq!(Cache::parse(&good.replace("\"version\": 3", "\"version\": 7")), Err(Fault::Version(7)));
         // Other fields in a newer version must not be reported as corruption.
-        let newer = r#"{ "format": "cusync tuned plans", "version": 3, "plans": {} }"#;
-        assert_eq!(Cache::parse(newer), Err(Fault::Version(3)));
+        let newer = r#"{ "format": "cusync tuned plans", "version": 4, "plans": {} }"#;
+        assert_eq!(Cache::parse(newer), Err(Fault::Version(4)));
     }
 }

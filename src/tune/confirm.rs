@@ -162,10 +162,11 @@ impl Confirmed {
         let measured = now();
         let mut overrides = vec![executor];
         if executor.is_none() {
-            overrides.extend(Executor::GPU.map(Some));
+            let measured = |e: &Executor| self.tried.iter().any(|t| t.config.executor() == *e);
+            overrides.extend(Executor::GPU.into_iter().filter(measured).map(Some));
         }
         let answer = |asked: Option<Executor>| {
-            let fits = |t: &&Tried| asked.is_none_or(|e| t.config.executor == e);
+            let fits = |t: &&Tried| asked.is_none_or(|e| t.config.answers(e));
             let mut tried = self.tried.iter().filter(fits).cloned();
             Some(Entry {
                 pipeline: resolved.name.clone(),
@@ -183,7 +184,7 @@ impl Confirmed {
 mod tests {
     use super::super::key::tests::{machine, resolved};
     use super::*;
-    use cusync_gen::choose::{Config, Kernels};
+    use cusync_gen::choose::{Config, StageExecutor};
     use cusync_gen::schedule::Hand;
 
     #[test]
@@ -194,8 +195,8 @@ mod tests {
             time: Summary { median_us: us, p10_us: us, p90_us: us, samples: 9 },
         };
         let chain = |tile| Config::chain((tile, (1, 1)), Hand::Fixed, true);
-        let kernels = Kernels::Stages { stages: Vec::new(), edges: Vec::new(), overlap: false };
-        let serial = Config { executor: Executor::Serial, kernels };
+        let (stages, edges) = (Vec::new(), Vec::new());
+        let serial = Config::Stages { executor: StageExecutor::Serial, stages, edges };
         let found = Confirmed {
             tried: vec![
                 tried(chain((128, 256)), 90.0),
@@ -212,6 +213,9 @@ mod tests {
         assert_eq!(entries[0].best.time.median_us, 90.0);
         let only = found.entries(&resolved, &machine(), Some(Executor::Fused), Overlap::Captured);
         assert_eq!((only.len(), only[0].key.overlap, only[0].candidates()), (1, Overlap::Captured, 2));
-        assert!(found.entries(&resolved, &machine(), Some(Executor::Streams), Overlap::Plain).is_empty());
+        // If only streams are asked for, a serial chain is their fallback.
+        let streams = found.entries(&resolved, &machine(), Some(Executor::Streams), Overlap::Plain);
+        assert!(streams.len() == 1 && streams[0].best.config == serial && streams[0].others.is_empty());
+        assert!(found.entries(&resolved, &machine(), Some(Executor::Library), Overlap::Plain).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 //! long as it does alone.
 
 use cusync_gen::check::Executor;
-use cusync_gen::choose::{self, Config, Kernels};
+use cusync_gen::choose::{self, Config};
 use cusync_gen::graph::{Resolved, StageId};
 
 use super::answer::profile;
@@ -27,21 +27,20 @@ pub fn in_turn(
 ) -> Result<()> {
     let profile = profile(device)?;
     let how = Measure { overlap: Overlap::Plain, ..*how };
-    let proposed = |executor: &Executor| all.iter().any(|p| p.config.executor == *executor);
+    let proposed = |executor: &Executor| all.iter().any(|p| p.config.executor() == *executor);
     let executors: Vec<Executor> =
         [Executor::Serial, Executor::Library].into_iter().filter(proposed).collect();
     let Some(&first) = executors.first() else { return Ok(()) };
     let Ok(automatic) = choose::candidate(resolved, &profile, first) else { return Ok(()) };
-    let mut config = Config::from_candidate(&automatic);
-    let Kernels::InTurn { stages } = &mut config.kernels else { return Ok(()) };
+    let Some(Config::InTurn { mut stages, .. }) = Config::from_candidate(&automatic) else { return Ok(()) };
     for (index, stage) in stages.iter_mut().enumerate() {
         let alone = resolved.only(StageId(index));
         let Ok(mut ways) = proposals(&alone, &profile, Some(Executor::Fused)) else { continue };
-        ways.retain(|proposal| matches!(proposal.config.kernels, Kernels::Chain { .. }));
+        ways.retain(|proposal| matches!(proposal.config, Config::Chain { .. }));
         let report = &mut |name: &str| progress(&format!("{}: {name}", stage.stage));
         let found = confirm(&ways, device, &how, report)?;
-        if let Some(Kernels::Chain { tile, cluster, mode, splits }) =
-            found.tried.first().map(|best| &best.config.kernels)
+        if let Some(Config::Chain { tile, cluster, mode, splits }) =
+            found.tried.first().map(|best| &best.config)
         {
             (stage.cluster, stage.mode, stage.splits) = (*cluster, *mode, *splits);
             if alone.stages[0].op.has_kernel_tiles() {
@@ -50,7 +49,7 @@ pub fn in_turn(
         }
     }
     for executor in executors {
-        let config = Config { executor, ..config.clone() };
+        let config = Config::InTurn { library: executor == Executor::Library, stages: stages.clone() };
         match all.iter_mut().find(|known| known.config == config) {
             Some(known) => known.measured = true,
             None => {

@@ -34,7 +34,7 @@ mod what_if;
 pub use answer::{Answer, Origin, Planned, answer, pipeline, plan};
 pub use cache::{Cache, Entry, Tried, VERSION};
 pub use confirm::{Confirmed, Measure, confirm};
-pub use cusync_gen::choose::{Config, EdgeConfig, Kernels, StageConfig};
+pub use cusync_gen::choose::{Config, EdgeConfig, StageConfig, StageExecutor};
 pub use error::{Error, Result};
 pub use in_turn::in_turn;
 pub use key::{Key, Machine, asked_name};

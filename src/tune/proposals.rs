@@ -4,7 +4,7 @@ use cusync_gen::check::{Candidate, Executor, How};
 use cusync_gen::choose::space::{
     self, POLICIES, SEARCHED, STRATEGIES, TileShape, chains, executors, uniform_tiles,
 };
-use cusync_gen::choose::{self, ChainOverride, Choices, Config, Kernels};
+use cusync_gen::choose::{self, ChainOverride, Choices, Config};
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::graph::{Resolved, StageId, StatedTile};
@@ -71,7 +71,7 @@ pub fn proposals(
     let choices = Choices::new(resolved, device);
     for executor in executor.map_or_else(|| executors(device), |one| vec![one]) {
         match choices.candidate(executor).clone() {
-            Ok(automatic) => all.automatic(executor, automatic),
+            Ok(automatic) => all.automatic(automatic),
             Err(diagnostic) => {
                 refused = refused.or(Some(diagnostic));
                 continue;
@@ -124,7 +124,7 @@ pub fn shortlist(proposals: &[Proposal], count: usize) -> Vec<Proposal> {
     let mut taken: Vec<usize> = Vec::new();
     let first = proposals.iter().position(|p| p.automatic);
     for executor in Executor::GPU {
-        taken.extend(proposals.iter().position(|p| p.config.executor == executor));
+        taken.extend(proposals.iter().position(|p| p.config.executor() == executor));
     }
     let kept = |index: &usize| Some(*index) == first || proposals[*index].measured;
     taken.sort_unstable();
@@ -179,12 +179,14 @@ impl Proposals {
         }
     }
 
-    /// Inserts the automatic choice of an executor before its other proposals.
-    fn automatic(&mut self, executor: Executor, candidate: Candidate) {
-        // An executor that overlaps kernels may fall back to a serial chain, which is then its automatic
-        // choice.
-        let config = Config { executor, ..Config::from_candidate(&candidate) };
-        self.list.extend(Proposal::new(config, true, candidate));
+    /// Inserts the automatic choice of an executor before its other proposals. An executor that overlaps kernels may
+    /// fall back to a serial chain, which `serial` may have proposed.
+    fn automatic(&mut self, candidate: Candidate) {
+        let Some(config) = Config::from_candidate(&candidate) else { return };
+        match self.list.iter_mut().find(|p| p.config == config) {
+            Some(known) => known.automatic = true,
+            None => self.list.extend(Proposal::new(config, true, candidate)),
+        }
     }
 
     fn sort(&mut self) {
@@ -213,7 +215,9 @@ impl Proposals {
         }
         // A shape that does not fit a stated table does not prevent the others.
         if let Ok(candidate) = choose::candidate(&stated, device, executor) {
-            self.push(Config::from_candidate(&candidate), candidate);
+            if let Some(config) = Config::from_candidate(&candidate) {
+                self.push(config, candidate);
+            }
         }
     }
 
@@ -222,17 +226,16 @@ impl Proposals {
         for (mode, splits) in STRATEGIES.into_iter().take(3) {
             let asked = ChainOverride { kernel: None, mode, splits };
             let Ok(candidate) = choose::in_turn(resolved, device, How::Serial, |_| asked) else { continue };
-            let mut config = Config::from_candidate(&candidate);
-            if let Kernels::InTurn { stages } = &mut config.kernels {
+            if let Some(Config::InTurn { library, mut stages }) = Config::from_candidate(&candidate) {
                 stages.iter_mut().for_each(|stage| stage.splits = splits);
+                self.push(Config::InTurn { library, stages }, candidate);
             }
-            self.push(config, candidate);
         }
     }
 
     fn fused(&mut self, resolved: &Resolved, device: &Profile) {
         if let Ok(candidate) = choose::decode(resolved, device) {
-            self.push(Config::from_candidate(&candidate), candidate);
+            self.push(Config::Decode, candidate);
         }
         for asked in chains(resolved.operations()) {
             if let (Some(kernel), Ok(candidate)) = (asked.kernel, choose::chain(resolved, device, asked)) {
@@ -262,15 +265,15 @@ mod tests {
             for (i, p) in all.iter().enumerate() {
                 assert!(p.predicted_us > 0.0 && p.predicted_us.is_finite(), "{}", p.config);
                 assert!(all[..i].iter().all(|other| other.config != p.config), "{} twice", p.config);
-                let serial = !p.candidate.launch.has_semaphores();
-                assert!(serial || p.config.executor == p.candidate.launch.executor());
+                assert_eq!(p.config.executor(), p.candidate.launch.executor());
             }
             for executor in executors(device) {
                 let automatic = choose::candidate(&resolved, device, executor).expect("a choice");
-                let config = Config { executor, ..Config::from_candidate(&automatic) };
-                assert!(all.iter().any(|p| p.config == config), "{name} {executor:?}");
+                let config = Config::from_candidate(&automatic).expect("a launch on a GPU");
+                assert!(config.answers(executor));
+                assert!(all.iter().any(|p| p.automatic && p.config == config), "{name} {executor:?}");
                 let least = if executor == Executor::Library { 1 } else { 3 };
-                let offered = all.iter().filter(|p| p.config.executor == executor).count();
+                let offered = all.iter().filter(|p| p.config.executor() == executor).count();
                 assert!(offered >= least, "{name} {executor:?}");
             }
         }
@@ -300,14 +303,14 @@ mod tests {
         assert_eq!((few.len(), &few[0].config), (6, &all[0].config));
         assert!((0..6).all(|i| few[..i].iter().all(|p| p.config != few[i].config)));
         for executor in Executor::GPU {
-            assert!(few.iter().any(|p| p.config.executor == executor), "{executor:?}");
+            assert!(few.iter().any(|p| p.config.executor() == executor), "{executor:?}");
         }
         assert!(few.windows(2).all(|w| w[0].predicted_us <= w[1].predicted_us));
         let choice = first_choice(&all).expect("one is automatic");
         let same = predicted(&resolved, device, None).expect("a choice");
         assert_eq!(
-            choice.config,
-            Config::from_candidate(&same),
+            Some(&choice.config),
+            Config::from_candidate(&same).as_ref(),
             "it is what is planned without measurements"
         );
         assert!(few.iter().any(|p| p.config == choice.config));

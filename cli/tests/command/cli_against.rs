@@ -20,18 +20,18 @@ fn record(name: &str) -> String {
         fields.extend(more.as_object().expect("an object").clone());
         entry
     };
-    let chain = json!({ "executor": "fused", "kernels": { "chain": {
-        "tile": [128, 256], "cluster": [1, 1], "mode": "static", "splits": false } } });
+    let chain = json!({ "chain": {
+        "tile": [128, 256], "cluster": [1, 1], "mode": "static", "splits": false } });
     let stale = json!({ "digest": "0000000000000000" });
     let stage = |name: &str| json!({ "stage": name, "tile": [128, 128, 64], "order": "RowMajor" });
     let edge = json!({ "from": "up", "to": "down", "operand": "A", "policy": "Row", "wait_at": "PerKBlock" });
-    let stages = |executor: &str, overlap: bool| {
-        json!({ "executor": executor, "kernels": { "stages": {
-            "stages": [stage("up"), stage("down")], "edges": [edge], "overlap": overlap } } })
+    let stages = |executor: &str| {
+        json!({ "stages": {
+            "executor": executor, "stages": [stage("up"), stage("down")], "edges": [edge] } })
     };
     let records = [
-        entry("serial graph", 250.0, json!({ "config": stages("serial", false) })),
-        entry("stated graph", 260.0, json!({ "config": stages("programmatic", true) })),
+        entry("serial graph", 250.0, json!({ "config": stages("serial") })),
+        entry("stated graph", 260.0, json!({ "config": stages("programmatic") })),
         entry("chain graph", 220.0, json!({ "config": chain })),
         entry("other lists graph", 220.0, json!({ "config": chain, "schedule": stale })),
         entry("cublaslt graph", 218.0, json!({})),

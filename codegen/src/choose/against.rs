@@ -129,12 +129,7 @@ impl Rebuilt {
                 pipeline: entry.pipeline.clone(),
                 dims: entry.dims.clone(),
                 variant: entry.variant.clone(),
-                executor: entry
-                    .config
-                    .as_ref()
-                    .map_or_else(|| candidate.launch.executor(), |config| config.executor)
-                    .name()
-                    .into(),
+                executor: candidate.launch.executor().name().into(),
                 kind: candidate.launch.kind().into(),
                 regime: entry.regime.clone(),
                 measured_us: entry.median_us,

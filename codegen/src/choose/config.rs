@@ -3,8 +3,7 @@
 //! It consists only of statements. Its plan goes through the same search and proof as a spec with the same statements,
 //! so a wrong configuration is rejected and a stale one may be slow, but neither produces an unproved plan.
 
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::{ChainOverride, candidate, chain, decode, in_turn, obstacles};
 use crate::check::{Candidate, Executor, How, Launch, Plan, StageLaunch};
@@ -14,29 +13,25 @@ use crate::graph::{Dependence, Graph, OperandKind, Resolved, Stage, StageId, Sta
 use crate::schedule::{Hand, Schedule};
 use crate::sync::{Order, Policy, WaitAt};
 
-/// A configuration of a pipeline.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {
-    /// The executor.
-    #[serde(deserialize_with = "of_a_gpu")]
-    pub executor: Executor,
-    /// The kernels.
-    pub kernels: Kernels,
-}
-
-/// The kernels of a configuration.
+/// A configuration of a pipeline on a GPU: what a [`Launch`] states, by names. Launches by host threads have none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Kernels {
+pub enum Config {
     /// One kernel per stage.
     Stages {
+        /// The executor. A chain that does not overlap is `serial`, whichever executor falls back to it.
+        executor: StageExecutor,
         /// Stages, producers before consumers.
         stages: Vec<StageConfig>,
         /// Dependences.
         edges: Vec<EdgeConfig>,
-        /// Whether dependent stages overlap tile by tile; otherwise kernel boundaries separate them.
-        overlap: bool,
+    },
+    /// One chain kernel per stage, launched one after another.
+    InTurn {
+        /// Whether cuBLASLt computes products where it is faster: executor `library` rather than `serial`.
+        library: bool,
+        /// Stages, producers before consumers.
+        stages: Vec<ChainConfig>,
     },
     /// One chain kernel for all stages, and its scheduling strategy.
     Chain {
@@ -49,13 +44,22 @@ pub enum Kernels {
         /// Whether tiles may be split along k.
         splits: bool,
     },
-    /// One chain kernel per stage, launched one after another.
-    InTurn {
-        /// Stages, producers before consumers.
-        stages: Vec<ChainConfig>,
-    },
     /// One decode kernel for all stages.
     Decode,
+}
+
+/// An executor that launches the stages' own kernels on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StageExecutor {
+    /// [`Executor::Serial`].
+    Serial,
+    /// [`Executor::Library`].
+    Library,
+    /// [`Executor::Streams`].
+    Streams,
+    /// [`Executor::Programmatic`].
+    Programmatic,
 }
 
 /// One stage.
@@ -102,91 +106,67 @@ pub struct EdgeConfig {
     pub wait_at: WaitAt,
 }
 
-impl Config {
-    /// The configuration of a candidate. A schedule without splits does not show whether splits were allowed; they are
-    /// assumed to be.
-    pub fn from_candidate(c: &Candidate) -> Config {
-        let edges = c.edges.iter().map(|e| (&e.policy, e.wait_at)).collect();
-        Config { executor: c.launch.executor(), kernels: Kernels::from_launch(&c.graph, &c.launch, edges) }
+impl StageExecutor {
+    /// The executor that starts kernels on a GPU this way; `None` for host threads.
+    fn new(how: How) -> Option<StageExecutor> {
+        match how {
+            How::Host => None,
+            How::Serial => Some(StageExecutor::Serial),
+            How::Library => Some(StageExecutor::Library),
+            How::Streams(_) => Some(StageExecutor::Streams),
+            How::Programmatic => Some(StageExecutor::Programmatic),
+        }
     }
 
-    /// The configuration of a plan run by an executor, which may differ from the one it was made for.
-    pub fn of_plan(plan: &Plan, executor: Executor) -> Config {
-        let edges = plan.edges().iter().map(|e| (e.policy(), e.wait_at())).collect();
-        Config { executor, kernels: Kernels::from_launch(plan.graph(), plan.launch(), edges) }
-    }
-
-    /// A configuration of a chain kernel.
-    pub fn chain(kernel: ((u32, u32), (u32, u32)), mode: Hand, splits: bool) -> Config {
-        let kernels = Kernels::Chain { tile: kernel.0, cluster: kernel.1, mode, splits };
-        Config { executor: Executor::Fused, kernels }
-    }
-
-    /// The candidate of the spec with this configuration stated.
-    ///
-    /// # Errors
-    /// The configuration belongs to another spec, is inconsistent, or has no kernel.
-    pub fn candidate(&self, resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
-        let fused = self.executor.how().is_none();
-        match &self.kernels {
-            Kernels::Decode if fused => decode(resolved, device),
-            Kernels::Chain { tile, cluster, mode, splits } if fused => {
-                let asked = ChainOverride { kernel: Some((*tile, *cluster)), mode: *mode, splits: *splits };
-                chain(resolved, device, asked)
-            }
-            Kernels::InTurn { stages } if matches!(self.executor, Executor::Serial | Executor::Library) => {
-                let how = if self.executor == Executor::Library { How::Library } else { How::Serial };
-                if let Some(why) = obstacles::unplanned(resolved, device, self.executor) {
-                    return Err(unfit(why.to_string()));
-                }
-                same_stages(resolved, stages.iter().map(|s| s.stage.as_str()))?;
-                let mut stated = resolved.clone();
-                for (config, stage) in stages.iter().zip(&mut stated.stages) {
-                    let tile = StatedTile { tile: config.tile, k: None };
-                    stage.stated_tile = Some(Spanned::new(tile, stage.name.span));
-                }
-                in_turn(&stated, device, how, |stage| {
-                    let ChainConfig { tile, cluster, mode, splits, .. } = stages[stage.0];
-                    let kernel = resolved.stages[stage.0].op.has_kernel_tiles().then_some((tile, cluster));
-                    ChainOverride { kernel, mode, splits }
-                })
-            }
-            Kernels::Stages { stages, edges, overlap } if !fused && self.executor != Executor::Cpu => {
-                // Chain kernels are stated as such, including those that run one stage each.
-                if !resolved.own_kernels(device) {
-                    let name = &device.name;
-                    return Err(unfit(format!("a stage has no kernel of its own on {name}: {self}")));
-                }
-                // Without overlap a chain is serial, whichever executor falls back to it.
-                let kept = *overlap || self.executor == Executor::Library;
-                let executor = if kept { self.executor } else { Executor::Serial };
-                candidate(&state(resolved, stages, edges)?, device, executor)
-            }
-            Kernels::Decode | Kernels::Chain { .. } | Kernels::InTurn { .. } | Kernels::Stages { .. } => {
-                Err(unfit(format!("the {} executor does not run such kernels: {self}", self.executor.name())))
-            }
+    /// The executor.
+    pub fn executor(self) -> Executor {
+        match self {
+            StageExecutor::Serial => Executor::Serial,
+            StageExecutor::Library => Executor::Library,
+            StageExecutor::Streams => Executor::Streams,
+            StageExecutor::Programmatic => Executor::Programmatic,
         }
     }
 }
 
-impl Kernels {
-    /// The kernels of a launch; `edges` holds the policy and wait place of each dependence.
-    fn from_launch(graph: &Graph, launch: &Launch, edges: Vec<(&Policy, WaitAt)>) -> Kernels {
-        match launch {
-            Launch::Lists(schedule) => Kernels::Chain {
-                tile: (graph.kernel_tile().0, graph.kernel_tile().1),
-                cluster: schedule.cluster,
-                mode: schedule.mode,
-                splits: true,
-            },
-            Launch::Shares(_) => Kernels::Decode,
+impl Config {
+    /// The configuration of a candidate; `None` for host threads. A schedule without splits does not show whether
+    /// splits were allowed; they are assumed to be.
+    pub fn from_candidate(c: &Candidate) -> Option<Config> {
+        let edges = c.edges.iter().map(|e| (&e.policy, e.wait_at));
+        Config::from_launch(&c.graph, &c.launch, c.launch.how(), edges)
+    }
+
+    /// The configuration of a plan run by an executor: `serial` also runs plans that were made to overlap.
+    pub fn from_plan(plan: &Plan, executor: Executor) -> Option<Config> {
+        let edges = plan.edges().iter().map(|e| (e.policy(), e.wait_at()));
+        let how = if executor == Executor::Serial { Some(How::Serial) } else { plan.launch().how() };
+        Config::from_launch(plan.graph(), plan.launch(), how, edges)
+    }
+
+    /// The configuration of a launch that starts separate kernels by `how`; `edges` holds the policy and wait place of
+    /// each dependence.
+    fn from_launch<'a>(
+        graph: &Graph,
+        launch: &Launch,
+        how: Option<How>,
+        edges: impl Iterator<Item = (&'a Policy, WaitAt)>,
+    ) -> Option<Config> {
+        Some(match launch {
+            Launch::Lists(schedule) => {
+                let (m, n, _) = graph.kernel_tile();
+                Config::chain(((m, n), schedule.cluster), schedule.mode, true)
+            }
+            Launch::Shares(_) => Config::Decode,
             Launch::Stages { stages, .. } if launch.is_in_turn() => {
                 let chain_config = |kernel: &StageLaunch| {
                     Some(ChainConfig::new(&graph.stages[kernel.stage.0], kernel.lists.as_ref()?))
                 };
-                Kernels::InTurn { stages: stages.iter().filter_map(chain_config).collect() }
+                let stages = stages.iter().filter_map(chain_config).collect();
+                Config::InTurn { library: how == Some(How::Library), stages }
             }
-            Launch::Stages { how, .. } => Kernels::Stages {
+            Launch::Stages { .. } => Config::Stages {
+                executor: StageExecutor::new(how?)?,
                 stages: (0..graph.stages.len())
                     .map(|s| StageConfig::new(&graph.stages[s], launch.order(StageId(s))))
                     .collect(),
@@ -199,8 +179,68 @@ impl Kernels {
                         wait_at,
                     })
                     .collect(),
-                overlap: how.overlaps(),
             },
+        })
+    }
+
+    /// A configuration of a chain kernel.
+    pub fn chain(kernel: ((u32, u32), (u32, u32)), mode: Hand, splits: bool) -> Config {
+        Config::Chain { tile: kernel.0, cluster: kernel.1, mode, splits }
+    }
+
+    /// The executor it is for.
+    pub fn executor(&self) -> Executor {
+        match self {
+            Config::Stages { executor, .. } => executor.executor(),
+            Config::InTurn { library: false, .. } => Executor::Serial,
+            Config::InTurn { library: true, .. } => Executor::Library,
+            Config::Chain { .. } | Config::Decode => Executor::Fused,
+        }
+    }
+
+    /// Whether it answers a request for `executor`: its own, or one that may fall back to a serial chain.
+    pub fn answers(&self, executor: Executor) -> bool {
+        let is_serial = matches!(self, Config::Stages { executor: StageExecutor::Serial, .. });
+        let may_fall_back = matches!(executor, Executor::Streams | Executor::Programmatic);
+        executor == self.executor() || is_serial && may_fall_back
+    }
+
+    /// The candidate of the spec with this configuration stated.
+    ///
+    /// # Errors
+    /// The configuration belongs to another spec, is inconsistent, or has no kernel.
+    pub fn candidate(&self, resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
+        match self {
+            Config::Decode => decode(resolved, device),
+            Config::Chain { tile, cluster, mode, splits } => {
+                let asked = ChainOverride { kernel: Some((*tile, *cluster)), mode: *mode, splits: *splits };
+                chain(resolved, device, asked)
+            }
+            Config::InTurn { library, stages } => {
+                if let Some(why) = obstacles::unplanned(resolved, device, self.executor()) {
+                    return Err(unfit(why.to_string()));
+                }
+                same_stages(resolved, stages.iter().map(|s| s.stage.as_str()))?;
+                let mut stated = resolved.clone();
+                for (config, stage) in stages.iter().zip(&mut stated.stages) {
+                    let tile = StatedTile { tile: config.tile, k: None };
+                    stage.stated_tile = Some(Spanned::new(tile, stage.name.span));
+                }
+                let how = if *library { How::Library } else { How::Serial };
+                in_turn(&stated, device, how, |stage| {
+                    let ChainConfig { tile, cluster, mode, splits, .. } = stages[stage.0];
+                    let kernel = resolved.stages[stage.0].op.has_kernel_tiles().then_some((tile, cluster));
+                    ChainOverride { kernel, mode, splits }
+                })
+            }
+            Config::Stages { executor, stages, edges } => {
+                // Chain kernels are stated as such, including those that run one stage each.
+                if !resolved.own_kernels(device) {
+                    let name = &device.name;
+                    return Err(unfit(format!("a stage has no kernel of its own on {name}: {self}")));
+                }
+                candidate(&state(resolved, stages, edges)?, device, executor.executor())
+            }
         }
     }
 }
@@ -276,13 +316,6 @@ impl ChainConfig {
     }
 }
 
-fn of_a_gpu<'d, D: Deserializer<'d>>(from: D) -> Result<Executor, D::Error> {
-    match Executor::deserialize(from)? {
-        Executor::Cpu => Err(D::Error::custom("no executor `cpu` on a GPU")),
-        executor => Ok(executor),
-    }
-}
-
 /// A rejection of a configuration.
 fn unfit(message: String) -> Diagnostic {
     Diagnostic::new("unfit", message)
@@ -291,10 +324,10 @@ fn unfit(message: String) -> Diagnostic {
 impl std::fmt::Display for Config {
     /// `programmatic: up 128 x 256, down 128 x 128; Row`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: ", self.executor.name())?;
-        match &self.kernels {
-            Kernels::Decode => write!(f, "decode kernel"),
-            Kernels::Chain { tile, cluster, mode, splits } => {
+        write!(f, "{}: ", self.executor().name())?;
+        match self {
+            Config::Decode => write!(f, "decode kernel"),
+            Config::Chain { tile, cluster, mode, splits } => {
                 write!(f, "{} x {} tiles", tile.0, tile.1)?;
                 if *cluster != (1, 1) {
                     write!(f, ", clusters of {} x {}", cluster.0, cluster.1)?;
@@ -302,7 +335,7 @@ impl std::fmt::Display for Config {
                 let mode = mode.name();
                 write!(f, ", {mode}, {}", if *splits { "cut along k" } else { "whole tiles" })
             }
-            Kernels::InTurn { stages } => {
+            Config::InTurn { stages, .. } => {
                 let stage = |s: &ChainConfig| {
                     let ((m, n), (rows, cols), mode) = (s.tile, s.cluster, s.mode.name());
                     let cluster =
@@ -313,13 +346,13 @@ impl std::fmt::Display for Config {
                 let stages = stages.iter().map(stage).collect::<Vec<_>>();
                 write!(f, "{}; a chain kernel a stage", stages.join(", "))
             }
-            Kernels::Stages { stages, edges, overlap } => {
+            Config::Stages { executor, stages, edges } => {
                 let stage = |s: &StageConfig| {
                     let tile = s.tile.map_or("own tile".into(), |t| format!("{} x {}", t.0, t.1));
                     format!("{} {tile} {}", s.stage, s.order)
                 };
                 write!(f, "{}", stages.iter().map(stage).collect::<Vec<_>>().join(", "))?;
-                if !overlap {
+                if matches!(executor, StageExecutor::Serial | StageExecutor::Library) {
                     return write!(f, "; kernel boundaries");
                 }
                 let once =

@@ -28,7 +28,7 @@ mod search;
 pub mod space;
 
 pub use chain::{ChainOverride, chain};
-pub use config::{ChainConfig, Config, EdgeConfig, Kernels, StageConfig};
+pub use config::{ChainConfig, Config, EdgeConfig, StageConfig, StageExecutor};
 pub use decode::decode;
 pub use in_turn::in_turn;
 pub use obstacles::{fallback, obstacle, obstacles, one_by_one, usual_executor};

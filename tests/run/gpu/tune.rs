@@ -3,7 +3,7 @@
 use crate::common::{assert_runs_right, gpu, quick};
 use cusync::runtime::{InputSets, Options, Overlap, Overrides, resolve_text, shipped};
 use cusync::tune::{
-    Config, Kernels, Machine, Measure, Origin, Store, confirm, pipeline, plan, predicted_us, proposals,
+    Config, Machine, Measure, Origin, StageExecutor, Store, confirm, pipeline, plan, predicted_us, proposals,
 };
 use cusync_gen::check::Executor;
 
@@ -64,7 +64,7 @@ fn the_winner_is_kept_and_used() {
             "{}",
             planned.origin
         );
-        assert!(planned.plan.runs_as(found.tried[0].config.executor));
+        assert!(planned.plan.runs_as(found.tried[0].config.executor()));
         let inputs = InputSets::random(planned.plan.graph(), &gpu.device, 2, 5).expect("fits");
         let (mut model, origin) =
             pipeline(source, name, &overrides(m), &gpu.device, None, options, &cache).expect("fits");
@@ -92,7 +92,8 @@ fn an_entry_that_no_kernel_fits_falls_back_to_the_prediction() {
     assert!(all.iter().all(|p| predicted_us(&p.candidate) == Some(p.predicted_us)));
     let how = Measure { candidates: 2, samples: 3, ..Measure::default() };
     let mut found = confirm(&all, &gpu.device, &how, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
-    found.tried[0].config = Config { executor: Executor::Serial, kernels: Kernels::Decode };
+    let (executor, stages, edges) = (StageExecutor::Serial, Vec::new(), Vec::new());
+    found.tried[0].config = Config::Stages { executor, stages, edges };
     let mut cache = cusync::tune::Cache::default();
     for entry in found.entries(&resolved, &machine, serial, Overlap::Plain) {
         cache.insert(entry);

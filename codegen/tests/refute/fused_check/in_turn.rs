@@ -170,7 +170,8 @@ fn the_library_has_products_of_layers_and_none_of_images() {
         assert_eq!(ours.launch.kernels(), theirs.launch.kernels(), "{name}");
         let us = |c: &Candidate| c.predicted.expect("it is priced").synchronised_us;
         assert!(us(&theirs) < us(&ours), "{name}: {} {}", us(&theirs), us(&ours));
-        let stated = Config::from_candidate(&theirs).candidate(&layer, h200).expect("what it states");
+        let stated = Config::from_candidate(&theirs).expect("a launch on a GPU");
+        let stated = stated.candidate(&layer, h200).expect("what it states");
         assert_eq!(stated.launch, theirs.launch, "{name}");
         check(theirs).expect("proved");
     }
@@ -179,9 +180,9 @@ fn the_library_has_products_of_layers_and_none_of_images() {
         choose::candidate(&images, h200, Executor::Library).expect_err("it computes no convolution");
     let says = ["library executor cannot run this pipeline: stage `first`", "no stage is a product"];
     assert!(says.iter().all(|part| refused.message.contains(part)), "{}", refused.message);
-    let mut stated =
-        Config::from_candidate(&choose::candidate(&images, h200, Executor::Serial).expect("a choice"));
-    stated.executor = Executor::Library;
+    let ours = choose::candidate(&images, h200, Executor::Serial).expect("a choice");
+    let Some(Config::InTurn { stages, .. }) = Config::from_candidate(&ours) else { panic!("{ours:?}") };
+    let stated = Config::InTurn { library: true, stages };
     assert_eq!(stated.candidate(&images, h200).expect_err("the same").code, "unfit");
 }
 
