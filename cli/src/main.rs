@@ -65,7 +65,8 @@ enum Command {
     /// Find the fastest configuration: predict, measure the best few if there is a GPU, and store the result
     Tune(tune::TuneArgs),
     /// Measure against the baselines (needs a GPU)
-    Bench(bench::BenchArgs),
+    #[command(subcommand)]
+    Bench(bench::Suite),
     /// Show where the time of a fused run goes, compared with the same kernel stage by stage (needs a Hopper
     /// GPU, or --simulate)
     Trace(trace::TraceArgs),
@@ -109,7 +110,7 @@ impl Command {
             Command::Simulate(args) => simulate::simulate(args)?,
             Command::Run(args) => Box::new(run::run(args, output)?),
             Command::Tune(args) => Box::new(tune::tune(args, output)?),
-            Command::Bench(args) => Box::new(bench::bench(&args, output)?),
+            Command::Bench(suite) => Box::new(bench::bench(&suite, output)?),
             Command::Trace(args) => Box::new(trace::trace(args, output)?),
             Command::Calibrate(args) => Box::new(calibrate::calibrate(&args, output)?),
             Command::Schedule(args) => Box::new(schedule::schedule(&args)?),

@@ -29,14 +29,8 @@ const SPREAD_SAMPLES: usize = 8;
 /// Repetitions of a post or wait that are averaged into one value.
 const SEMAPHORE_COUNT: u32 = 10_000;
 
-#[derive(Args)]
-pub(crate) struct BenchArgs {
-    #[command(subcommand)]
-    suite: Suite,
-}
-
 #[derive(Subcommand)]
-enum Suite {
+pub(crate) enum Suite {
     /// MLP layers
     Mlp(LayerSuite),
     /// Chains of convolutions, and the bodies of ResNet-38 and VGG-19
@@ -58,7 +52,7 @@ enum Suite {
 
 /// Suites of attention and layers.
 #[derive(Args)]
-struct TokenSuite {
+pub(crate) struct TokenSuite {
     /// Measure only these token counts of prompts or caches
     #[arg(long = "s", value_name = "S", value_delimiter = ',')]
     tokens: Vec<u32>,
@@ -67,7 +61,7 @@ struct TokenSuite {
 }
 
 #[derive(Args)]
-struct LayerSuite {
+pub(crate) struct LayerSuite {
     #[command(flatten)]
     points: PointArgs,
     #[command(flatten)]
@@ -92,7 +86,7 @@ struct LayerSuite {
 }
 
 #[derive(Args)]
-struct SweepSuite {
+pub(crate) struct SweepSuite {
     #[command(flatten)]
     points: PointArgs,
     #[command(flatten)]
@@ -100,7 +94,7 @@ struct SweepSuite {
 }
 
 #[derive(Args)]
-struct DagSuite {
+pub(crate) struct DagSuite {
     #[command(flatten)]
     variants: VariantArgs,
     /// Stop after this many seconds and list what was left out
@@ -114,7 +108,7 @@ struct DagSuite {
 }
 
 #[derive(Args)]
-struct CopilotSuite {
+pub(crate) struct CopilotSuite {
     /// Measure only parts whose name contains one of these words, such as exact,latency
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     only: Vec<String>,
@@ -246,12 +240,12 @@ pub(crate) enum BenchReport {
     Times(Box<Measurements>),
 }
 
-pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fault> {
+pub(crate) fn bench(suite: &Suite, output: &Output) -> Result<BenchReport, Fault> {
     let progress = Progress::start(output);
     let attentions = |whole, args: &TokenSuite| {
         attentions(whole, &args.layers.points.pipeline, &args.layers.points.sizes, &args.tokens)
     };
-    match &args.suite {
+    match suite {
         Suite::Mlp(args) => layers(mlps(&args.points.pipeline, &args.points.sizes), args, &progress),
         Suite::Conv(args) => layers(convolutions(&args.points.pipeline, &args.points.sizes), args, &progress),
         Suite::Attention(args) => layers(attentions(false, args), &args.layers, &progress),
