@@ -214,10 +214,10 @@ impl Proposals {
             space::state_policy(&mut stated, policy);
         }
         // A shape that does not fit a stated table does not prevent the others.
-        if let Ok(candidate) = choose::candidate(&stated, device, executor) {
-            if let Some(config) = Config::from_candidate(&candidate) {
-                self.push(config, candidate);
-            }
+        if let Ok(candidate) = choose::candidate(&stated, device, executor)
+            && let Some(config) = Config::from_candidate(&candidate)
+        {
+            self.push(config, candidate);
         }
     }
 
