@@ -8,7 +8,7 @@ use cusync::runtime::executor_name;
 use cusync_gen::check::{Generated, certificate};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Graph;
-use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, slots_of};
+use cusync_gen::schedule::decode::Decode;
 use cusync_gen::schedule::{Breakdown, Part, Request, Schedule, time};
 use serde::Serialize;
 
@@ -124,7 +124,7 @@ fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
     let launch = &proof.candidate().launch;
     let schedule = schedule(graph, &target.device, launch.lists());
     let axioms = if proof.proved() { axioms(graph, launch, target.device.arch) } else { Vec::new() };
-    let decode = decode(graph, launch.shares());
+    let decode = decode(launch.shares());
     let report = CheckReport {
         verdict: if proof.proved() { "proved" } else { "refuted" },
         pipeline: graph.name.clone(),
@@ -187,12 +187,10 @@ fn breakdown(graph: &Graph, device: &Profile, schedule: &Schedule) -> Breakdown 
 }
 
 /// Decode plan as numbers.
-pub(crate) fn decode(graph: &Graph, decode: Option<&Decode>) -> Option<DecodeReport> {
+pub(crate) fn decode(decode: Option<&Decode>) -> Option<DecodeReport> {
     decode.map(|d| DecodeReport {
         workers: d.workers(),
         width: d.width,
-        column_tile: COLUMN_TILE,
-        slots: graph.stages.iter().map(slots_of).sum(),
         predicted_us: d.work.predicted_us,
     })
 }

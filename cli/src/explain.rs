@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use cusync::runtime::executor_name;
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::emit::StageView;
-use cusync_gen::graph::Partition;
-use cusync_gen::schedule::decode::{COLUMN_TILE, slots_of};
 use cusync_gen::sync::WaitAt;
 use serde::Serialize;
 
@@ -44,7 +42,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
             })
             .collect(),
         schedule: schedule(plan.graph(), plan.device(), plan.launch().lists()),
-        decode: decode(plan.graph(), plan.launch().shares()),
+        decode: decode(plan.launch().shares()),
         predicted,
         note,
         obstacles,
@@ -64,24 +62,12 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
         EdgeReport {
             name: plan.edge_name(id),
             operand: format!("{kind:?}"),
-            policy: match plan.launch().shares() {
-                // It has its own slots; the policy belongs to the graph's tiles, which it does not run.
-                Some(_) => match plan.graph().stages[d.producer.0].partition {
-                    Partition::Even { .. } => format!("a slot for each {COLUMN_TILE} columns"),
-                    Partition::Tiles { cols, .. } => {
-                        format!("a slot for each {cols} columns, posted for every row")
-                    }
-                },
-                None => edge.policy().to_string(),
-            },
+            policy: edge.policy().to_string(),
             wait_at: match edge.wait_at() {
                 WaitAt::PerKBlock => "k-block".into(),
                 WaitAt::Start => "start".into(),
             },
-            slots: match plan.launch().shares() {
-                Some(_) => slots_of(&plan.graph().stages[d.producer.0]),
-                None => edge.slots().slot_count,
-            },
+            slots: edge.slots().slot_count,
         }
     };
     plan.edges().iter().enumerate().map(report).collect()

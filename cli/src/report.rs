@@ -108,9 +108,6 @@ pub(crate) struct DecodeReport {
     pub(crate) workers: u32,
     /// Width of the kernel in tokens.
     pub(crate) width: u32,
-    /// Columns per slot.
-    pub(crate) column_tile: u32,
-    pub(crate) slots: u32,
     pub(crate) predicted_us: f64,
 }
 
@@ -163,9 +160,8 @@ pub(crate) fn schedule_line(s: &ScheduleReport) -> String {
 
 pub(crate) fn decode_line(d: &DecodeReport) -> String {
     format!(
-        "decode: {} workers, each an equal share of every stage's columns; {} tokens wide, {} slots of {} columns; {:.1} us \
-         predicted",
-        d.workers, d.width, d.slots, d.column_tile, d.predicted_us
+        "decode: {} workers, each an equal share of every stage's columns; {} tokens wide; {:.1} us predicted",
+        d.workers, d.width, d.predicted_us
     )
 }
 

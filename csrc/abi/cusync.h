@@ -466,7 +466,7 @@ int32_t cusync_measure_semaphores(uint32_t* scratch, uint32_t count, float* out,
 int32_t cusync_read_clocks(unsigned long long* out, uint32_t sms, void* stream);
 
 /// Host-compiled policy arithmetic, the same code that kernels run, for the cpu executor.
-uint32_t cusync_host_slot_of(const cusync_policy* policy, uint32_t m, uint32_t n);
+void cusync_host_posted_by(const cusync_policy* policy, uint32_t m, uint32_t n, uint32_t* begin, uint32_t* end);
 uint32_t cusync_host_posts_of(const cusync_policy* policy, uint32_t slot);
 /// Writes up to `capacity` (slot, posts) pairs that k-block `k` must wait for; returns their number.
 uint32_t cusync_host_waits(const cusync_edge* edge, uint32_t m, uint32_t n, uint32_t k, uint32_t first,
@@ -482,8 +482,6 @@ uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uint32_t n, ui
 /// Maximum distance in chunks between the two warpgroups of a decode CTA, for `slots` activation slots, 1 <<
 /// `chunk_shift` k-blocks per chunk and a ring of `max_chunks` chunks.
 uint32_t cusync_host_decode_lead(uint32_t slots, uint32_t chunk_shift, uint32_t max_chunks);
-/// Number of workers that post to the semaphore of 64-wide column tile `tile`.
-uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint32_t tile);
 /// One attention worker's segment of one (sequence, key/value head): units [begin, end) in global numbering, out of the
 /// head's [first, last).
 typedef struct cusync_segment {

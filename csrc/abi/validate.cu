@@ -14,6 +14,7 @@ bool valid_policy(cusync_policy const& p) {
   if (p.grid_m == 0 || p.grid_n == 0 || p.slot_count == 0) return false;
   if (p.table) return p.table_posts != nullptr;
   if (p.block_m == 0 || p.block_n == 0 || p.slots_n == 0) return false;
+  if (p.width) return p.columns && p.grid_m == 1 && p.slots_n == ceil_div(p.columns, p.width) && p.slots_n == p.slot_count;
   if (p.stride_n > p.grid_n || (p.stride_n && p.stride_n != p.slots_n)) return false;
   uint64_t const rows = ceil_div(p.grid_m, p.block_m);
   uint32_t const columns = p.stride_n ? p.stride_n : ceil_div(p.grid_n, p.block_n);
@@ -273,8 +274,14 @@ bool valid_shares(Request const& r) {
   return r.sync.epochs && aligned(r.sync.epochs, 4);
 }
 
-/// Additional requirements of decode kernels on a stage: its slots are its column tiles, its key/value heads or a
-/// single slot; it waits only for operand A, produced by the earlier stage that posts to these slots.
+/// The slots of a decode kernel's stage: the column tiles of a product, or a slot for each column of its tiles.
+bool valid_slots(cusync_policy const& p, cusync_stage const& s) {
+  if (is_product(s.operation)) return p.width == CUSYNC_COLUMN_TILE && p.columns == s.n;
+  return !p.width && !p.table && !p.stride_n && p.block_m == s.m && p.block_n == 1;
+}
+
+/// Additional requirements of decode kernels on a stage: it waits only for operand A, produced by the earlier stage that
+/// posts to these slots.
 bool valid_share(Request const& r, uint32_t index) {
   cusync_stage const& s = r.stages[index];
   uint32_t const width = r.kernel.id.width, workers = r.work.workers;
@@ -288,9 +295,10 @@ bool valid_share(Request const& r, uint32_t index) {
   if (parts > CUSYNC_MAX_PARTS || (s.n + 1) * parts >> 32) return false;
   if (uint64_t(ceil_div(s.k.most, r.kernel.tile_k)) * workers * workers >> 32) return false;
   if (s.wait_count > 1 || s.post_count > 1) return false;
-  // Normalizations have single-row tiles; attention has one column of tiles per head.
-  bool const rows = s.operation == CUSYNC_NORM;
-  if (!posts_by_tile(s, 1, attends ? s.heads.kv_heads : rows ? 1 : ceil_div(s.n, CUSYNC_COLUMN_TILE))) return false;
+  // Attention has one column of tiles per head; normalizations have single-row tiles.
+  bool const product = is_product(s.operation);
+  if (!posts_by_tile(s, product ? 1 : s.m, product ? workers * s.rounds : attends ? s.heads.kv_heads : 1)) return false;
+  if (s.post_count && !valid_slots(s.posts[0], s)) return false;
   void const* const a = data_of(s, CUSYNC_OPERAND_A);
   if (a == s.out) return false;
   if (s.wait_count == 0) return true;
@@ -298,7 +306,8 @@ bool valid_share(Request const& r, uint32_t index) {
   for (uint32_t p = 0; p < index; ++p) {
     cusync_stage const& producer = r.stages[p];
     if (producer.post_count && producer.posts[0].slot_base == s.waits[0].policy.slot_base)
-      return producer.n == s.k.most && producer.out == a && !(attends && producer.operation > CUSYNC_GATED_GEMM);
+      return valid_slots(s.waits[0].policy, producer) && s.waits[0].policy.grid_n == producer.posts[0].grid_n &&
+             producer.n == s.k.most && producer.out == a && !(attends && producer.operation > CUSYNC_GATED_GEMM);
   }
   return false;
 }

@@ -16,10 +16,6 @@ extern "C" unsigned long long cusync_host_decode_weight(uint32_t operation, uint
   return cusync::kernels::decode::weight_offset(feature, up, at_k, k, n, gated, workers);
 }
 
-extern "C" uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint32_t tile) {
-  return cusync::kernels::decode::owners_of_tile(tile, n, workers);
-}
-
 extern "C" uint32_t cusync_host_decode_lead(uint32_t slots, uint32_t chunk_shift, uint32_t max_chunks) {
   return cusync::kernels::decode::turn_lead(slots, chunk_shift, max_chunks);
 }

@@ -7,8 +7,10 @@
 
 extern "C" {
 
-uint32_t cusync_host_slot_of(const cusync_policy* policy, uint32_t m, uint32_t n) {
-  return cusync::slot_of(*policy, m, n);
+void cusync_host_posted_by(const cusync_policy* policy, uint32_t m, uint32_t n, uint32_t* begin, uint32_t* end) {
+  cusync::Range const slots = cusync::posted_by(*policy, m, n);
+  *begin = slots.begin;
+  *end = slots.end;
 }
 
 uint32_t cusync_host_posts_of(const cusync_policy* policy, uint32_t slot) { return cusync::posts_of(*policy, slot); }

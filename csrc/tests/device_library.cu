@@ -69,7 +69,7 @@ constexpr uint32_t kRows = 24, kCols = 40, kThreads = 128;
 
 __host__ __device__ cusync_edge chain_edge(uint32_t block_n) {
   cusync_edge e{};
-  e.policy = {kRows, kCols, 1, block_n, 0, ceil_div(kCols, block_n), 0, kRows * ceil_div(kCols, block_n), nullptr, nullptr};
+  e.policy = {kRows, kCols, 1, block_n, 0, ceil_div(kCols, block_n), 0, kRows * ceil_div(kCols, block_n), 0, 0, nullptr, nullptr};
   e.id = 5, e.tile_rows = 1, e.tile_cols = kThreads, e.tensor_rows = kRows, e.tensor_cols = kCols * kThreads;
   e.k_blocks = kCols;
   e.rows = {1, 0, 0, -1, 1};         // the row above

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `two_gemms`, inputs 4375509ea97a9f40. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `two_gemms`, inputs d8bc1196634bf2dd. Do not edit: change the
 // spec and run `cargo xtask render`.
 // fp16, device h200, executor streams; start guarantee: consumers start after all their producers' CTAs.
 #pragma once
@@ -65,7 +65,8 @@ namespace edge_descs {
 
 struct first_to_second {
   static constexpr cusync_edge value{
-        {/*grid*/ 8, 4, /*block*/ 1, 4, /*stride*/ 0, /*slots_n*/ 1, /*base*/ 0, /*count*/ 8, nullptr, nullptr},
+        {/*grid*/ 8, 4, /*block*/ 1, 4, /*stride*/ 0, /*slots_n*/ 1, /*base*/ 0, /*count*/ 8,
+         /*width, columns*/ 0, 0, nullptr, nullptr},
         /*id*/ 0, CUSYNC_OPERAND_A, CUSYNC_WAIT_PER_K_BLOCK,
         /*tile*/ 64, 128, /*tensor*/ 512, 512, /*k_blocks*/ 8,
         /*rows: m, n, k, offset, extent*/ {64, 0, 0, 0, 64}, /*cols*/ {0, 0, 64, 0, 64}};

@@ -35,16 +35,22 @@ impl HostEdge {
         words::edge(&self.0, tables.map(|(slots, posts)| (slots.as_ptr(), posts.as_ptr())))
     }
 
-    /// The slot that a producer tile posts.
+    /// Its first slot, and whether it has any.
+    pub fn slots(&self) -> (u32, bool) {
+        (self.0.policy.slot_base, self.0.policy.slot_count > 0)
+    }
+
+    /// The slots that a producer tile posts.
     ///
     /// # Panics
     /// The tile is outside the producer's grid.
-    pub fn slot_of(&self, tile: Tile) -> u32 {
+    pub fn posted_by(&self, tile: Tile) -> std::ops::Range<u32> {
         let grid = self.0.policy.grid;
         assert!(tile.m < grid.0 && tile.n < grid.1, "tile outside the producer's grid");
-        let policy = self.raw().policy;
-        // SAFETY: the descriptor and its tables outlive the call; the tile is inside the grid, hence the table.
-        unsafe { ffi::cusync_host_slot_of(&policy, tile.m, tile.n) }
+        let (policy, mut slots) = (self.raw().policy, 0..0);
+        // SAFETY: the descriptor, its tables and the range outlive the call; the tile is inside the grid, hence the table.
+        unsafe { ffi::cusync_host_posted_by(&policy, tile.m, tile.n, &mut slots.start, &mut slots.end) };
+        slots
     }
 
     /// Fills `out` with the posts that must precede loading k-block `k` of a consumer tile that loads

@@ -12,7 +12,8 @@ use crate::ffi;
 /// A policy; `tables` are the map's slots and posts, if it has tables.
 pub(crate) fn policy(map: &SlotMap, tables: Option<(*const u32, *const u32)>) -> ffi::cusync_policy {
     // The sliding window is part of the edge's footprint.
-    let SlotMap { grid, block, stride_n, slots_n, slot_base, slot_count, sliding: _, table: _ } = *map;
+    let SlotMap { grid, block, stride_n, slots_n, slot_base, slot_count, width, columns, sliding: _, table: _ } =
+        *map;
     let (table, table_posts) = tables.unwrap_or((null(), null()));
     ffi::cusync_policy {
         grid_m: grid.0,
@@ -23,6 +24,8 @@ pub(crate) fn policy(map: &SlotMap, tables: Option<(*const u32, *const u32)>) ->
         slots_n,
         slot_base,
         slot_count,
+        width,
+        columns,
         table,
         table_posts,
     }
@@ -61,40 +64,6 @@ pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>)
         k_blocks: edge.k_blocks,
         rows: axis(&edge.rows),
         cols: axis(&edge.cols),
-    }
-}
-
-/// Slots of a stage's output in a decode kernel: one per [`ffi::CUSYNC_COLUMN_TILE`] columns, or one per
-/// key/value head that it attends to.
-pub(crate) fn column_policy(count: u32, slot_base: u32) -> ffi::cusync_policy {
-    ffi::cusync_policy {
-        grid_m: 1,
-        grid_n: count,
-        block_m: 1,
-        block_n: 1,
-        slots_n: count,
-        slot_base,
-        slot_count: count,
-        ..Default::default()
-    }
-}
-
-/// Edge `id` of a decode kernel, from an m x n output with `slots` slots to operand A: one k-block after
-/// another.
-pub(crate) fn column_edge(id: u32, (m, n): (u32, u32), slots: u32, slot_base: u32) -> ffi::cusync_edge {
-    let (rows, columns) = (m as i32, ffi::CUSYNC_COLUMN_TILE as i32);
-    ffi::cusync_edge {
-        policy: column_policy(slots, slot_base),
-        id,
-        operand: ffi::CUSYNC_OPERAND_A,
-        wait_at: ffi::CUSYNC_WAIT_PER_K_BLOCK,
-        tile_rows: m,
-        tile_cols: n.div_ceil(slots.max(1)).max(ffi::CUSYNC_COLUMN_TILE),
-        tensor_rows: m,
-        tensor_cols: n,
-        k_blocks: n.div_ceil(ffi::CUSYNC_COLUMN_TILE),
-        rows: ffi::cusync_axis { extent: rows, ..Default::default() },
-        cols: ffi::cusync_axis { k: columns, extent: columns, ..Default::default() },
     }
 }
 

@@ -1,6 +1,6 @@
 // Made by bindgen from csrc/abi/cusync.h and csrc/host/decode.h; `cargo xtask render` makes it anew.
 
-#[doc = " Maps the tiles of a producer's grid to semaphore slots.\n\n slot(m, n) = slot_base + (m / block_m) * slots_n + column(n), where\n column(n)  = stride_n == 0 ? n / block_n : n % stride_n.\n\n Tile: block 1 x 1. Row: block 1 x grid_n. Batched: block r x c. Strided: stride_n > 0, block_n unused (1).\n With `table` set (a user's own policy), slot(m, n) = slot_base + table[m * grid_n + n] and the number of\n posts to slot i is table_posts[i - slot_base]."]
+#[doc = " Maps the tiles of a producer's grid to semaphore slots.\n\n slot(m, n) = slot_base + (m / block_m) * slots_n + column(n), where\n column(n)  = stride_n == 0 ? n / block_n : n % stride_n.\n\n Tile: block 1 x 1. Row: block 1 x grid_n. Batched: block r x c. Strided: stride_n > 0, block_n unused (1).\n With `width` set, slots are tiles of `width` of the output's `columns` columns. The producer tiles are even shares of\n the columns, (0, i) from column i * columns / grid_n on, and each posts to every slot that it has columns of. Waits\n count column tiles: tile_cols of their edges is `width`, and block is 1 x 1. columns * grid_n stays below 2^32.\n With `table` set (a user's own policy), slot(m, n) = slot_base + table[m * grid_n + n] and the number of\n posts to slot i is table_posts[i - slot_base]."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_policy {
@@ -20,6 +20,10 @@ pub struct cusync_policy {
     pub slot_base: u32,
     #[doc = "< slots of this edge"]
     pub slot_count: u32,
+    #[doc = "< 0, or columns per slot and columns of the output"]
+    pub width: u32,
+    #[doc = "< 0, or columns per slot and columns of the output"]
+    pub columns: u32,
     #[doc = "< NULL, or grid_m * grid_n slot numbers"]
     pub table: *const u32,
     #[doc = "< NULL, or slot_count post counts"]
@@ -27,7 +31,7 @@ pub struct cusync_policy {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_policy"][::std::mem::size_of::<cusync_policy>() - 48usize];
+    ["Size of cusync_policy"][::std::mem::size_of::<cusync_policy>() - 56usize];
     ["Alignment of cusync_policy"][::std::mem::align_of::<cusync_policy>() - 8usize];
     ["Offset of field: cusync_policy::grid_m"][::std::mem::offset_of!(cusync_policy, grid_m) - 0usize];
     ["Offset of field: cusync_policy::grid_n"][::std::mem::offset_of!(cusync_policy, grid_n) - 4usize];
@@ -38,9 +42,11 @@ const _: () = {
     ["Offset of field: cusync_policy::slot_base"][::std::mem::offset_of!(cusync_policy, slot_base) - 24usize];
     ["Offset of field: cusync_policy::slot_count"]
         [::std::mem::offset_of!(cusync_policy, slot_count) - 28usize];
-    ["Offset of field: cusync_policy::table"][::std::mem::offset_of!(cusync_policy, table) - 32usize];
+    ["Offset of field: cusync_policy::width"][::std::mem::offset_of!(cusync_policy, width) - 32usize];
+    ["Offset of field: cusync_policy::columns"][::std::mem::offset_of!(cusync_policy, columns) - 36usize];
+    ["Offset of field: cusync_policy::table"][::std::mem::offset_of!(cusync_policy, table) - 40usize];
     ["Offset of field: cusync_policy::table_posts"]
-        [::std::mem::offset_of!(cusync_policy, table_posts) - 40usize];
+        [::std::mem::offset_of!(cusync_policy, table_posts) - 48usize];
 };
 impl Default for cusync_policy {
     fn default() -> Self {
@@ -106,9 +112,9 @@ pub struct cusync_edge {
     pub operand: u32,
     #[doc = "< enum cusync_wait_at"]
     pub wait_at: u32,
-    #[doc = "< elements of the tensor written by one producer tile"]
+    #[doc = "< elements of the tensor in one of the tiles that waits count: the producer's"]
     pub tile_rows: u32,
-    #[doc = "< elements of the tensor written by one producer tile"]
+    #[doc = "< elements of the tensor in one of the tiles that waits count: the producer's"]
     pub tile_cols: u32,
     #[doc = "< tensor size, for clipping"]
     pub tensor_rows: u32,
@@ -123,19 +129,19 @@ pub struct cusync_edge {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_edge"][::std::mem::size_of::<cusync_edge>() - 120usize];
+    ["Size of cusync_edge"][::std::mem::size_of::<cusync_edge>() - 128usize];
     ["Alignment of cusync_edge"][::std::mem::align_of::<cusync_edge>() - 8usize];
     ["Offset of field: cusync_edge::policy"][::std::mem::offset_of!(cusync_edge, policy) - 0usize];
-    ["Offset of field: cusync_edge::id"][::std::mem::offset_of!(cusync_edge, id) - 48usize];
-    ["Offset of field: cusync_edge::operand"][::std::mem::offset_of!(cusync_edge, operand) - 52usize];
-    ["Offset of field: cusync_edge::wait_at"][::std::mem::offset_of!(cusync_edge, wait_at) - 56usize];
-    ["Offset of field: cusync_edge::tile_rows"][::std::mem::offset_of!(cusync_edge, tile_rows) - 60usize];
-    ["Offset of field: cusync_edge::tile_cols"][::std::mem::offset_of!(cusync_edge, tile_cols) - 64usize];
-    ["Offset of field: cusync_edge::tensor_rows"][::std::mem::offset_of!(cusync_edge, tensor_rows) - 68usize];
-    ["Offset of field: cusync_edge::tensor_cols"][::std::mem::offset_of!(cusync_edge, tensor_cols) - 72usize];
-    ["Offset of field: cusync_edge::k_blocks"][::std::mem::offset_of!(cusync_edge, k_blocks) - 76usize];
-    ["Offset of field: cusync_edge::rows"][::std::mem::offset_of!(cusync_edge, rows) - 80usize];
-    ["Offset of field: cusync_edge::cols"][::std::mem::offset_of!(cusync_edge, cols) - 100usize];
+    ["Offset of field: cusync_edge::id"][::std::mem::offset_of!(cusync_edge, id) - 56usize];
+    ["Offset of field: cusync_edge::operand"][::std::mem::offset_of!(cusync_edge, operand) - 60usize];
+    ["Offset of field: cusync_edge::wait_at"][::std::mem::offset_of!(cusync_edge, wait_at) - 64usize];
+    ["Offset of field: cusync_edge::tile_rows"][::std::mem::offset_of!(cusync_edge, tile_rows) - 68usize];
+    ["Offset of field: cusync_edge::tile_cols"][::std::mem::offset_of!(cusync_edge, tile_cols) - 72usize];
+    ["Offset of field: cusync_edge::tensor_rows"][::std::mem::offset_of!(cusync_edge, tensor_rows) - 76usize];
+    ["Offset of field: cusync_edge::tensor_cols"][::std::mem::offset_of!(cusync_edge, tensor_cols) - 80usize];
+    ["Offset of field: cusync_edge::k_blocks"][::std::mem::offset_of!(cusync_edge, k_blocks) - 84usize];
+    ["Offset of field: cusync_edge::rows"][::std::mem::offset_of!(cusync_edge, rows) - 88usize];
+    ["Offset of field: cusync_edge::cols"][::std::mem::offset_of!(cusync_edge, cols) - 108usize];
 };
 impl Default for cusync_edge {
     fn default() -> Self {
@@ -690,7 +696,7 @@ pub struct cusync_stage {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 928usize];
+    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 992usize];
     ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
     ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
     ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
@@ -715,7 +721,7 @@ const _: () = {
     ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 152usize];
     ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 248usize];
     ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 256usize];
-    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 736usize];
+    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 768usize];
 };
 impl Default for cusync_stage {
     fn default() -> Self {
@@ -1367,7 +1373,13 @@ unsafe extern "C" {
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     #[doc = " Host-compiled policy arithmetic, the same code that kernels run, for the cpu executor."]
-    pub fn cusync_host_slot_of(policy: *const cusync_policy, m: u32, n: u32) -> u32;
+    pub fn cusync_host_posted_by(
+        policy: *const cusync_policy,
+        m: u32,
+        n: u32,
+        begin: *mut u32,
+        end: *mut u32,
+    );
     pub fn cusync_host_posts_of(policy: *const cusync_policy, slot: u32) -> u32;
     #[doc = " Writes up to `capacity` (slot, posts) pairs that k-block `k` must wait for; returns their number."]
     pub fn cusync_host_waits(
@@ -1405,8 +1417,6 @@ unsafe extern "C" {
     ) -> u32;
     #[doc = " Maximum distance in chunks between the two warpgroups of a decode CTA, for `slots` activation slots, 1 <<\n `chunk_shift` k-blocks per chunk and a ring of `max_chunks` chunks."]
     pub fn cusync_host_decode_lead(slots: u32, chunk_shift: u32, max_chunks: u32) -> u32;
-    #[doc = " Number of workers that post to the semaphore of 64-wide column tile `tile`."]
-    pub fn cusync_host_decode_owners(n: u32, workers: u32, tile: u32) -> u32;
     #[doc = " The segments of worker `worker`, of `sequences` sequences with `lengths`; writes up to `capacity`, in the worker's\n order, and returns their number. `sums`: scratch memory of 2 * sequences + 2 words."]
     pub fn cusync_host_attention_segments(
         lengths: *const i32,

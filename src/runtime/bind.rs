@@ -2,16 +2,16 @@
 //! stages of kernels, peers and references.
 
 use cusync_gen::graph::{
-    Activation, Attend, Attention, DataType, Epilogue, Heads, Op, OperandKind, Rotated, Stage, StageId,
+    Activation, Attend, Attention, DataType, Epilogue, Heads, Op, OperandKind, Rotated, Stage,
 };
-use cusync_gen::schedule::decode::{is_read, producer_of, rounds_in, slot_base, slots_of};
+use cusync_gen::schedule::decode::rounds_in;
 
 use super::desc::{activation_code, element_code};
 use super::error::{Error, Result};
 use super::one::OneKernel;
 use super::pipeline::{Pipeline, Work};
 use crate::device::{
-    self, BoundStage, Deviations, KernelArgs, Role, Source, Synchronisation, gemm_id, words,
+    self, BoundStage, Deviations, KernelArgs, Role, Source, Synchronisation, gemm_id,
 };
 use crate::ffi;
 
@@ -79,7 +79,7 @@ impl Pipeline {
         for (index, planned) in graph.stages.iter().enumerate() {
             match shares {
                 Some(shares) => {
-                    let edges = self.share_edges(index);
+                    let edges = self.edges_of(index);
                     let weights =
                         planned.op.is_gemm().then(|| self.repacked_weights(set, index)).transpose()?;
                     let stage = self.bind_stage(set, index, weights, edges)?;
@@ -190,38 +190,18 @@ impl Pipeline {
         })
     }
 
-    /// Incoming and outgoing edges of stage `index`.
+    /// Incoming and outgoing edges of stage `index`. In a decode kernel, edges that share slots are one.
     fn edges_of(&self, index: usize) -> Edges {
-        let edges = || self.plan.edges().iter().zip(&self.shared.descriptors.edges);
+        let edges = || {
+            let descriptors = self.plan.edges().iter().zip(&self.shared.descriptors.edges);
+            descriptors.filter(|(_, edge)| edge.policy.slot_count > 0)
+        };
         let waits = edges().filter(|(e, _)| e.dependence().consumer.0 == index).map(|(_, d)| *d);
         let posts = edges().filter(|(e, _)| e.dependence().producer.0 == index).map(|(_, d)| d.policy);
-        (waits.collect(), posts.collect())
-    }
-
-    /// Edges of a decode kernel's stage: slots of the output of the producer it reads, and a wait for operand
-    /// A only.
-    fn share_edges(&self, index: usize) -> Edges {
-        let (graph, own) = (self.plan.graph(), StageId(index));
-        let stage = &graph.stages[index];
-        let wait = producer_of(graph, stage).map(|producer| {
-            let made = &graph.stages[producer.0];
-            let (slots, base) = (slots_of(made), slot_base(graph, producer));
-            let edge = words::column_edge(self.edge_of_a(index, stage), (made.m, made.n), slots, base);
-            let rows = matches!(stage.op, Op::Norm(_));
-            ffi::cusync_edge { k_blocks: if rows { stage.k_blocks } else { edge.k_blocks }, ..edge }
-        });
-        let post = is_read(graph, own).then(|| words::column_policy(slots_of(stage), slot_base(graph, own)));
-        (wait.into_iter().collect(), post.into_iter().collect())
-    }
-
-    /// Edge that operand A of a stage waits for, or the number of edges if it waits for none.
-    fn edge_of_a(&self, index: usize, stage: &Stage) -> u32 {
-        let edges = self.plan.edges();
-        let found = edges.iter().position(|e| {
-            let d = e.dependence();
-            d.consumer.0 == index && stage.operands[d.operand].kind.is_activation()
-        });
-        found.unwrap_or(edges.len()) as u32
+        let (mut waits, mut posts): Edges = (waits.collect(), posts.collect());
+        waits.dedup_by_key(|edge| edge.policy.slot_base);
+        posts.dedup_by_key(|policy| policy.slot_base);
+        (waits, posts)
     }
 }
 

@@ -235,7 +235,7 @@ fn a_fused_plan_tells_its_schedule() {
     }
     let few = json(&cusync(&["explain", "llama65_mlp", "--executor", "fused", "--dim", "M=8", "--json"]));
     assert_eq!((&few["decode"]["width"], &few["decode"]["workers"]), (&8.into(), &132.into()));
-    assert_eq!(few["edges"][0]["policy"], "a slot for each 64 columns");
+    assert_eq!(few["edges"][0]["policy"], "Columns(width: 64, columns: 2752)");
     assert!(few["schedule"].is_null());
     let refused = cusync(&["check", "llama65_mlp", "--executor", "fused", "--device", "a100"]);
     assert_eq!(refused.status.code(), Some(2));

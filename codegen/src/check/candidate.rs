@@ -3,7 +3,7 @@
 use super::{Choice, EdgeChoice, How, Launch};
 use crate::device::Profile;
 use crate::graph::{Dependence, Graph, StageId};
-use crate::schedule::decode::slots_of;
+use crate::schedule::decode;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
 /// Source of the run number that a kernel uses.
@@ -182,12 +182,17 @@ impl Candidate {
         Candidate::launched(graph, device, launch)
     }
 
-    /// A pipeline with a launch and neutral policies: one slot per row, or one slot per tile if one kernel runs all
-    /// stages.
+    /// A pipeline with a launch and neutral policies: one slot per row, one slot per tile if one chain kernel runs all
+    /// stages, or the policies that a decode kernel has.
     pub fn launched(graph: Graph, device: Profile, launch: Launch) -> Self {
-        let policy = if launch.is_one_kernel() { Policy::Tile } else { Policy::Row };
+        let policy = |d: &Dependence| match &launch {
+            Launch::Shares(_) => decode::policy(&graph, d),
+            Launch::Lists(_) => Policy::Tile,
+            Launch::Stages { .. } => Policy::Row,
+        };
+        let edge = |d: &Dependence| EdgeChoice { policy: policy(d), wait_at: WaitAt::PerKBlock };
         Candidate {
-            edges: vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }; graph.dependences.len()],
+            edges: graph.dependences.iter().map(edge).collect(),
             contract: launch.contract(device.arch),
             choices: Vec::new(),
             predicted: None,
@@ -205,27 +210,27 @@ impl Candidate {
         })
     }
 
-    /// The policies as numbers, one map per dependence. Slots are numbered consecutively across dependences.
+    /// The policies as numbers, one map per dependence. Slots are numbered consecutively across dependences; in a decode
+    /// kernel, dependences with the same producer and policy share their slots.
     pub fn slot_maps(&self) -> Vec<SlotMap> {
-        let mut next = 0;
-        let map = |(choice, d): (&EdgeChoice, &Dependence)| {
-            let map = SlotMap { slot_base: next, ..choice.policy.on(self.graph.stages[d.producer.0].grid) };
-            next += map.slot_count;
-            map
-        };
-        self.edges.iter().zip(&self.graph.dependences).map(map).collect()
+        let (mut next, shared) = (0, self.launch.shares().is_some());
+        let mut maps: Vec<SlotMap> = Vec::new();
+        for (edge, (choice, d)) in self.edges.iter().zip(&self.graph.dependences).enumerate() {
+            let same = |other: &usize| {
+                self.graph.dependences[*other].producer == d.producer && self.edges[*other].policy == choice.policy
+            };
+            let earlier = if shared { (0..edge).find(same) } else { None };
+            let map = choice.policy.on(self.graph.stages[d.producer.0].grid);
+            let slot_base = earlier.map_or(next, |other| maps[other].slot_base);
+            next += if earlier.is_none() { map.slot_count } else { 0 };
+            maps.push(SlotMap { slot_base, ..map });
+        }
+        maps
     }
 
-    /// Slots per dependence. A decode kernel has one for each column tile that a main loop reads.
+    /// Slots per dependence.
     pub fn slot_counts(&self) -> Vec<u32> {
-        if self.launch.shares().is_none() {
-            return self.slot_maps().iter().map(|map| map.slot_count).collect();
-        }
-        let announced = |d: &Dependence| {
-            let kind = self.graph.stages[d.consumer.0].operands[d.operand].kind;
-            if kind.is_activation() { slots_of(&self.graph.stages[d.producer.0]) } else { 0 }
-        };
-        self.graph.dependences.iter().map(announced).collect()
+        self.slot_maps().iter().map(|map| map.slot_count).collect()
     }
 
     /// `producer -> consumer (tensor)`.

@@ -3,7 +3,8 @@
 use super::{Candidate, Obligation, Refutation, Subject};
 use crate::graph::{Partition, StageId};
 use crate::schedule::Schedule;
-use crate::schedule::decode::{Decode, parts_of, producer_of, unfit, width_of, work};
+use crate::schedule::decode::{Decode, parts_of, policy, producer_of, unfit, width_of, work};
+use crate::sync::WaitAt;
 
 /// Why the kernel would not follow the plan: it derives its work from the number of workers alone.
 pub(super) fn unfollowed(c: &Candidate, plan: &Decode) -> Option<Refutation> {
@@ -29,6 +30,14 @@ pub(super) fn unfollowed(c: &Candidate, plan: &Decode) -> Option<Refutation> {
             continue;
         };
         return refute(Subject::Stage(StageId(s)), format!("`{}` {fault}", stage.name));
+    }
+    for (edge, (choice, d)) in c.edges.iter().zip(&graph.dependences).enumerate() {
+        let kernel = policy(graph, d);
+        if choice.policy != kernel || choice.wait_at != WaitAt::PerKBlock {
+            let (name, planned) = (c.edge_name(edge), &choice.policy);
+            let message = format!("a decode kernel waits by {kernel} for {name}, and not by {planned}");
+            return refute(Subject::Edge(edge), message);
+        }
     }
     let kernel = work(graph, workers);
     let list = |source: &Schedule, worker: usize| -> Vec<_> {

@@ -6,9 +6,7 @@ use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Partition, Stage, StageId, WaitWalk, When};
-use crate::schedule::decode::{
-    COLUMN_TILE, Decode, awaited, is_in_pairs, k_tiles, owners_of, posted_by, rounds_in, slot_of,
-};
+use crate::schedule::decode::{Decode, is_in_pairs, k_tiles, rounds_in};
 use crate::schedule::{POST_WEIGHT, Part, units};
 use crate::sync::{SlotMap, Tile, WaitAt};
 
@@ -22,8 +20,6 @@ pub struct Generated<'a> {
     by: Vec<(bool, bool)>,
     /// The items of each tile of a chain kernel.
     parts: Option<Parts>,
-    /// Waits of decode shares, by edge and column tile: a slot and its posts per run.
-    awaited: Vec<Vec<(u32, u32)>>,
 }
 
 /// Everything that determines the events of an edge in a slice. Slices with equal sights have equal events.
@@ -104,14 +100,7 @@ impl<'a> Generated<'a> {
             (waits.0 || reads.0, waits.1 || reads.1)
         });
         let by = by.collect();
-        let awaited = graph.dependences.iter().filter(|_| candidate.launch.shares().is_some()).map(|d| {
-            let made = &graph.stages[d.producer.0];
-            (0..made.n.div_ceil(COLUMN_TILE))
-                .map(|tile| (slot_of(made, tile), owners_of(made, tile)))
-                .collect()
-        });
-        let awaited = awaited.collect();
-        Generated { candidate, slots, edges, by, parts, awaited }
+        Generated { candidate, slots, edges, by, parts }
     }
 
     fn cluster(&self) -> (u32, u32) {
@@ -146,12 +135,8 @@ impl<'a> Generated<'a> {
         }
         let (main, last) = &self.edges[stage.0];
         let load = |edge: usize, k_block: u32, f: &mut dyn FnMut(Event)| {
-            let operand = graph.dependences[edge].operand;
-            for columns in awaited(this_stage, tile, this_stage.operands[operand].kind, k_block) {
-                let (slot, value) = self.awaited[edge][columns as usize];
-                f(Event::Wait { edge, slot, value });
-            }
-            f(Event::Load { operand, k_block });
+            let sight = Sight { tile, ks: k_block..k_block + 1, share: (1, 0), idle: false };
+            self.strand_of(edge, sight).step(k_block, f);
         };
         match this_stage.partition {
             Partition::Even { parts } => {
@@ -178,7 +163,7 @@ impl<'a> Generated<'a> {
                 }
             }
         }
-        last.iter().for_each(|edge| f(Event::Load { operand: graph.dependences[*edge].operand, k_block: 0 }));
+        last.iter().for_each(|&edge| load(edge, 0, f));
         f(Event::Store { units: 0..1, of: 1 });
     }
 
@@ -246,7 +231,7 @@ impl<'a> Generated<'a> {
         let (graph, slots) = (&self.candidate.graph, &self.slots[edge]);
         let at = self.candidate.edges[edge].wait_at;
         let waits = WaitWalk::new(graph, &graph.dependences[edge], slots, at, sight.tile, sight.ks.clone());
-        let weight = if self.parts.is_some() { POST_WEIGHT } else { 1 };
+        let weight = if self.candidate.launch.lists().is_some() { POST_WEIGHT } else { 1 };
         Strand { graph, edge, sight, slots, waits, weight }
     }
 
@@ -325,19 +310,13 @@ fn multicast(
 
 impl TileProgram for Generated<'_> {
     fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
-        let graph = &self.candidate.graph;
-        let stage = graph.dependences[edge].producer;
-        if self.candidate.launch.shares().is_some() {
-            // Only main-loop reads are announced.
-            let announced = when(graph, &graph.dependences[edge]) != When::Epilogue;
-            let slots = posted_by(&graph.stages[stage.0], tile);
-            return slots.filter(|_| announced).for_each(|slot| f(slot, 1));
-        }
-        let slot = self.slots[edge].slot_of(tile);
-        if self.parts.is_none() {
+        let stage = self.candidate.graph.dependences[edge].producer;
+        let slots = self.slots[edge].posted_by(tile);
+        if self.parts.is_none() || self.candidate.launch.shares().is_some() {
             // The last slice of a split-K tile outside a schedule posts it.
-            return f(slot, 1);
+            return slots.for_each(|slot| f(slot, 1));
         }
+        let slot = slots.start;
         for slice in 0..self.slices(&self.candidate.graph, stage, tile) {
             if let Some((_, part)) = self.slice(stage, tile, slice)
                 && part.finishes()

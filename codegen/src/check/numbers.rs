@@ -15,7 +15,7 @@ pub struct EdgeNumbers {
     pub operand: OperandKind,
     /// Where the consumer waits.
     pub wait_at: WaitAt,
-    /// Elements of the tensor that one producer tile writes: `tile_rows`, `tile_cols`.
+    /// Elements of the tensor in one of the tiles that waits count: `tile_rows`, `tile_cols`.
     pub tile: (u32, u32),
     /// The tensor: `tensor_rows`, `tensor_cols`.
     pub tensor: (u32, u32),
@@ -40,13 +40,14 @@ impl EdgeNumbers {
             (&graph.stages[dependence.producer.0], &graph.stages[dependence.consumer.0]);
         let operand = &consumer.operands[dependence.operand];
         let tensor = &graph.tensors[operand.tensor.0];
-        let window = operand.window(planned.slots());
+        let (slots, window) = (planned.slots(), operand.window(planned.slots()));
+        let tile = if slots.width > 0 { (tensor.rows, slots.width) } else { producer.out_tile() };
         EdgeNumbers {
-            policy: planned.slots().clone(),
+            policy: slots.clone(),
             id: edge as u32,
             operand: operand.kind,
             wait_at: planned.wait_at(),
-            tile: producer.out_tile(),
+            tile,
             tensor: (tensor.rows, tensor.cols),
             k_blocks: consumer.k_blocks,
             rows: window.rows,

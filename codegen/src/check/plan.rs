@@ -4,7 +4,6 @@ use super::{Candidate, Executor, How, Launch, Prediction};
 use crate::device::Profile;
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
 use crate::schedule::Schedule;
-use crate::schedule::decode::slots_of;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
 /// A candidate's choices for one edge; see [`super::Candidate`].
@@ -115,13 +114,9 @@ impl Plan {
     pub fn edges(&self) -> &[EdgePlan] {
         &self.edges
     }
-    /// Semaphore slots of the whole pipeline. A decode kernel has its own slots; the plan's edges are then only those
-    /// of the graph.
+    /// Semaphore slots of the whole pipeline.
     pub fn slot_count(&self) -> u32 {
-        match self.launch.shares() {
-            Some(_) => self.graph.stages.iter().map(slots_of).sum(),
-            None => self.edges.iter().map(|e| e.slots.slot_count).sum(),
-        }
+        self.edges.iter().map(|e| e.slots.slot_base + e.slots.slot_count).max().unwrap_or(0)
     }
     /// The plan itself or, for a decode plan, the same pipeline in tiles, as user kernels run it: one after another in
     /// graph order, so nothing is left to prove.
@@ -130,8 +125,8 @@ impl Plan {
             return self.clone();
         }
         let (graph, device) = (self.graph.clone().in_tiles(), self.device.clone());
-        let edge = |e: &EdgePlan| EdgeChoice { policy: e.policy.clone(), wait_at: e.wait_at };
-        let edges = self.edges.iter().map(edge).collect();
+        let edge = EdgeChoice { policy: Policy::Tile, wait_at: WaitAt::PerKBlock };
+        let edges = vec![edge; graph.dependences.len()];
         let (choices, predicted) = (self.choices.clone(), self.predicted);
         super::assemble(Candidate { edges, choices, predicted, ..Candidate::new(graph, device, How::Serial) })
     }

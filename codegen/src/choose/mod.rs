@@ -311,5 +311,7 @@ fn policy_reason(policy: &Policy) -> &'static str {
         Policy::Strided(_) => "tiles a fixed stride apart share a wait",
         Policy::ConvHalo => "one wait a row of tiles, as the rows of the filter come to need it",
         Policy::Table(_) => "your own map",
+        Policy::Columns { .. } => "every share of the columns waits for all others",
+        Policy::Own => "the worker that reads an element has written it",
     }
 }

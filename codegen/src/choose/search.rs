@@ -363,6 +363,7 @@ fn suited(c: &Candidate, edge: usize, policy: &Policy) -> Policy {
             special_policy(&c.graph, &c.graph.dependences[edge]).as_ref() == Some(policy)
         }
         Policy::Tile | Policy::Row | Policy::Batched { .. } | Policy::Table(_) => true,
+        Policy::Columns { .. } | Policy::Own => false,
     };
     if means { policy.clone() } else { Policy::Row }
 }

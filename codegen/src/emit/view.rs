@@ -141,8 +141,7 @@ impl View {
             } else {
                 "none"
             },
-            // Slots of the policies below; a decode kernel also has its own slots.
-            slot_count: plan.edges().iter().map(|e| e.slots().slot_count).sum(),
+            slot_count: plan.slot_count(),
             dims: graph.dims.clone(),
             tensors: graph.tensors.iter().map(tensor).collect(),
             stages: StageView::from_graph(graph, plan.launch(), plan.device()),
@@ -250,8 +249,18 @@ fn table(numbers: &[u32]) -> Table {
 
 fn policy_value(p: &SlotMap) -> String {
     format!(
-        "{{/*grid*/ {}, {}, /*block*/ {}, {}, /*stride*/ {}, /*slots_n*/ {}, /*base*/ {}, /*count*/ {}, nullptr, nullptr}}",
-        p.grid.0, p.grid.1, p.block.0, p.block.1, p.stride_n, p.slots_n, p.slot_base, p.slot_count
+        "{{/*grid*/ {}, {}, /*block*/ {}, {}, /*stride*/ {}, /*slots_n*/ {}, /*base*/ {}, /*count*/ {},\n         \
+         /*width, columns*/ {}, {}, nullptr, nullptr}}",
+        p.grid.0,
+        p.grid.1,
+        p.block.0,
+        p.block.1,
+        p.stride_n,
+        p.slots_n,
+        p.slot_base,
+        p.slot_count,
+        p.width,
+        p.columns
     )
 }
 

@@ -120,7 +120,8 @@ impl<'a> WaitWalk<'a> {
         ks: Range<u32>,
     ) -> Self {
         let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
-        let boxes = Boxes::new(graph, dependence, operand.window(slots), tile);
+        let mut boxes = Boxes::new(graph, dependence, operand.window(slots), tile);
+        boxes.partition = slots.awaited_in(boxes.partition, boxes.size.0);
         WaitWalk { slots, at, ks, boxes, before: TileBox::EMPTY }
     }
 
@@ -216,6 +217,9 @@ impl SlotMap {
 
     /// Calls `f` with each slot that contains tiles of a box, once, ascending.
     pub fn each_covering(&self, tiles: &TileBox, f: &mut dyn FnMut(u32)) {
+        if self.slot_count == 0 {
+            return;
+        }
         if let Some((table, _)) = &self.table {
             let at = |tile: Tile| table[(tile.m * self.grid.1 + tile.n) as usize];
             let mut slots: Vec<u32> = tiles.tiles().map(at).collect();

@@ -25,9 +25,9 @@ use std::ops::Range;
 
 use super::{Hand, Item, MAX_STAGES, Part, Schedule, uncounted};
 use crate::device::{DECODE_KERNELS, DecodeKernel, Operation, Operations, Profile};
-use crate::graph::{Attend, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of};
+use crate::graph::{Attend, Dependence, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin};
 use crate::obstacle::Obstacle;
-use crate::sync::Tile;
+use crate::sync::Policy;
 
 /// Width of the column tiles that slots represent, and of the k-tiles that consumers wait for.
 pub const COLUMN_TILE: u32 = 64;
@@ -46,7 +46,7 @@ const MAX_ROWS: u32 = 256;
 /// Maximum parts of an output: kernels multiply three such numbers in 32 bits.
 pub const MAX_PARTS: u32 = 1625;
 
-/// The plan of a decode kernel for a graph in even shares. Its slots and posts follow from the shares.
+/// The plan of a decode kernel for a graph in even shares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decode {
     /// Token capacity of the kernel: the smallest that holds all tokens.
@@ -55,56 +55,16 @@ pub struct Decode {
     pub work: Schedule,
 }
 
-/// The column tiles that overlap a range of columns.
-pub fn column_tiles(columns: &Range<u32>) -> Range<u32> {
-    if columns.is_empty() {
-        return 0..0;
+/// The policy of a dependence in a decode kernel, which has no other. A share adds only what its worker has written
+/// itself or has waited for anyway, so residuals have no slots.
+pub fn policy(graph: &Graph, dependence: &Dependence) -> Policy {
+    let producer = &graph.stages[dependence.producer.0];
+    let kind = graph.stages[dependence.consumer.0].operands[dependence.operand].kind;
+    match producer.partition {
+        _ if !kind.is_activation() => Policy::Own,
+        Partition::Even { .. } => Policy::Columns { width: COLUMN_TILE, columns: producer.n },
+        Partition::Tiles { .. } => Policy::Batched { rows: producer.grid.0, cols: 1 },
     }
-    columns.start / COLUMN_TILE..columns.end.div_ceil(COLUMN_TILE)
-}
-
-/// Slots of a stage: one for each column tile of its output, or for each column of tiles.
-pub fn slots_of(stage: &Stage) -> u32 {
-    match stage.partition {
-        Partition::Even { .. } => stage.n.div_ceil(COLUMN_TILE),
-        Partition::Tiles { .. } => stage.grid.1,
-    }
-}
-
-/// The slot of a column tile of a stage's output, relative to the stage's first slot.
-pub fn slot_of(stage: &Stage, tile: u32) -> u32 {
-    match stage.partition {
-        Partition::Even { .. } => tile,
-        Partition::Tiles { cols, .. } => tile * COLUMN_TILE / cols.max(1),
-    }
-}
-
-/// The slots to which a share or tile adds one, relative to the stage's first slot.
-pub fn posted_by(stage: &Stage, tile: Tile) -> Range<u32> {
-    match stage.partition {
-        Partition::Even { .. } => column_tiles(&stage.writes(tile).1),
-        Partition::Tiles { .. } => tile.n..tile.n + 1,
-    }
-}
-
-/// The column tiles of an operand that a stage's share or tile waits for before k-block `k`.
-pub fn awaited(stage: &Stage, tile: Tile, kind: OperandKind, k: u32) -> Range<u32> {
-    match &stage.op {
-        Op::Attend(shape) => column_tiles(&shape.heads.columns_of(kind, tile.n)),
-        Op::Norm(_) => column_tiles(&(0..stage.k)),
-        Op::Gemm(_)
-        | Op::GatedGemm
-        | Op::RotatedGemm(_)
-        | Op::Conv2d(_)
-        | Op::Attention(_)
-        | Op::Pool(_)
-        | Op::Custom => k..k + 1,
-    }
-}
-
-/// First slot of a stage in the array of all slots.
-pub fn slot_base(graph: &Graph, stage: StageId) -> u32 {
-    graph.stages[..stage.0].iter().map(slots_of).sum()
 }
 
 /// Workers that begin at the same k-tile if rows are few.
@@ -156,26 +116,6 @@ pub(crate) fn k_tiles(graph: &Graph, stage: &Stage, workers: u32, worker: u32) -
         (warp..tiles).step_by(LOAD_WARPS as usize).map(|number| range.start + (start + number) % tiles)
     };
     (0..LOAD_WARPS).map(|warp| of_warp(warp).collect()).collect()
-}
-
-/// Number of workers that own columns of a column tile, computed from the tile's ends only, as the kernels do.
-pub fn owners_of_tile(tile: u32, columns: u32, workers: u32) -> u32 {
-    let owner = |column| share_of(column, columns, workers);
-    let (begin, end) = (tile * COLUMN_TILE, ((tile + 1) * COLUMN_TILE).min(columns));
-    if begin >= end {
-        return 0;
-    }
-    // With fewer columns than workers, some workers in between own nothing.
-    (owner(end - 1) - owner(begin) + 1).min(end - begin)
-}
-
-/// Posts to the slot of a column tile in a run, which is also the wait value: one per owner, or one per tile of the
-/// column.
-pub fn owners_of(stage: &Stage, tile: u32) -> u32 {
-    match stage.partition {
-        Partition::Even { parts } => owners_of_tile(tile, stage.n, parts),
-        Partition::Tiles { .. } => stage.grid.0,
-    }
 }
 
 /// The stage that writes a stage's activations; `None` for a pipeline input.

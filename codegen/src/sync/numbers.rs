@@ -1,7 +1,10 @@
 //! Policies and edges as the plain numbers that device code reads (`csrc/include/cusync/desc.h`): the runtime and the
 //! `cpu` executor pass them to C, and rendered headers contain them as constants.
 
+use std::ops::Range;
+
 use super::{Policy, Tile};
+use crate::graph::{Partition, share_begin, share_of};
 
 /// A policy on a grid (`cusync_policy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +21,11 @@ pub struct SlotMap {
     pub slot_base: u32,
     /// Slots of the edge.
     pub slot_count: u32,
+    /// 0, or the output's columns per slot. Its producers are then even shares of `columns` columns, and waits count
+    /// column tiles of this width.
+    pub width: u32,
+    /// Columns of the output, if slots are counted by columns.
+    pub columns: u32,
     /// Whether waits follow a filter over its images: see [`Policy::ConvHalo`]. Devices get this as a footprint.
     pub sliding: bool,
     /// A user's table and the posts of each slot.
@@ -35,6 +43,8 @@ impl Policy {
             slots_n: slots.1,
             slot_base: 0,
             slot_count: slots.0 * slots.1,
+            width: 0,
+            columns: 0,
             sliding: *self == Policy::ConvHalo,
             table: None,
         };
@@ -53,12 +63,29 @@ impl Policy {
                 table.iter().for_each(|&s| posts[s as usize] += 1);
                 SlotMap { table: Some((table.clone(), posts)), ..map((1, 1), 0, (1, slots)) }
             }
+            &Policy::Columns { width, columns } => {
+                SlotMap { width, columns, ..map((1, 1), 0, (1, columns.div_ceil(width.max(1)))) }
+            }
+            Policy::Own => map((1, 1), 0, (0, 0)),
         }
     }
 }
 
 impl SlotMap {
-    /// The slot that a producer tile posts.
+    /// The slots that a producer tile posts: one, unless they are counted by columns or there are none.
+    pub fn posted_by(&self, tile: Tile) -> Range<u32> {
+        if self.width > 0 {
+            let begin = |part| share_begin(self.columns, self.grid.1, part);
+            let (begin, end) = (begin(tile.n), begin(tile.n + 1));
+            return if begin == end { 0..0 } else { begin / self.width..end.div_ceil(self.width) };
+        }
+        match self.slot_count {
+            0 => 0..0,
+            _ => self.slot_of(tile)..self.slot_of(tile) + 1,
+        }
+    }
+
+    /// The slot that a producer tile posts, if slots are counted by tiles.
     pub fn slot_of(&self, tile: Tile) -> u32 {
         if let Some((table, _)) = &self.table {
             return table[(tile.m * self.grid.1 + tile.n) as usize];
@@ -69,6 +96,9 @@ impl SlotMap {
 
     /// Tiles that map to a slot: the posts of one epoch, and the wait value.
     pub fn posts_of(&self, slot: u32) -> u32 {
+        if self.width > 0 {
+            return self.owners_of(slot);
+        }
         if let Some((_, posts)) = &self.table {
             return posts[slot as usize];
         }
@@ -80,5 +110,24 @@ impl SlotMap {
             self.block.1.min(self.grid.1 - column * self.block.1)
         };
         rows * cols
+    }
+
+    /// Shares with columns of a column tile, computed from the tile's ends only, as devices do.
+    fn owners_of(&self, tile: u32) -> u32 {
+        let owner = |column| share_of(column, self.columns, self.grid.1);
+        let (begin, end) = (tile * self.width, ((tile + 1) * self.width).min(self.columns));
+        if begin >= end {
+            return 0;
+        }
+        // With fewer columns than shares, some shares in between have none.
+        (owner(end - 1) - owner(begin) + 1).min(end - begin)
+    }
+
+    /// The tiles of a producer's output that waits count.
+    pub(crate) fn awaited_in(&self, producer: Partition, rows: u32) -> Partition {
+        match self.width {
+            0 => producer,
+            cols => Partition::Tiles { rows, cols },
+        }
     }
 }

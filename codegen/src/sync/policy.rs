@@ -28,6 +28,18 @@ pub enum Policy {
     ConvHalo,
     /// A user's own map, row-major over the grid: slots numbered from 0 without gaps.
     Table(Vec<u32>),
+    /// One slot per `width` of an output's `columns` columns. Its producers are even shares of the columns, and each
+    /// posts every slot that it has columns of. Only decode kernels have this policy and the next; nobody states them.
+    #[serde(skip)]
+    Columns {
+        /// Columns per slot.
+        width: u32,
+        /// Columns of the output.
+        columns: u32,
+    },
+    /// No slot: each element is read by the worker that wrote it.
+    #[serde(skip)]
+    Own,
 }
 
 /// Where a consumer's k-loop waits for an edge.
@@ -70,9 +82,13 @@ impl Policy {
                     .at(span, format!("no tile posts slot {gap}, the largest slot is {last}"))
                     .help("number the slots 0, 1, 2, ... without a gap, one entry a producer tile"))
             }
-            Policy::Tile | Policy::Row | Policy::Batched { .. } | Policy::Strided(_) | Policy::ConvHalo => {
-                Ok(())
-            }
+            Policy::Tile
+            | Policy::Row
+            | Policy::Batched { .. }
+            | Policy::Strided(_)
+            | Policy::ConvHalo
+            | Policy::Columns { .. }
+            | Policy::Own => Ok(()),
         }
     }
 }
@@ -82,6 +98,7 @@ impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Policy::Batched { rows, cols } => write!(f, "Batched(rows: {rows}, cols: {cols})"),
+            Policy::Columns { width, columns } => write!(f, "Columns(width: {width}, columns: {columns})"),
             Policy::Table(table) => write!(f, "Table of {} tiles", table.len()),
             rule => write!(f, "{rule:?}"),
         }

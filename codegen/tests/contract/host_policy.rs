@@ -73,6 +73,23 @@ fn edges() -> impl Strategy<Value = (EdgeNumbers, Policy, (u32, u32))> {
         })
 }
 
+/// Edges of decode kernels: an output in even shares, and a consumer that reads all rows of consecutive columns.
+fn column_edges() -> impl Strategy<Value = EdgeNumbers> {
+    (1..700u32, 1..40u32, 1..80u32, 0..9u32, 1..9u32).prop_map(|(columns, parts, width, base, rows)| {
+        EdgeNumbers {
+            policy: SlotMap { slot_base: base, ..Policy::Columns { width, columns }.on((1, parts)) },
+            id: 3,
+            operand: OperandKind::A,
+            wait_at: WaitAt::PerKBlock,
+            tile: (rows, width),
+            tensor: (rows, columns),
+            k_blocks: columns.div_ceil(width),
+            rows: Axis { extent: rows as i32, ..Axis::default() },
+            cols: Axis { k: width as i32, extent: width as i32, ..Axis::default() },
+        }
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -81,6 +98,12 @@ proptest! {
         let have = run(driver(), &edge_input(&edge, consumer));
         let want = edge_dump(&edge, consumer) + "end\n";
         assert_same(&without_looks(&have), &without_looks(&want), &format!("{policy:?} {edge:?}"));
+    }
+
+    #[test]
+    fn column_edges_agree(edge in column_edges()) {
+        let have = run(driver(), &edge_input(&edge, (1, 1)));
+        assert_same(&have, &(edge_dump(&edge, (1, 1)) + "end\n"), &format!("{edge:?}"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use cusync_gen::check::{
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{OperandKind, StageId, TensorId};
-use cusync_gen::schedule::decode::{is_in_pairs, owners_of, slot_base, slot_of};
+use cusync_gen::schedule::decode::is_in_pairs;
 use cusync_gen::simulate::simulate;
 use cusync_gen::spec;
 use cusync_gen::sync::Tile;
@@ -82,13 +82,15 @@ fn blocks_of_any_heads_and_batch_are_proved() {
                 let (_, kv, _) = heads;
                 assert_eq!((stages[ATTEND].grid, stages[ATTEND].k_blocks), ((batch, kv), 1));
                 // One slot per head of keys and values, with one post per sequence.
-                for columns in 0..stages[ATTEND].n / 64 {
-                    assert_eq!(owners_of(&stages[ATTEND], columns), batch);
-                    assert_eq!(slot_of(&stages[ATTEND], columns), columns * 64 / (stages[ATTEND].n / kv));
+                let slots = &c.slot_maps()[edge(&c, PROJECT, OperandKind::A)];
+                assert_eq!((slots.slot_count, slots.slot_base), (kv, stages[QKV].n / 64));
+                for head in 0..kv {
+                    assert_eq!(slots.posts_of(head), batch);
+                    let posted = |m| slots.posted_by(Tile { m, n: head });
+                    assert!((0..batch).all(|m| posted(m) == (head..head + 1)));
                 }
                 let plan = check(c).expect("proved");
-                let slots = plan.graph().stages[QKV].n / 64 + kv;
-                assert_eq!(slot_base(plan.graph(), StageId(PROJECT)), slots);
+                assert_eq!(plan.slot_count(), plan.graph().stages[QKV].n / 64 + kv);
                 // Each attention tile is in one list; equal lengths balance the lists.
                 let lists = &plan.launch().shares().expect("a decode plan").work.lists;
                 let counts: Vec<usize> = lists.iter().map(|list| list.len() - 2).collect();
@@ -170,8 +172,9 @@ fn layers_with_norms_are_proved_and_a_row_unawaited_is_refuted() {
             assert_eq!(judge(&c).refutations, [], "{norm} {batch} {width}");
             for (norm, reader) in norms.into_iter().zip(readers) {
                 let stage = &c.graph.stages[norm];
-                assert_eq!((stage.grid, stage.k_blocks, slot_of(stage, width / 64 - 1)), ((batch, 1), 1, 0));
-                assert_eq!(owners_of(stage, width / 64 - 1), batch);
+                let slots = &c.slot_maps()[edge(&c, reader, OperandKind::A)];
+                assert_eq!((stage.grid, stage.k_blocks, slots.slot_count), ((batch, 1), 1, 1));
+                assert_eq!(slots.posts_of(0), batch);
                 // Each row belongs to one worker.
                 let lists = &c.launch.shares().expect("a decode plan").work;
                 let rows = lists.sequence.iter().filter(|item| item.stage == StageId(norm)).count();

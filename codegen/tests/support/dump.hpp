@@ -6,13 +6,18 @@
 
 #include "cusync/cusync.hpp"
 
-/// `slot_of(m, n)`, `posts_of(slot)` and `waits(m, n, k, first, k_end)` (a map from slot to posts) are the functions
+/// `posted_by(m, n)` (a range of slots), `posts_of(slot)` and `waits(m, n, k, first, k_end)` (a map from slot to posts) are the functions
 /// under test.
-template <class SlotOf, class PostsOf, class Waits>
-void dump_edge(cusync_edge const& e, uint32_t consumer_m, uint32_t consumer_n, SlotOf slot_of, PostsOf posts_of,
+template <class PostedBy, class PostsOf, class Waits>
+void dump_edge(cusync_edge const& e, uint32_t consumer_m, uint32_t consumer_n, PostedBy posted_by, PostsOf posts_of,
                Waits waits) {
   for (uint32_t m = 0; m < e.policy.grid_m; ++m)
-    for (uint32_t n = 0; n < e.policy.grid_n; ++n) std::printf("slot %u %u = %u\n", m, n, slot_of(m, n));
+    for (uint32_t n = 0; n < e.policy.grid_n; ++n) {
+      cusync::Range const slots = posted_by(m, n);
+      std::printf("slots %u %u =", m, n);
+      for (uint32_t slot = slots.begin; slot < slots.end; ++slot) std::printf(" %u", slot);
+      std::printf("\n");
+    }
   for (uint32_t s = 0; s < e.policy.slot_count; ++s)
     std::printf("posts %u = %u\n", e.policy.slot_base + s, posts_of(e.policy.slot_base + s));
   // A work item of the whole reduction, and one that begins in its middle (a split-K slice).
@@ -50,7 +55,11 @@ void dump_order(cusync_order const& o, TileAt tile_at) {
 template <class Edge>
 void dump_rendered_edge(uint32_t consumer_m, uint32_t consumer_n) {
   dump_edge(
-      Edge::value(), consumer_m, consumer_n, [](uint32_t m, uint32_t n) { return Edge::Producer::slot_of(m, n); },
+      Edge::value(), consumer_m, consumer_n,
+      [](uint32_t m, uint32_t n) {
+        uint32_t const slot = Edge::Producer::slot_of(m, n);
+        return cusync::Range{slot, slot + 1};
+      },
       [](uint32_t slot) { return Edge::Producer::posts_of(slot); },
       [](uint32_t m, uint32_t n, uint32_t k, bool first, uint32_t k_end) {
         std::map<uint32_t, uint32_t> slots;

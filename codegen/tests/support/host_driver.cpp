@@ -19,7 +19,8 @@ static void run_edge() {
   cusync_edge e{};
   cusync_policy& p = e.policy;
   uint32_t consumer_m = 0, consumer_n = 0;
-  std::cin >> p.grid_m >> p.grid_n >> p.block_m >> p.block_n >> p.stride_n >> p.slots_n >> p.slot_base >> p.slot_count;
+  std::cin >> p.grid_m >> p.grid_n >> p.block_m >> p.block_n >> p.stride_n >> p.slots_n >> p.slot_base >> p.slot_count >>
+      p.width >> p.columns;
   std::vector<uint32_t> const table = read_list(), posts = read_list();
   if (!table.empty()) p.table = table.data(), p.table_posts = posts.data();
   std::cin >> e.id >> e.operand >> e.wait_at >> e.tile_rows >> e.tile_cols >> e.tensor_rows >> e.tensor_cols >>
@@ -27,7 +28,12 @@ static void run_edge() {
   for (cusync_axis* a : {&e.rows, &e.cols}) std::cin >> a->m >> a->n >> a->k >> a->offset >> a->extent;
   std::cin >> consumer_m >> consumer_n;
   dump_edge(
-      e, consumer_m, consumer_n, [&](uint32_t m, uint32_t n) { return cusync_host_slot_of(&p, m, n); },
+      e, consumer_m, consumer_n,
+      [&](uint32_t m, uint32_t n) {
+        cusync::Range slots;
+        cusync_host_posted_by(&p, m, n, &slots.begin, &slots.end);
+        return slots;
+      },
       [&](uint32_t slot) { return cusync_host_posts_of(&p, slot); },
       [&](uint32_t m, uint32_t n, uint32_t k, bool first, uint32_t k_end) {
         // The count comes first, then the pairs: a buffer that is too short must not be overrun.

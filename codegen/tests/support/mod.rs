@@ -112,14 +112,15 @@ type TileSets = (BTreeSet<u32>, BTreeSet<u32>);
 /// Rows and columns of the producer tiles whose elements consumer tile `(m, n)` reads at k-block `k`, each axis
 /// separately, found by checking every tile of the grid.
 fn producers(e: &EdgeNumbers, m: u32, n: u32, k: u32) -> TileSets {
+    let (rows, cols) = if e.policy.width > 0 { (1, e.policy.slot_count) } else { e.policy.grid };
     let meets = |range: std::ops::Range<u32>, tile: u32, tiles: u32| -> BTreeSet<u32> {
         (0..tiles)
             .filter(|&t| !range.is_empty() && t * tile < range.end && range.start < (t + 1) * tile)
             .collect()
     };
     (
-        meets(e.rows.range(e.tensor.0, m, n, k), e.tile.0, e.policy.grid.0),
-        meets(e.cols.range(e.tensor.1, m, n, k), e.tile.1, e.policy.grid.1),
+        meets(e.rows.range(e.tensor.0, m, n, k), e.tile.0, rows),
+        meets(e.cols.range(e.tensor.1, m, n, k), e.tile.1, cols),
     )
 }
 
@@ -129,17 +130,31 @@ pub(crate) fn edge_dump(e: &EdgeNumbers, consumer: (u32, u32)) -> String {
     let (slots, base) = (&e.policy, e.policy.slot_base);
     let (gm, gn) = slots.grid;
     let tiles = || (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }));
-    for tile in tiles() {
-        writeln!(out, "slot {} {} = {}", tile.m, tile.n, base + slots.slot_of(tile)).expect("string");
+    // Slots of columns are found column by column.
+    let posted = |tile: Tile| -> BTreeSet<u32> {
+        if slots.width == 0 {
+            return BTreeSet::from([slots.slot_of(tile)]);
+        }
+        let owner = |column: &u32| (1..gn).take_while(|part| part * slots.columns / gn <= *column).count();
+        let own = (0..slots.columns).filter(|column| owner(column) == tile.n as usize);
+        own.map(|column| column / slots.width).collect()
+    };
+    let posted: BTreeMap<Tile, BTreeSet<u32>> = tiles().map(|tile| (tile, posted(tile))).collect();
+    for (tile, posted) in &posted {
+        assert_eq!(slots.posted_by(*tile).collect::<BTreeSet<u32>>(), *posted, "the model itself: {slots:?}");
+        write!(out, "slots {} {} =", tile.m, tile.n).expect("string");
+        posted.iter().for_each(|slot| write!(out, " {}", base + slot).expect("string"));
+        out.push('\n');
     }
     for slot in 0..slots.slot_count {
-        let posts = tiles().filter(|&t| slots.slot_of(t) == slot).count();
+        let posts = posted.values().filter(|posted| posted.contains(&slot)).count();
         assert_eq!(slots.posts_of(slot), posts as u32, "the model itself: {slots:?}, slot {slot}");
         writeln!(out, "posts {} = {posts}", base + slot).expect("string");
     }
     let slots_of = |(rows, cols): &TileSets| -> BTreeMap<u32, u32> {
         rows.iter()
-            .flat_map(|&m| cols.iter().map(move |&n| slots.slot_of(Tile { m, n })))
+            .flat_map(|&m| cols.iter().map(move |&n| Tile { m, n }))
+            .map(|tile| if slots.width > 0 { tile.n } else { slots.slot_of(tile) })
             .map(|slot| (base + slot, slots.posts_of(slot)))
             .collect()
     };
@@ -210,7 +225,7 @@ pub(crate) fn edge_input(e: &EdgeNumbers, consumer: (u32, u32)) -> String {
     let wait_at = u32::from(e.wait_at == WaitAt::Start);
     let axis = |a: &Axis| format!("{} {} {} {} {}", a.m, a.n, a.k, a.offset, a.extent);
     format!(
-        "edge {} {} {} {} {} {} {} {}\n{}\n{}\n{} {} {} {} {} {} {} {}\n{} {}\n{} {}\n",
+        "edge {} {} {} {} {} {} {} {} {} {}\n{}\n{}\n{} {} {} {} {} {} {} {}\n{} {}\n{} {}\n",
         p.grid.0,
         p.grid.1,
         p.block.0,
@@ -219,6 +234,8 @@ pub(crate) fn edge_input(e: &EdgeNumbers, consumer: (u32, u32)) -> String {
         p.slots_n,
         p.slot_base,
         p.slot_count,
+        p.width,
+        p.columns,
         list(&table),
         list(&posts),
         e.id,

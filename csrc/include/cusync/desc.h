@@ -14,6 +14,9 @@ extern "C" {
 /// column(n)  = stride_n == 0 ? n / block_n : n % stride_n.
 ///
 /// Tile: block 1 x 1. Row: block 1 x grid_n. Batched: block r x c. Strided: stride_n > 0, block_n unused (1).
+/// With `width` set, slots are tiles of `width` of the output's `columns` columns. The producer tiles are even shares of
+/// the columns, (0, i) from column i * columns / grid_n on, and each posts to every slot that it has columns of. Waits
+/// count column tiles: tile_cols of their edges is `width`, and block is 1 x 1. columns * grid_n stays below 2^32.
 /// With `table` set (a user's own policy), slot(m, n) = slot_base + table[m * grid_n + n] and the number of
 /// posts to slot i is table_posts[i - slot_base].
 typedef struct cusync_policy {
@@ -23,6 +26,7 @@ typedef struct cusync_policy {
   uint32_t slots_n;           ///< slot columns
   uint32_t slot_base;         ///< first slot of this edge in the pipeline's array
   uint32_t slot_count;        ///< slots of this edge
+  uint32_t width, columns;    ///< 0, or columns per slot and columns of the output
   const uint32_t* table;        ///< NULL, or grid_m * grid_n slot numbers
   const uint32_t* table_posts;  ///< NULL, or slot_count post counts
 } cusync_policy;
@@ -60,7 +64,7 @@ typedef struct cusync_edge {
   uint32_t id;                        ///< index of the edge in the plan, for reports
   uint32_t operand;                   ///< enum cusync_role of the consumer operand that the edge feeds
   uint32_t wait_at;                   ///< enum cusync_wait_at
-  uint32_t tile_rows, tile_cols;      ///< elements of the tensor written by one producer tile
+  uint32_t tile_rows, tile_cols;      ///< elements of the tensor in one of the tiles that waits count: the producer's
   uint32_t tensor_rows, tensor_cols;  ///< tensor size, for clipping
   uint32_t k_blocks;                  ///< k-blocks of one consumer tile
   cusync_axis rows, cols;             ///< elements read by consumer tile (m, n) at k-block k

@@ -23,16 +23,43 @@ struct Range {
 CUSYNC_HD constexpr uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 CUSYNC_HD constexpr uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-/// The slot that producer tile (m, n) posts to.
+/// Columns [first_column(i), first_column(i + 1)) belong to part i of an output in even parts. columns * parts stays
+/// below 2^32.
+CUSYNC_HD constexpr uint32_t first_column(uint32_t part, uint32_t columns, uint32_t parts) { return part * columns / parts; }
+
+/// The part that contains a column: the last one that starts at or before it.
+CUSYNC_HD constexpr uint32_t part_of_column(uint32_t column, uint32_t columns, uint32_t parts) {
+  return ((column + 1) * parts - 1) / columns;
+}
+
+/// Number of parts with columns of [begin, end), which is not empty.
+CUSYNC_HD constexpr uint32_t parts_of_columns(Range at, uint32_t columns, uint32_t parts) {
+  uint32_t const spread = part_of_column(at.end - 1, columns, parts) - part_of_column(at.begin, columns, parts) + 1;
+  return min_u32(spread, at.end - at.begin);  // with fewer columns than parts, some parts in between have none
+}
+
+/// The slot that producer tile (m, n) posts to, unless slots are column tiles.
 CUSYNC_HD constexpr uint32_t slot_of(cusync_policy const& p, uint32_t m, uint32_t n) {
   if (p.table) return p.slot_base + p.table[m * p.grid_n + n];
   uint32_t const column = p.stride_n ? n % p.stride_n : n / p.block_n;
   return p.slot_base + (m / p.block_m) * p.slots_n + column;
 }
 
+/// The slots that producer tile (m, n) posts to.
+CUSYNC_HD constexpr Range posted_by(cusync_policy const& p, uint32_t m, uint32_t n) {
+  if (!p.width) return {slot_of(p, m, n), slot_of(p, m, n) + 1};
+  uint32_t const begin = first_column(n, p.columns, p.grid_n), end = first_column(n + 1, p.columns, p.grid_n);
+  if (begin == end) return {};
+  return {p.slot_base + begin / p.width, p.slot_base + ceil_div(end, p.width)};
+}
+
 /// Number of posts to `slot` per epoch: the tiles that map to it. `slot` includes slot_base.
 CUSYNC_HD constexpr uint32_t posts_of(cusync_policy const& p, uint32_t slot) {
   uint32_t const local = slot - p.slot_base;
+  if (p.width) {
+    uint32_t const begin = local * p.width;
+    return parts_of_columns({begin, min_u32(begin + p.width, p.columns)}, p.columns, p.grid_n);
+  }
   if (p.table) return p.table_posts[local];
   uint32_t const group = local / p.slots_n, column = local % p.slots_n;
   uint32_t const rows = min_u32(p.block_m, p.grid_m - group * p.block_m);

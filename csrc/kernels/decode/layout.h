@@ -27,23 +27,6 @@ CUSYNC_HD constexpr uint32_t round_up(uint32_t x, uint32_t to) { return ceil_div
 
 CUSYNC_HD constexpr uint32_t k_blocks(uint32_t k) { return ceil_div(k, kBlock); }
 
-/// Features [first_feature(c), first_feature(c + 1)) belong to worker c. features * workers stays below 2^32.
-CUSYNC_HD constexpr uint32_t first_feature(uint32_t worker, uint32_t features, uint32_t workers) {
-  return worker * features / workers;
-}
-
-/// The worker that owns a feature: the last one that starts at or before it.
-CUSYNC_HD constexpr uint32_t owner_of(uint32_t feature, uint32_t features, uint32_t workers) {
-  return ((feature + 1) * workers - 1) / features;
-}
-
-/// Number of workers that own some of the 64 features of column tile `tile`: the posts to its semaphore per run.
-CUSYNC_HD constexpr uint32_t owners_of_tile(uint32_t tile, uint32_t features, uint32_t workers) {
-  uint32_t const begin = tile * kBlock, end = min_u32(begin + kBlock, features);
-  uint32_t const spread = owner_of(end - 1, features, workers) - owner_of(begin, features, workers) + 1;
-  return min_u32(spread, end - begin);  // with fewer features than workers, some workers in between own nothing
-}
-
 /// Weight rows, in device memory, of a worker's `features` features.
 CUSYNC_HD constexpr uint32_t stored_rows(uint32_t features, bool gated) { return gated ? 2 * features : features; }
 
@@ -58,15 +41,15 @@ CUSYNC_HD constexpr uint32_t stored_row(uint32_t feature, uint32_t up, uint32_t 
 /// Bytes of all weights before those of worker `worker`.
 CUSYNC_HD constexpr uint64_t worker_offset(uint32_t worker, uint32_t k, uint32_t features, bool gated,
                                            uint32_t workers) {
-  return uint64_t(stored_rows(first_feature(worker, features, workers), gated)) * k_blocks(k) * kRowBytes;
+  return uint64_t(stored_rows(first_column(worker, features, workers), gated)) * k_blocks(k) * kRowBytes;
 }
 
 /// Byte offset of element `k` of a feature's weights, `up` as in stored_row. The rest of its 16-byte piece follows it.
 /// The swizzle phase is the row number, counted over all of the worker's k-blocks, modulo 8.
 CUSYNC_HD constexpr uint64_t weight_offset(uint32_t feature, uint32_t up, uint32_t at_k, uint32_t k, uint32_t features,
                                            bool gated, uint32_t workers) {
-  uint32_t const worker = owner_of(feature, features, workers), first = first_feature(worker, features, workers);
-  uint32_t const owned = first_feature(worker + 1, features, workers) - first, mine = feature - first;
+  uint32_t const worker = part_of_column(feature, features, workers), first = first_column(worker, features, workers);
+  uint32_t const owned = first_column(worker + 1, features, workers) - first, mine = feature - first;
   uint64_t const row = uint64_t(at_k / kBlock) * stored_rows(owned, gated) + stored_row(mine, up, owned, gated);
   uint32_t const piece = (at_k % kBlock / 8) ^ uint32_t(row % kPhases);
   return worker_offset(worker, k, features, gated, workers) + row * kRowBytes + piece * 16 + at_k % 8 * 2;

@@ -125,7 +125,7 @@ struct Share {
   }
 };
 
-/// first_feature with two fewer divisions.
+/// first_column with two fewer divisions.
 CUSYNC_HD constexpr uint32_t first_of(Geometry const& stage, uint32_t part) {
   return part * stage.share + stage.parts.divide(part * stage.spare);
 }

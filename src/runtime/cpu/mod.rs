@@ -144,8 +144,6 @@ pub struct CpuPipeline {
     semaphores: Semaphores,
     slabs: Slabs,
     rota: Rota,
-    /// Whether slots represent columns, as in decode plans.
-    decode: bool,
     /// Amount that a tile adds to its slot: parts that share a tile add a share each.
     post_weight: u32,
     options: CpuOptions,
@@ -165,11 +163,16 @@ impl CpuPipeline {
         memory::ensure_memory(&graph)?;
         let mut incoming: Vec<Vec<Incoming>> = graph.stages.iter().map(|_| Vec::new()).collect();
         let mut outgoing = vec![Vec::new(); graph.stages.len()];
-        for (id, edge) in plan.edges().iter().enumerate() {
+        let edges: Vec<_> = (0..plan.edges().len()).map(|id| HostEdge::new(plan, id)).collect();
+        for (id, edge) in plan.edges().iter().enumerate().filter(|(id, _)| edges[*id].slots().1) {
             let dependence = edge.dependence();
             let kind = graph.stages[dependence.consumer.0].operands[dependence.operand].kind;
             incoming[dependence.consumer.0].push(Incoming { edge: id, kind });
-            outgoing[dependence.producer.0].push(id);
+            // In a decode plan, edges share the slots of their producer, which posts them once.
+            let posts = &mut outgoing[dependence.producer.0];
+            if !posts.iter().any(|other: &usize| edges[*other].slots() == edges[id].slots()) {
+                posts.push(id);
+            }
         }
         let orders: Vec<_> = (0..graph.stages.len()).map(|s| HostOrder::new(plan, StageId(s))).collect();
         let rota = match plan.launch().work() {
@@ -189,7 +192,7 @@ impl CpuPipeline {
         let slabs = Slabs::new(count, ctas, area.max().unwrap_or(0), plan.slot_count());
         let slots = plan.slot_count() + count * ctas;
         Ok(CpuPipeline {
-            edges: (0..plan.edges().len()).map(|id| HostEdge::new(plan, id)).collect(),
+            edges,
             edge_names: (0..plan.edges().len()).map(|id| plan.edge_name(id)).collect(),
             incoming,
             outgoing,
@@ -198,7 +201,6 @@ impl CpuPipeline {
             semaphores: Semaphores::new(slots, options.timeout),
             slabs,
             rota,
-            decode: plan.launch().shares().is_some(),
             post_weight: if lists.is_some() { POST_WEIGHT } else { 1 },
             graph,
             options,

@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use cusync_gen::graph::{Graph, Op, OperandKind, Stage, StageId, TensorId};
-use cusync_gen::schedule::decode::{awaited, is_read, owners_of, posted_by, producer_of, slot_base, slot_of};
+use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
 use cusync_gen::sync::Tile;
 
 use super::custom::Region;
@@ -76,21 +75,12 @@ impl CpuPipeline {
     }
 
     fn post(&self, work: &Work) {
-        let value = |edge: usize| u32::from(self.options.starve != Some(edge));
-        if !self.decode {
-            let weight = if self.post_weight == 1 { 1 } else { work.part.weight() };
-            for &edge in &self.outgoing[work.stage] {
-                self.semaphores.post(self.edges[edge].slot_of(work.tile), weight * value(edge));
-            }
-            return;
-        }
-        if !is_read(&self.graph, StageId(work.stage)) {
-            return;
-        }
-        let starved = self.outgoing[work.stage].iter().any(|&edge| value(edge) == 0);
-        for slot in posted_by(&self.graph.stages[work.stage], work.tile) {
-            let slot = slot_base(&self.graph, StageId(work.stage)) + slot;
-            self.semaphores.post(slot, u32::from(!starved));
+        let weight = if self.post_weight == 1 { 1 } else { work.part.weight() };
+        let starved = self.options.starve.and_then(|edge| Some(self.edges.get(edge)?.slots()));
+        for &edge in &self.outgoing[work.stage] {
+            let edge = &self.edges[edge];
+            let weight = if starved == Some(edge.slots()) { 0 } else { weight };
+            edge.posted_by(work.tile).for_each(|slot| self.semaphores.post(slot, weight));
         }
     }
 
@@ -124,10 +114,7 @@ impl CpuPipeline {
             if !chosen(incoming.kind) {
                 continue;
             }
-            match self.decode {
-                false => self.edges[incoming.edge].waits(place.tile, k, ks, &mut scratch.waits),
-                true => column_waits(&self.graph, place, incoming.kind, k, &mut scratch.waits),
-            }
+            self.edges[incoming.edge].waits(place.tile, k, ks, &mut scratch.waits);
             for wait in &scratch.waits {
                 let want = wait_value(place.epoch, wait.posts * self.post_weight);
                 if self.semaphores.ready(wait.slot, want) {
@@ -153,16 +140,4 @@ impl CpuPipeline {
         }
         Ok(())
     }
-}
-
-/// Waits of a decode kernel before k-tile `k`: all of its columns. It never waits for operands other than
-/// activations; `check` proves that it need not.
-fn column_waits(graph: &Graph, place: &Place<'_>, kind: OperandKind, k: u32, out: &mut Vec<SlotWait>) {
-    out.clear();
-    let Some(producer) = producer_of(graph, place.stage).filter(|_| kind.is_activation()) else { return };
-    let made = &graph.stages[producer.0];
-    out.extend(awaited(place.stage, place.tile, kind, k).map(|columns| SlotWait {
-        slot: slot_base(graph, producer) + slot_of(made, columns),
-        posts: owners_of(made, columns),
-    }));
 }

@@ -73,7 +73,7 @@ struct Expected {
 struct Judged<'a> {
     c: &'a Candidate,
     p: Generated<'a>,
-    /// The first slot of each edge. In a decode kernel, slots are numbered from the first slot of their stage.
+    /// The first slot of each edge. Decode kernels note slots as numbers from the first slot of their stage.
     base: Vec<u32>,
     items: BTreeMap<Key, Expected>,
 }

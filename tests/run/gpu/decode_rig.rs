@@ -154,12 +154,14 @@ impl Rig {
         let tiles = count(&self.model.layers[layer]);
         ffi::cusync_policy {
             grid_m: 1,
-            grid_n: tiles,
+            grid_n: self.workers,
             block_m: 1,
             block_n: 1,
             slots_n: tiles,
             slot_base: self.model.layers[..layer].iter().map(count).sum(),
             slot_count: tiles,
+            width: 64,
+            columns: self.model.layers[layer].n,
             ..Default::default()
         }
     }

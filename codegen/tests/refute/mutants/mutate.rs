@@ -43,6 +43,7 @@ kinds! {
     RepeatStore,
     EarlyStore,
     ResizeStore,
+    ChangeSlots,
     PhantomProducer,
     RepeatTile,
     SwapTiles,
@@ -197,6 +198,20 @@ pub(crate) fn mutate(
                 table.swap(a, b)
             }
             c.launch.kernel_mut(StageId(s))?.order = Order::Table(table);
+        }
+        ChangeSlots => {
+            // Models a decode kernel that numbers the slots of its columns otherwise, or has none.
+            c.launch.shares()?;
+            let edge = (0..c.edges.len()).choose(rng)?;
+            let Policy::Columns { width, columns } = &mut c.edges[edge].policy else { return None };
+            match rng.random_range(0..4) {
+                0 => *width /= 2,
+                1 => *width *= 2,
+                2 => *columns -= rng.random_range(1..*columns),
+                _ => c.edges[edge].policy = Policy::Own,
+            }
+            let program = Recorded::new(&c);
+            return Some(Mutant::changed(c, program));
         }
         PhantomProducer => {
             // Also names another stage as the producer of an operand.

@@ -78,7 +78,7 @@ class ActivationLoader {
     uint32_t const mine = next_ + lane_ * kLoaders;
     bool const exists = mine < share.tiles;
     uint32_t const tile = exists ? tile_of(share, mine, stage.chunk_shift) : 0;
-    uint32_t posts = owners_of_tile(tile, stage.produced_features, stage.produced_parts), slot = tile;
+    uint32_t posts = stage.posts_of(tile), slot = tile;
     if constexpr (AnyParams::kAttends) {
       Produced const produced = p_.produced[s];
       if (produced.posts) posts = produced.posts, slot = tile / produced.tiles;

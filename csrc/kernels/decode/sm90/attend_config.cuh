@@ -44,7 +44,7 @@ struct Attend {
   CUSYNC_DEVICE uint32_t columns() const { return (group + 2) * kv_heads * head_dim; }
 };
 
-/// How a stage's operand A is posted, if not by the owners of column tiles.
+/// How a stage's operand A is posted, if no product wrote it.
 struct Produced {
   uint32_t tiles;  ///< 64-wide tiles per slot
   uint32_t posts;  ///< posts per run; 0: one slot per tile, one post per owner

@@ -137,7 +137,7 @@ class SegmentLoader {
       uint32_t tile = segment.head * queries + lane_;
       if (lane_ >= queries) tile = all_queries + segment.head * of_head + (lane_ - queries);
       if (lane_ >= queries + of_head) tile += all_keys - of_head;
-      uint32_t const posts = owners_of_tile(tile, stage.produced_features, stage.produced_parts);
+      uint32_t const posts = stage.posts_of(tile);
       Watch const watch{p_.report, p_.timeout_ns, stage.index};
       wait_reached(stage.waits, stage.wait_base + tile, wait_value(epoch_, posts), {stage.edge, 0, blockIdx.x, tile},
                    watch);

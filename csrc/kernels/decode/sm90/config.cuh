@@ -51,11 +51,17 @@ struct Coupled : Geometry {
   uint16_t activation;         ///< enum cusync_activation
   uint16_t residual_first;     ///< 1: residual added before the activation
   uint32_t index, edge;        ///< for reports
-  uint32_t produced_features;  ///< features of the stage that writes `a`
-  uint32_t produced_parts;     ///< parts of that stage's output
+  uint32_t produced_features;  ///< columns of `a`, if a product wrote it
+  uint32_t produced_parts;     ///< even parts in which it did
   uint32_t wait_base;          ///< first slot of that stage
   uint32_t const* waits;       ///< all slots; NULL: `a` is an input, or waits are skipped
   uint32_t* posts;             ///< this stage's first slot; NULL: no consumers
+
+  /// Posts per run to column tile `tile` of `a`, if a product wrote it.
+  CUSYNC_DEVICE uint32_t posts_of(uint32_t tile) const {
+    uint32_t const begin = tile * kBlock, end = min_u32(begin + kBlock, produced_features);
+    return parts_of_columns({begin, end}, produced_features, produced_parts);
+  }
 };
 
 /// One stage in the form that the kernel uses. Every warp visits it once per run, so all of it is in constant memory.

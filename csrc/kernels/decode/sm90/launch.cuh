@@ -34,21 +34,14 @@ T* data_as(cusync_stage const& stage, uint32_t role) {
   return static_cast<T*>(const_cast<void*>(data_of(stage, role)));
 }
 
-/// Parts of the output that a stage waits for.
-inline uint32_t produced_parts(cusync_stage const& from, Request const& request) {
-  auto const makes = [&](cusync_stage const& stage) {
-    return stage.post_count && stage.posts[0].slot_base == from.waits[0].policy.slot_base;
-  };
-  return request.work.workers * std::find_if(request.stages, &from, makes)->rounds;
-}
-
 /// Fills in the fields common to all operations.
 inline void plan_edges(Stage& stage, cusync_stage const& from, Request const& request) {
   cusync_sync const& sync = request.sync;
   stage.index = from.index, stage.a = data_of(from, CUSYNC_OPERAND_A), stage.d = from.out;
   if (from.wait_count) {
-    stage.edge = from.waits[0].id, stage.wait_base = from.waits[0].policy.slot_base;
-    stage.produced_features = from.k.most, stage.produced_parts = produced_parts(from, request);
+    cusync_policy const& policy = from.waits[0].policy;
+    stage.edge = from.waits[0].id, stage.wait_base = policy.slot_base;
+    stage.produced_features = policy.columns, stage.produced_parts = policy.grid_n;
     if (!sync.test.skip_waits) stage.waits = sync.semaphores;
   }
   if (from.post_count && !sync.test.starve) stage.posts = sync.semaphores + from.posts[0].slot_base;
@@ -161,15 +154,8 @@ bool plan_attends(AnyParams& p, Request const& request) {
   uint32_t count = 0, counters = 0, segment = 0;
   for (uint32_t s = 0; s < request.count; ++s) {
     cusync_stage const& from = request.stages[s];
-    if (from.wait_count) {
-      for (uint32_t i = 0; i < s; ++i) {
-        cusync_stage const& maker = request.stages[i];
-        bool const read = maker.post_count && maker.posts[0].slot_base == from.waits[0].policy.slot_base;
-        if (read && maker.operation == CUSYNC_ATTEND)
-          p.produced[s] = {maker.n / maker.heads.kv_heads / kBlock, maker.m};
-        if (read && maker.operation == CUSYNC_NORM) p.produced[s] = {k_blocks(maker.n), maker.m};
-      }
-    }
+    if (from.wait_count && !from.waits[0].policy.width)
+      p.produced[s] = {k_blocks(from.waits[0].tile_cols), from.waits[0].policy.block_m};
     if (from.operation == CUSYNC_NORM) plan_norm(p, s, from, request);
     if (from.operation != CUSYNC_ATTEND) continue;
     if (count == AnyParams::kMostAttends || !plan_attend<Element>(p, s, count, counters, request)) return false;

@@ -48,7 +48,7 @@ class Normalising {
     Produced const produced = p_.produced[s_];
     Watch const watch{p_.report, p_.timeout_ns, stage_.index};
     for (uint32_t tile = threadIdx.x; tile < k_blocks(stage_.k); tile += kMathThreads) {
-      uint32_t posts = owners_of_tile(tile, stage_.produced_features, stage_.produced_parts), slot = tile;
+      uint32_t posts = stage_.posts_of(tile), slot = tile;
       if (produced.posts) posts = produced.posts, slot = tile / produced.tiles;
       wait_reached(stage_.waits, stage_.wait_base + slot, wait_value(epoch, posts), {stage_.edge, 0, blockIdx.x, tile}, watch);
       if (CUSYNC_DELAYS)

@@ -4,7 +4,7 @@ mod loads;
 mod order;
 
 use cusync_gen::check::{Candidate, Event, TileProgram};
-use cusync_gen::graph::{self, Dependence, Graph, StageId};
+use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::schedule::{Hand, Part};
 use cusync_gen::sync::Tile;
 
@@ -97,7 +97,7 @@ impl Program {
     /// # Errors
     /// A fault that exists before execution: an index outside its array, or data that is never loaded.
     pub(crate) fn new(c: &Candidate, p: &dyn TileProgram) -> Result<Program, Violation> {
-        let counts = slot_counts(c);
+        let counts: Vec<u32> = c.slot_maps().iter().map(|map| map.slot_count).collect();
         let bases = counts.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n))).collect();
         let slots: u32 = counts.iter().sum();
         let semaphores = c.launch.has_semaphores();
@@ -339,29 +339,4 @@ fn in_time(graph: &Graph, stage: StageId, events: &[Event]) -> Vec<bool> {
 /// Whether the shared counter hands out items.
 pub(crate) fn draws(c: &Candidate) -> bool {
     c.launch.lists().is_some_and(|s| s.mode == Hand::Drawn)
-}
-
-/// Slots per dependence. Shares announce columns in groups of 64, tiles between them announce heads, and both only to
-/// main loops.
-fn slot_counts(c: &Candidate) -> Vec<u32> {
-    let maps = c.slot_maps();
-    let count = |(edge, d): (usize, &Dependence)| {
-        let (producer, consumer) = (&c.graph.stages[d.producer.0], &c.graph.stages[d.consumer.0]);
-        let announced = !shapes::in_epilogue(consumer.operands[d.operand].kind);
-        match shapes::shares(&c.graph, d.producer) {
-            None => match &producer.op {
-                graph::Op::Attend(shape) if c.launch.shares().is_some() => {
-                    if announced {
-                        shape.heads.kv
-                    } else {
-                        0
-                    }
-                }
-                _ => maps[edge].slot_count,
-            },
-            Some(_) if !announced => 0,
-            Some(_) => c.graph.tensors[producer.out.0].cols.div_ceil(64),
-        }
-    };
-    c.graph.dependences.iter().enumerate().map(count).collect()
 }
