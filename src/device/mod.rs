@@ -43,6 +43,7 @@ mod pinned;
 mod repack;
 mod stage;
 mod stream;
+#[cfg(feature = "peers")]
 mod streamk;
 pub(crate) mod words;
 mod work;
@@ -68,5 +69,6 @@ pub use pinned::{CopyCall, PinnedBuffer};
 pub use repack::RepackedWeights;
 pub use stage::{BoundStage, Role, Source};
 pub use stream::{Event, GraphExec, LaunchAttributes, Stream};
+#[cfg(feature = "peers")]
 pub use streamk::StreamK;
 pub use work::{DecodeTuning, Slabs, Work, WorkLists};
