@@ -3,22 +3,19 @@
 """Chains of convolutions and the bodies of ResNet-38 and VGG-19 in PyTorch: a peer for `cusync bench conv --pytorch FILE.json`.
 
 Needs python3 and torch with CUDA, nothing else. Channels-last, cuDNN in benchmark mode, a convolution with its bias of zeros and ReLU (and
-residual) in one call, everything in one CUDA graph. Method as in pytorch_mlp.py: sets of filters and images in rotation, rested and
-sustained. Every result is compared with float32 first.
+residual) in one call, everything in one CUDA graph. Method as in pytorch_common.py. Every result is compared with float32 first.
 """
-import argparse
-import json
-import statistics
 import sys
 import time
 
 import torch
 import torch.nn.functional as F
 
-from pytorch_mlp import RESTED_SAMPLES, WARM_SAMPLES, percentile, rested, sustained
+from pytorch_common import arguments, both_regimes, capture, checked, element, quantiles, write
 
 BATCHES = [1, 4, 8, 12, 16, 20, 24, 28, 32]
 BODY_BATCHES = [1, 8, 32]
+RESTED_SAMPLES = 15
 SHAPES = [(56, 64), (28, 128), (14, 256), (7, 512)]
 CHAINS = {"resnet_layer": 2, "vgg_layer": 4}
 TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 8e-2}  # of bodies; cuDNN's Winograd algorithms round more than sums do
@@ -110,27 +107,6 @@ def images(dtype, batch, channels, size):
     return x.to(dtype).to(memory_format=torch.channels_last)
 
 
-def capture(sets, runs):
-    """A graph of so many runs of the sets in rotation."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for run, x in sets:
-            for _ in range(2):
-                run(x)
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for i in range(runs):
-            run, x = sets[i % len(sets)]
-            run(x)
-    for _ in range(2):
-        graph.replay()
-    torch.cuda.synchronize()
-    return graph
-
-
 def points(pipelines, batches):
     """Pipeline, dims, (images, channels, pixels), what makes it."""
     for batch in batches or BATCHES:
@@ -144,21 +120,16 @@ def points(pipelines, batches):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("output", help="JSON file to write")
+    parser = arguments(__doc__, runs=20, seconds=55.0)
     parser.add_argument("--pipeline", action="append", help="only these")
     parser.add_argument("--b", default="", help="images, comma-separated")
-    parser.add_argument("--bf16", action="store_true", help="bfloat16 in place of fp16")
-    parser.add_argument("--sets", type=int, default=4, help="sets of filters and images in rotation")
-    parser.add_argument("--runs", type=int, default=20, help="runs of a graph")
-    parser.add_argument("--seconds", type=float, default=55.0, help="stop after so many seconds")
     args = parser.parse_args()
 
     began = time.perf_counter()
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(1)
-    dtype = torch.bfloat16 if args.bf16 else torch.float16
+    dtype, name_of_dtype = element(args)
     batches = [int(b) for b in args.b.split(",") if b]
     todo = [p for p in points(args.pipeline, batches) if not args.pipeline or p[0] in args.pipeline]
     records, skipped = [], []
@@ -173,49 +144,24 @@ def main():
                 sets = [(make(dtype), images(dtype, *shape)) for _ in range(args.sets)]
                 run, x = sets[0]
                 few = x[:1]
-                want, got = run(few.float()), run(few).float()
-                error = ((got - want).norm() / want.norm()).item()
-                if not error < TOLERANCE[dtype]:
-                    raise ValueError(f"relative error {error:.2e}")
-                graph = capture(sets, args.runs)
-                measured = {
-                    "rested": rested(graph, WARM_SAMPLES + RESTED_SAMPLES)[WARM_SAMPLES:],
-                    "sustained": sustained(graph, min(0.25, max(0.02, 0.3 * share))),
-                }
+                error = checked(run(few), run(few.float()), TOLERANCE[dtype])
+                graph = capture(lambda one: one[0](one[1]), sets, args.runs)
+                measured = both_regimes(graph, RESTED_SAMPLES, 0.3 * share)
             except Exception as fault:  # one size must not cost the others
                 skipped.append(f"{name} {dims}: {fault}")
                 continue
             for regime, times in measured.items():
-                times = [t / args.runs for t in times]
                 records.append({
                     "pipeline": name,
                     "dims": dims,
-                    "element": "bf16" if args.bf16 else "f16",
+                    "element": name_of_dtype,
                     "layout": "channels-last",
                     "regime": regime,
-                    "median_us": statistics.median(times),
-                    "p10_us": percentile(times, 0.1),
-                    "p90_us": percentile(times, 0.9),
-                    "samples": len(times),
+                    **quantiles(times, args.runs),
                     "rel_l2_err": error,
                 })
             del graph, sets, run, x
-    report = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "cudnn": torch.backends.cudnn.version(),
-        "sets": args.sets,
-        "runs": args.runs,
-        "seconds": time.perf_counter() - began,
-        "records": records,
-        "skipped": skipped,
-    }
-    with open(args.output, "w", encoding="utf-8") as out:
-        json.dump(report, out, indent=1)
-    print(f"{len(records)} records, {len(skipped)} skipped, {report['seconds']:.1f} s -> {args.output}")
-    for line in skipped:
-        print("not measured:", line)
-    return 0 if records else 1
+    return write(args, began, records, skipped, cudnn=torch.backends.cudnn.version())
 
 
 if __name__ == "__main__":

@@ -5,16 +5,12 @@
 Needs python3 and torch with CUDA, nothing else; sizes are those of one of eight GPUs in tensor parallelism. `*_generate` makes the next token of
 each of B sequences: QKV, attention over a cache, projection; `*_attention` does it for a prompt, causal. Neither has norms, rotation or
 an append. `*_block` and `*_prompt_block` have them: norm, QKV, rotary embedding (LLaMA), append to the cache, attention, projection,
-residual. `*_layer` and `*_prompt_layer` go on with norm, MLP, residual. `*_attend` is the attention of a prompt alone. Method as in pytorch_mlp.py: several sets of weights and caches in rotation, a graph of `--runs` runs,
-an idle time of 3 ms before each sample, or (sustained) back to back for a window. Eager runs are made with each backend of
+residual. `*_layer` and `*_prompt_layer` go on with norm, MLP, residual. `*_attend` is the attention of a prompt alone. Method as in pytorch_common.py. Eager runs are made with each backend of
 scaled_dot_product_attention that takes the shapes; `--compile` adds torch.compile(max-autotune). `--cusync libcusync_c.so` adds this project's pipelines, through its C API,
 on the same tensors, stream and GPU. All ways of a size take turns, there and back. What is compiled, and what cusync makes where both make the same, is compared with eager first.
 """
-import argparse
 import ctypes
-import json
 import math
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -24,7 +20,7 @@ import torch.nn.functional as F
 from torch._dynamo.utils import counters
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytorch_mlp import REST_S, percentile, rested, sustained, uniform
+from pytorch_common import REST_S, arguments, capture, checked, element, quantiles, rested, seeded, sustained, uniform, write
 
 # model: (hidden width, query heads, key/value heads, inner width, LLaMA)
 MODELS = {
@@ -54,7 +50,6 @@ USUAL = {
     "prompt_layer": [(1, 512), (1, 2048)],
 }
 DIM = 128
-WARM_SAMPLES = 3
 TOLERANCE = 1e-2
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
 
@@ -219,32 +214,11 @@ def ours(library, layer, sets, x, executor):
     made = [Pipeline(library, layer, tensors, x, executor) for tensors in sets]
     # Plain blocks of generation leave the new token's rotation and place in the cache to us alone.
     if layer.prompt or layer.part >= FULL:
-        want = layer.run(x, sets[0]).float()
+        want = layer.run(x, sets[0])
         made[0].run()
         torch.cuda.synchronize()
-        error = ((made[0].out.float() - want).norm() / want.norm()).item()
-        if not error < TOLERANCE:
-            raise ValueError(f"relative error {error:.2e}")
+        checked(made[0].out, want, TOLERANCE)
     return made
-
-
-def capture(run, sets, x, runs):
-    """A graph of runs that take the sets in turn."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for tensors in sets:
-            run(x, tensors)
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for number in range(runs):
-            run(x, sets[number % len(sets)])
-    for _ in range(2):
-        graph.replay()
-    torch.cuda.synchronize()
-    return graph
 
 
 def compiled(layer, tensors, x):
@@ -253,10 +227,8 @@ def compiled(layer, tensors, x):
     torch._dynamo.reset()
     counters.clear()
     run = torch.compile(layer.run, mode="max-autotune-no-cudagraphs", dynamic=False)
-    want, got = layer.run(x, tensors).float(), run(x, tensors).float()
-    error = ((got - want).norm() / want.norm()).item()
-    if not error < TOLERANCE:
-        raise ValueError(f"relative error {error:.2e}")
+    want = layer.run(x, tensors)
+    checked(run(x, tensors), want, TOLERANCE)
     if not counters["stats"]["unique_graphs"]:
         raise ValueError("torch has not compiled it")
     return run
@@ -270,13 +242,11 @@ def measured(graphs, args):
         for turn in range(2 * args.turns):
             for way in reversed(graphs) if turn % 2 else graphs:
                 if regime == "rested":
-                    times[way] += rested(graphs[way], WARM_SAMPLES + args.samples)[WARM_SAMPLES:]
+                    times[way] += rested(graphs[way], args.samples)
                 else:
                     times[way] += sustained(graphs[way], 0.05)
         for way, graph in graphs.items():
-            of = [t / args.runs for t in times[way]]
-            quantiles = {"median_us": statistics.median(of), "p10_us": percentile(of, 0.1), "p90_us": percentile(of, 0.9)}
-            found[way][regime] = {**quantiles, "samples": len(of), "clock_mhz": clock(graph, regime == "rested")}
+            found[way][regime] = {**quantiles(times[way], args.runs), "clock_mhz": clock(graph, regime == "rested")}
     return found
 
 
@@ -304,8 +274,7 @@ def points(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("output", help="JSON file to write")
+    parser = arguments(__doc__, runs=12, seconds=600.0)
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="only these")
     parser.add_argument("--model", action="append", choices=list(MODELS), help="only these")
     parser.add_argument("--batch", help="sequences that generate a token, comma-separated")
@@ -313,19 +282,13 @@ def main():
     parser.add_argument("--compile", action="store_true", help="torch.compile(max-autotune) too, which takes minutes")
     parser.add_argument("--cusync", metavar="LIBRARY", help="libcusync_c.so, with libcusync_kernels.so beside it: measure its pipelines too")
     parser.add_argument("--executor", default="auto", help="what runs cusync's pipelines, comma-separated, such as auto,serial")
-    parser.add_argument("--bf16", action="store_true", help="bfloat16 in place of fp16")
     parser.add_argument("--regime", default="rested,sustained", help="comma-separated")
-    parser.add_argument("--sets", type=int, default=4, help="sets of weights and caches in rotation")
-    parser.add_argument("--runs", type=int, default=12, help="runs of a graph")
     parser.add_argument("--samples", type=int, default=8, help="of a way in each of its turns, rested")
     parser.add_argument("--turns", type=int, default=1, help="of each way, there and back")
-    parser.add_argument("--seconds", type=float, default=600.0, help="stop after so many seconds")
     args = parser.parse_args()
 
     began = time.perf_counter()
-    dtype = torch.bfloat16 if args.bf16 else torch.float16
-    generator = torch.Generator(device="cuda")
-    generator.manual_seed(1)
+    (dtype, name_of_dtype), generator = element(args), seeded()
     library = Library(args.cusync) if args.cusync else None
     records, own, skipped = [], [], []
     with torch.inference_mode():
@@ -345,30 +308,25 @@ def main():
                     if way.startswith("cusync"):
                         made = ours(library, layer, sets, x, backend)
                         pipelines += made
-                        graphs[f"cusync, {made[0].executor}"] = capture(lambda _, pipeline: pipeline.run(), made, x, args.runs)
+                        graphs[f"cusync, {made[0].executor}"] = capture(Pipeline.run, made, args.runs)
                         continue
                     with sdpa_kernel(backend):
                         run = compiled(layer, sets[0], x) if way == "compiled" else layer.run
-                        graphs[way] = capture(run, sets, x, args.runs)
+                        graphs[way] = capture(lambda tensors: run(x, tensors), sets, args.runs)
                 except Exception as fault:  # not every backend takes every shape
                     skipped.append(f"{label}, {way}: {str(fault).splitlines()[0] if str(fault) else repr(fault)}")
                 if way == "compiled":
                     print(f"{label}, {way}: {time.perf_counter() - since:.1f} s to compile", flush=True)
-            element = "bf16" if args.bf16 else "f16"
             for way, times in measured(graphs, args).items():
-                of = {"pipeline": layer.pipeline, "dims": layer.dims, "element": element, "way": way}
-                (own if way.startswith("cusync") else records).extend({**of, "regime": regime, **found} for regime, found in times.items())
+                point = {"pipeline": layer.pipeline, "dims": layer.dims, "element": name_of_dtype, "way": way}
+                (own if way.startswith("cusync") else records).extend({**point, "regime": regime, **found} for regime, found in times.items())
                 print(f"{label}, {way}: " + ", ".join(f"{f['median_us']:.1f} us {r} ({f['clock_mhz']} MHz)" for r, f in times.items()), flush=True)
             graphs.clear()
             for pipeline in pipelines:
                 pipeline.close()
             del sets, pipelines
             torch.cuda.empty_cache()
-    report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "records": records, "cusync": own, "skipped": skipped}
-    with open(args.output, "w", encoding="utf-8") as out:
-        json.dump(report, out, indent=1)
-    print(f"{len(records)} records, {len(skipped)} skipped -> {args.output}")
-    return 0 if records else 1
+    return write(args, began, records, skipped, cusync=own)
 
 
 if __name__ == "__main__":
