@@ -11,7 +11,7 @@ impl Resolved {
     /// its tensors, and the element type. It includes stage names, because results refer to them.
     pub fn canonical(&self) -> String {
         // Destructured without `..`, here and below, so that a new field is either included or left out on purpose.
-        let Resolved { name: _, element: _, dims: _, tensors, stages, edges, explicit } = self;
+        let Resolved { name: _, element: _, dims: _, tensors, stages, edges } = self;
         let mut text = String::new();
         // Element types and in-place changes follow from the operands.
         for Tensor { name: _, rows, cols, producer, alias, data: _, state: _ } in tensors {
@@ -24,8 +24,8 @@ impl Resolved {
             let order = stated_order.as_ref().map(|s| &s.value);
             line(&mut text, format_args!("stage {} {op:?} {m} x {n} x {k} {custom:?}", name.value));
             line(&mut text, format_args!("  to {:?} in {} {tile:?} {order:?}", out.value, split_k.value));
-            for Read { kind, tensor, span: _, footprint, tiles } in reads {
-                line(&mut text, format_args!("  read {kind:?} {tensor:?} {footprint:?} {tiles:?}"));
+            for Read { kind, tensor, span: _, footprint } in reads {
+                line(&mut text, format_args!("  read {kind:?} {tensor:?} {footprint:?}"));
             }
         }
         // The order in which edges are stated is irrelevant.
@@ -37,7 +37,6 @@ impl Resolved {
                 format!("edge {producer:?} {consumer:?} {operand:?} {policy:?} {wait_at:?}")
             })
             .collect();
-        stated.extend(explicit.iter().map(|e| e.canonical()));
         stated.sort_unstable();
         stated.iter().for_each(|s| line(&mut text, format_args!("{s}")));
         text

@@ -2,7 +2,6 @@
 
 use super::Graph;
 use super::dims::{Dims, Tensors};
-use super::explicit;
 use super::resolved::{Read, Resolved, ResolvedStage};
 use super::{StageId, Tensor, op, stated};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
@@ -30,9 +29,6 @@ impl Spec {
         for (i, stage) in stages.iter().enumerate() {
             tensors.set_producer(stage.out.value, StageId(i), stage.out.span)?;
         }
-        let mut deps = explicit::resolve(self, &dims)?;
-        explicit::add_reads(self, &deps, &mut stages)?;
-
         let order = topological_order(&stages, &tensors.list)?;
         let mut position = vec![StageId(0); order.len()];
         order.iter().enumerate().for_each(|(new, &old)| position[old] = StageId(new));
@@ -43,20 +39,13 @@ impl Spec {
             stages: order.iter().filter_map(|&old| in_order[old].take()).collect(),
             tensors: tensors.list,
             edges: Vec::new(),
-            explicit: Vec::new(),
             dims: dims.list,
         };
         for tensor in &mut resolved.tensors {
             tensor.producer = tensor.producer.map(|stage| position[stage.0]);
         }
-        for dep in &mut deps {
-            dep.consumer = position[dep.consumer.0];
-            dep.producer = position[dep.producer.0];
-        }
-        resolved.explicit = deps;
         stated::apply(self, &mut resolved)?;
         check_edges(&resolved)?;
-        explicit::check_pairs(&resolved)?;
         Ok(resolved)
     }
 }
@@ -94,7 +83,7 @@ fn resolve_stage(stage: &StageSpec, dims: &Dims, tensors: &mut Tensors) -> Resul
     let mut reads = Vec::new();
     for (kind, used) in &stage.reads {
         let tensor = tensors.read(dims, *kind, used)?;
-        reads.push(Read { kind: *kind, tensor, span: used.span, footprint: None, tiles: None });
+        reads.push(Read { kind: *kind, tensor, span: used.span, footprint: None });
     }
     let out = Spanned::new(tensors.write(dims, &stage.out)?, stage.out.span);
     let stated = op::Stated { stage, dims, tensors: &tensors.list, reads: &reads, out: &out };

@@ -21,9 +21,7 @@ use crate::device::{ChainKernel, Operations};
 use crate::sync::Tile;
 
 mod canonical;
-mod compare;
 mod dims;
-mod explicit;
 mod fit;
 mod fixture;
 mod lower;

@@ -1,7 +1,5 @@
 //! A pipeline with resolved dims and validated shapes, before tiles are chosen.
 
-use super::compare;
-use super::explicit::{self, ExplicitDep};
 use super::{
     Dependence, Element, Footprint, Graph, MmaTile, Op, Operand, OperandKind, Partition, Stage, StageId,
     Tensor, TensorId, Tiles, Used,
@@ -35,8 +33,6 @@ pub struct Resolved {
     pub stages: Vec<ResolvedStage>,
     /// The spec's `sync` entries; at most one matches a dependence.
     pub edges: Vec<StatedEdge>,
-    /// Dependences in explicit form, which every graph is compared against.
-    pub(super) explicit: Vec<ExplicitDep>,
 }
 
 /// A stage without its tile.
@@ -77,8 +73,6 @@ pub struct Read {
     pub span: Span,
     /// The footprint of a custom stage's read; other footprints follow from the tile.
     pub footprint: Option<Footprint>,
-    /// The footprint in the producer's tiles, if the explicit form of a dependence states it.
-    pub(super) tiles: Option<Footprint>,
 }
 
 /// The fixed shape of a custom stage.
@@ -136,7 +130,6 @@ impl Resolved {
             tensors: used.tensors(&self.tensors, stage),
             stages: vec![one],
             edges: Vec::new(),
-            explicit: Vec::new(),
         }
     }
 
@@ -248,22 +241,14 @@ impl Resolved {
     /// The graph with these tiles, one per stage.
     ///
     /// # Errors
-    /// A grid is too large to check, a stated policy table does not fit the grid, an explicit dependence differs from
-    /// the derived one, or `tiles` has the wrong length.
+    /// A grid is too large to check, a stated policy table does not fit the grid, or `tiles` has the wrong length.
     pub fn graph(&self, tiles: &TileAssignment) -> Result<Graph, Diagnostic> {
         if tiles.len() != self.stages.len() {
             let message = format!("{} tiles for {} stages", tiles.len(), self.stages.len());
             return Err(Diagnostic::new("tile-count", message));
         }
-        let mut stages: Vec<Stage> = Vec::new();
-        for (stage, &tile) in self.stages.iter().zip(tiles) {
-            // Producers come first, so their tiles are already known.
-            let stage = stage.with_tile(tile, |tensor| {
-                let producer = self.tensors[tensor.0].producer?;
-                stages.get(producer.0).map(Stage::out_tile)
-            })?;
-            stages.push(stage);
-        }
+        let tiled = self.stages.iter().zip(tiles);
+        let stages = tiled.map(|(stage, &tile)| stage.with_tile(tile)).collect::<Result<Vec<_>, _>>()?;
         let graph = Graph {
             name: self.name.clone(),
             element: self.element,
@@ -274,7 +259,6 @@ impl Resolved {
         };
         self.check_footprints(&graph)?;
         self.check_stated_tables(&graph)?;
-        compare::compare(self, &graph)?;
         Ok(graph)
     }
 
@@ -333,11 +317,7 @@ impl Resolved {
 }
 
 impl ResolvedStage {
-    fn with_tile(
-        &self,
-        mma_tile: (u32, u32, u32),
-        producer_tile: impl Fn(TensorId) -> Option<(u32, u32)>,
-    ) -> Result<Stage, Diagnostic> {
+    fn with_tile(&self, mma_tile: (u32, u32, u32)) -> Result<Stage, Diagnostic> {
         let op = self.op.tiled(mma_tile);
         let rules = op.rules();
         let (rows, cols) = self.custom.map_or_else(|| rules.out_tile(mma_tile), |c| c.tile);
@@ -378,10 +358,8 @@ impl ResolvedStage {
             .reads
             .iter()
             .map(|read| {
-                let stated = || explicit::in_elements(&read.tiles?, producer_tile(read.tensor)?);
-                let derived = read.footprint.map(|stated| (stated, None));
-                let derived = derived.or_else(|| rules.footprint(read.kind, mma_tile));
-                let known = derived.or_else(|| stated().map(|footprint| (footprint, None)));
+                let stated = read.footprint.map(|stated| (stated, None));
+                let known = stated.or_else(|| rules.footprint(read.kind, mma_tile));
                 let (footprint, sliding) = known.ok_or_else(|| {
                     Diagnostic::new(
                         "bad-footprint",

@@ -23,7 +23,7 @@ mod read;
 pub mod ron_text;
 mod source;
 
-pub(crate) use expr::{Affine, Call, Expr, ExprKind, Meaning};
+pub(crate) use expr::{Affine, Call, Expr, Meaning};
 pub use ident::nearest;
 pub(crate) use ident::suggest;
 pub(crate) use source::Text;
@@ -49,7 +49,6 @@ pub struct Spec {
     pub(crate) tiles: Vec<(Text, Spanned<StatedTile>)>,
     pub(crate) orders: Vec<(Text, Option<Spanned<Order>>)>,
     pub(crate) sync: Vec<EdgeSpec>,
-    pub(crate) depends: Vec<DepSpec>,
     pub(crate) alias: Vec<(Text, Text)>,
     pub(crate) split_k: Vec<(Text, Spanned<u32>)>,
 }
@@ -178,8 +177,8 @@ pub(crate) struct CustomSpec {
     pub(crate) grid: Option<Spanned<(Expr, Expr)>>,
     pub(crate) tile: Spanned<(Expr, Expr)>,
     pub(crate) k_blocks: Option<Expr>,
-    /// Rows and columns of each read; `None` if only `depends` describes the stage.
-    pub(crate) footprints: Option<Vec<(RangeSpec, RangeSpec)>>,
+    /// Rows and columns of each read.
+    pub(crate) footprints: Vec<(RangeSpec, RangeSpec)>,
 }
 
 /// `first..end` along a tensor axis.
@@ -202,17 +201,4 @@ pub(crate) struct EdgeSpec {
     pub(crate) operand: Option<Spanned<OperandKind>>,
     pub(crate) policy: Option<Spanned<Policy>>,
     pub(crate) wait_at: Option<Spanned<WaitAt>>,
-}
-
-/// An entry of `depends`: a dependence in explicit form.
-#[derive(Clone, Debug)]
-pub(crate) struct DepSpec {
-    pub(crate) span: Span,
-    /// The consumer's tile; its arguments are plain variables.
-    pub(crate) tile: Call,
-    /// The producer's tile, affine in those variables and the `forall` ones.
-    pub(crate) on: Call,
-    pub(crate) forall: Vec<(Text, RangeSpec)>,
-    /// The edge that contains it; it must name the same stages.
-    pub(crate) edge: Option<(Text, Text)>,
 }

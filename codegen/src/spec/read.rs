@@ -6,8 +6,8 @@ use super::StatedTile;
 use super::expr::{Expr, parse_call, parse_expr, parse_range};
 use super::source::{Source, Text};
 use super::{
-    AttentionSpec, ConvSpec, CustomSpec, DepSpec, EdgeSpec, HeadsSpec, NormSpec, PoolSpec, RangeSpec, Spec,
-    StageKind, StageSpec, TensorUse,
+    AttentionSpec, ConvSpec, CustomSpec, EdgeSpec, HeadsSpec, NormSpec, PoolSpec, RangeSpec, Spec, StageKind,
+    StageSpec, TensorUse,
 };
 use super::{ident, raw};
 use crate::device::{Activation, Epilogue};
@@ -37,7 +37,8 @@ pub(super) fn pipeline(text: &str, origin: &str) -> Result<Spec, Diagnostic> {
                 "add a stage, such as `Gemm(name: \"up\", a: \"X(M,H)\", b: \"W(H,I)\", out: \"Y(M,I)\")`",
             ));
     }
-    let mut spec = Spec {
+    let edges = raw.sync.map_or(Ok(Vec::new()), |raw| source.list(raw, "a list of edges"))?;
+    Ok(Spec {
         source: text.to_string(),
         origin: origin.to_string(),
         name,
@@ -47,20 +48,12 @@ pub(super) fn pipeline(text: &str, origin: &str) -> Result<Spec, Diagnostic> {
         stages: stages.into_iter().map(|raw| stage(source, raw)).collect::<Result<_, _>>()?,
         tiles: entries(source, raw.tiles, "a map from stages to tiles", |_, raw| tile(source, raw))?,
         orders: entries(source, raw.orders, "a map from stages to orders", |_, raw| order(source, raw))?,
-        sync: Vec::new(),
-        depends: Vec::new(),
+        sync: edges.into_iter().map(|raw| edge(source, raw)).collect::<Result<_, _>>()?,
         alias: entries(source, raw.alias, "a map from tensors to tensors", |_, raw| {
             source.text(raw, "a tensor's name in quotes")
         })?,
         split_k: entries(source, raw.split_k, "a map from stages to numbers", |_, raw| split(source, raw))?,
-    };
-    for raw in raw.sync.map_or(Ok(Vec::new()), |raw| source.list(raw, "a list of edges"))? {
-        edge(source, raw, &mut spec)?;
-    }
-    for raw in raw.depends.map_or(Ok(Vec::new()), |raw| source.list(raw, "a list of dependences"))? {
-        depends(source, raw, None, &mut spec.depends)?;
-    }
-    Ok(spec)
+    })
 }
 
 /// A map with distinct text keys.
@@ -96,15 +89,6 @@ fn dims<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Vec<(Text, Spanned<
         }
         source.spanned(raw, "an integer")
     })
-}
-
-/// A list literal or a single value.
-fn one_or_many<'a>(
-    source: Source<'a>,
-    raw: &'a RawValue,
-    form: &str,
-) -> Result<Vec<&'a RawValue>, Diagnostic> {
-    if raw.trim().get_ron().starts_with('[') { source.list(raw, form) } else { Ok(vec![raw]) }
 }
 
 /// An integer, or an expression in quotes.
@@ -335,12 +319,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
         raw::Stage::Custom { name, grid, tile, k_blocks, reads, writes } => {
             let mut uses = Vec::new();
             let mut footprints = Vec::new();
-            let stated = reads.is_some();
-            for (i, raw) in reads
-                .map_or(Ok(Vec::new()), |raw| source.list(raw, "a list of reads"))?
-                .into_iter()
-                .enumerate()
-            {
+            for (i, raw) in source.list(reads, "a list of reads")?.into_iter().enumerate() {
                 let read: raw::Read = source.parse(raw, "`Read(tensor: ..., rows: ..., cols: ...)`")?;
                 uses.push((OperandKind::Custom(i), tensor(source, read.tensor)?));
                 footprints.push((range(source, read.rows)?, range(source, read.cols)?));
@@ -349,7 +328,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
                 grid: grid.map(|raw| pair(source, raw, "a grid (rows, columns)")).transpose()?,
                 tile: pair(source, tile, "a tile (rows, columns)")?,
                 k_blocks: k_blocks.map(|raw| expr(source, raw)).transpose()?,
-                footprints: stated.then_some(footprints),
+                footprints,
             };
             let kind = StageKind::Custom(Box::new(custom));
             Ok(StageSpec { name: named(name)?, kind, reads: uses, out: tensor(source, writes)? })
@@ -407,16 +386,13 @@ fn policy<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Option<Spanned<Po
     Ok(policy)
 }
 
-fn edge<'a>(source: Source<'a>, raw: &'a RawValue, spec: &mut Spec) -> Result<(), Diagnostic> {
+fn edge<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<EdgeSpec, Diagnostic> {
     let edge: raw::Edge = source.parse(raw, "`Edge(from: ..., to: ..., policy: ...)`")?;
     let (from, to) = (
         source.text(edge.from, "a stage's name in quotes")?,
         source.text(edge.to, "a stage's name in quotes")?,
     );
-    for raw in edge.depends.map_or(Ok(Vec::new()), |raw| source.list(raw, "a list of dependences"))? {
-        depends(source, raw, Some((from.clone(), to.clone())), &mut spec.depends)?;
-    }
-    spec.sync.push(EdgeSpec {
+    Ok(EdgeSpec {
         span: source.span(raw),
         from,
         to,
@@ -427,27 +403,5 @@ fn edge<'a>(source: Source<'a>, raw: &'a RawValue, spec: &mut Spec) -> Result<()
             .map(|raw| source.left_open(raw, "a place to wait", &["Auto"]))
             .transpose()?
             .flatten(),
-    });
-    Ok(())
-}
-
-fn depends<'a>(
-    source: Source<'a>,
-    raw: &'a RawValue,
-    edge: Option<(Text, Text)>,
-    list: &mut Vec<DepSpec>,
-) -> Result<(), Diagnostic> {
-    let dep: raw::Dep = source.parse(raw, "`Dep(tile: ..., on: ..., forall: ...)`")?;
-    let tile = parse_call(&source.text(dep.tile, "a tile in quotes")?, "down(x, y)")?;
-    let forall = entries(source, dep.forall, "a map from variables to ranges", |_, raw| range(source, raw))?;
-    for on in one_or_many(source, dep.on, "a tile in quotes, or a list of them")? {
-        list.push(DepSpec {
-            span: source.span(raw),
-            tile: tile.clone(),
-            on: parse_call(&source.text(on, "a tile in quotes")?, "up(x, j)")?,
-            forall: forall.clone(),
-            edge: edge.clone(),
-        });
-    }
-    Ok(())
+    })
 }

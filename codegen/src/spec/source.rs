@@ -158,6 +158,11 @@ impl<'a> Source<'a> {
             Error::NoSuchStructField { expected, found, outer } => {
                 let message = format!("unknown field `{found}`{}", owner(outer));
                 let diagnostic = Diagnostic::new("unknown-field", message).at(word(found), "no such field");
+                if found == "depends" {
+                    return diagnostic
+                        .note("dependences follow from the reads of both stages")
+                        .help("remove it; a custom stage states its reads, in elements: `reads: [...]`");
+                }
                 ident::suggest(diagnostic, found, expected)
             }
             Error::NoSuchEnumVariant { expected, found, .. } => {

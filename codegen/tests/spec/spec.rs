@@ -119,56 +119,19 @@ fn stages_may_be_stated_in_any_order() {
     assert_eq!(stated, [true, false], "the edge names operand A only");
 }
 
-const CUSTOM: &str = r#"Pipeline(name: "p", dims: {"M": 300, "H": 512}, stages: [
-    Gemm(name: "up", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)"),
-    Custom(name: "norm", tile: (128, "H"), grid: ("ceil_div(M, 128)", 1), k_blocks: "H/64",
-        READS writes: "Z(M,H)"),
-], tiles: {"up": (128, 128)}, DEPENDS)"#;
-
 #[test]
-fn a_custom_stage_is_known_by_footprints_or_by_dependences() {
-    let reads =
-        r#"reads: [Read(tensor: "Y(M,H)", rows: "128*m .. 128*m + 128", cols: "64*k .. 64*(k + 1)")],"#;
-    let by_block = r#"depends: [Dep(tile: "norm(x, y)", on: "up(x, j)", forall: {"j": "0..H/128"})]"#;
-    let h200 = Profile::named("h200").expect("shipped");
-    // Footprints alone, dependences alone, and both, which must then agree.
-    for (reads, depends) in [(reads, ""), ("", by_block), (reads, by_block)] {
-        let text = CUSTOM.replace("READS", reads).replace("DEPENDS", depends);
-        let resolved = resolve(&text, &[]);
-        let graph = graph(&resolved, &text, h200);
-        let norm = &graph.stages[1];
-        assert_eq!((norm.grid, norm.k_blocks, graph.dependences.len()), ((3, 1), 8, 1));
-        let read = &norm.operands[0].footprint;
-        assert_eq!(read.rows.range(300, 2, 0, 0), 256..300);
-        let cols = if reads.is_empty() { 0..512 } else { 64..128 };
-        assert_eq!(read.cols.range(512, 2, 0, 1), cols);
-    }
-}
-
-#[test]
-fn explicit_dependences_may_name_the_k_block() {
-    let text = r#"Pipeline(name: "p", dims: {"M": 256, "H": 512}, stages: [
-        Gemm(name: "left", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)"),
-        Gemm(name: "right", a: "X(M,H)", b: "V(H,H)", out: "R(M,H)"),
-        Gemm(name: "join", a: "Y(M,H)", b: "U(H,H)", residual: "R(M,H)", out: "Z(M,H)"),
-    ], tiles: {"left": (64, 128), "right": (128, 128), "join": (128, 128)},
-    depends: [Dep(tile: "join(x, y)", on: ["left(2*x + i, j)", "right(x, y)"], forall: {"i": "0..2", "j": "0..4"})])"#;
-    let resolved = resolve(text, &[]);
-    graph(&resolved, text, Profile::named("h200").expect("shipped"));
-    // Two k-blocks of 64 read one producer tile of 128 columns, so `k` alone is not its column.
-    let wrong = text
-        .replace(
-            "join(x, y)\", on: [\"left(2*x + i, j)\", \"right(x, y)\"]",
-            "join(x, y, k)\", on: \"left(2*x + i, k)\"",
-        )
-        .replace(", \"j\": \"0..4\"", "");
-    let resolved = resolve(&wrong, &[]);
-    let diagnostic =
-        resolved.graph(&[(64, 128, 64), (128, 128, 64), (128, 128, 64)]).expect_err("differs at k-block 1");
-    assert_eq!(diagnostic.code, "dependence-mismatch");
-    assert!(diagnostic.primary.expect("has a place").text.ends_with("join(0, 0, 1)"));
-    assert_eq!(diagnostic.notes[0], "stated:  left(0, 1), left(1, 1)");
-    assert_eq!(diagnostic.notes[1], "derived: left(0, 0), left(1, 0)");
+fn a_custom_stage_is_known_by_its_footprints() {
+    let text = r#"Pipeline(name: "p", dims: {"M": 300, "H": 512}, stages: [
+        Gemm(name: "up", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)"),
+        Custom(name: "norm", tile: (128, "H"), grid: ("ceil_div(M, 128)", 1), k_blocks: "H/64",
+            reads: [Read(tensor: "Y(M,H)", rows: "128*m .. 128*m + 128", cols: "64*k .. 64*(k + 1)")],
+            writes: "Z(M,H)"),
+    ], tiles: {"up": (128, 128)})"#;
+    let graph = graph(&resolve(text, &[]), text, Profile::named("h200").expect("shipped"));
+    let norm = &graph.stages[1];
+    assert_eq!((norm.grid, norm.k_blocks, graph.dependences.len()), ((3, 1), 8, 1));
+    let read = &norm.operands[0].footprint;
+    assert_eq!((read.rows.range(300, 2, 0, 0), read.cols.range(512, 2, 0, 1)), (256..300, 64..128));
 }
 
 #[test]

@@ -23,8 +23,7 @@ const SEEDS: [&str; 9] = [
         writes: "Z(M,H)"),
 ], tiles: {"up": (128, 128, 64)}, orders: {"up": Table([(0, 0), (0, 1)])}, split_k: {"up": 2},
 alias: {"Z": "X"},
-sync: [Edge(from: "up", to: "norm", operand: Custom(0), policy: Strided(2), wait: Start,
-    depends: [Dep(tile: "norm(x, y, k)", on: ["up(x, j)"], forall: {"j": "0..4"})])])"#,
+sync: [Edge(from: "up", to: "norm", operand: Custom(0), policy: Strided(2), wait: Start)])"#,
     r#"/* c */ Pipeline(name: r"p", dims: {"M": 0x40,}, stages: [ // c
     Gemm(name: "g", a: "X(M,M)", b: "W(M,2*M/2)", out: "\u{59}(M,M)", epilogue: None), ], )"#,
 ];

@@ -42,7 +42,7 @@ pub(super) fn lower(spec: &CustomSpec, stated: &Stated<'_>) -> Result<Lowered, D
         op: Op::Custom,
         k: k_blocks,
         custom: Some(CustomShape { tile: size, k_blocks, grid: needed }),
-        footprints: footprints.iter().flatten().map(both).collect::<Result<_, Diagnostic>>()?,
+        footprints: footprints.iter().map(both).collect::<Result<_, Diagnostic>>()?,
     })
 }
 
