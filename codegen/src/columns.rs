@@ -2,8 +2,9 @@
 //!
 //! A list of objects becomes a table, `{"rows": n, "columns": {...}}`. A column is named by the path of a field, such
 //! as `config.chain.tile`. It is a list with one value per row, or `{"values": [...], "rows": [...]}` (distinct values,
-//! and an index per row), or `{"every": value}`. Lists of objects inside rows become tables too. Null fields are left
-//! out. Numbers in a table keep six significant digits, which exceeds the precision of any measurement.
+//! and an index per row: one digit or letter each if that is enough), or `{"every": value}`. Lists of objects inside rows
+//! become tables too if that is shorter. Null fields are left out. Numbers in a table keep six significant digits, which
+//! exceeds the precision of any measurement.
 //!
 //! ```
 //! let record = serde_json::json!({ "entries": [{ "m": 1, "time": 9.5 }, { "m": 8, "time": 9.75 }] });
@@ -36,7 +37,9 @@ pub fn write<T: Serialize>(report: &T) -> Result<String, serde_json::Error> {
     let mut value = serde_json::to_value(report)?;
     if let Value::Object(fields) = &mut value {
         for field in fields.values_mut().filter(|f| is_table(f)) {
-            *field = packed(field.take());
+            if let Value::Array(rows) = field.take() {
+                *field = table(rows);
+            }
         }
     }
     let mut text = String::new();
@@ -77,8 +80,11 @@ fn is_table(value: &Value) -> bool {
 
 fn packed(value: Value) -> Value {
     match value {
-        Value::Array(list) if is_table(&Value::Array(list.clone())) => table(list),
-        Value::Array(list) => list.into_iter().map(packed).collect(),
+        Value::Array(list) => {
+            let rows = list.clone();
+            let plain: Value = list.into_iter().map(packed).collect();
+            if is_table(&plain) { shorter(table(rows), plain) } else { plain }
+        }
         Value::Object(fields) => fields.into_iter().map(|(name, field)| (name, packed(field))).collect(),
         Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
             Some(exact) => Value::from(format!("{exact:.5e}").parse().unwrap_or(exact)),
@@ -127,12 +133,21 @@ fn shortest(column: Value) -> Value {
         });
         rows.push(row);
     }
+    let digits: Option<String> = rows.iter().map(|&row| Some(char::from(*DIGITS.get(row)?))).collect();
+    let rows = digits.map_or_else(|| json!(rows), Value::from);
     let by_value = match values.len() {
         1 => json!({ "every": values[0] }),
         _ => json!({ "values": values, "rows": rows }),
     };
-    if by_value.to_string().len() < column.to_string().len() { by_value } else { column }
+    shorter(by_value, column)
 }
+
+fn shorter(a: Value, b: Value) -> Value {
+    if a.to_string().len() < b.to_string().len() { a } else { b }
+}
+
+/// Indices of a column's values, if there are few.
+const DIGITS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 fn unpacked(value: Value) -> Result<Value, serde_json::Error> {
     Ok(match value {
@@ -180,6 +195,8 @@ fn rows(count: u64, columns: Map<String, Value>) -> Result<Value, serde_json::Er
     Ok(rows.into_iter().map(Value::Object).collect())
 }
 
+const UNKNOWN_FORM: &str = "neither a list, nor values and rows, nor every";
+
 /// One value per row.
 fn cells(count: usize, column: Value) -> Result<Vec<Value>, &'static str> {
     match column {
@@ -187,11 +204,17 @@ fn cells(count: usize, column: Value) -> Result<Vec<Value>, &'static str> {
         Value::Object(mut fields) => {
             match (fields.remove("every"), fields.remove("values"), fields.remove("rows")) {
                 (Some(value), None, None) => Ok(vec![value; count]),
-                (None, Some(Value::Array(values)), Some(Value::Array(rows))) => {
-                    let value = |row: &Value| values.get(row.as_u64()? as usize).cloned();
-                    rows.iter().map(value).collect::<Option<_>>().ok_or("an index of no value")
+                (None, Some(Value::Array(values)), Some(rows)) => {
+                    let digit = |row: u8| DIGITS.iter().position(|&digit| digit == row);
+                    let rows: Vec<Option<usize>> = match rows {
+                        Value::String(rows) => rows.bytes().map(digit).collect(),
+                        Value::Array(rows) => rows.iter().map(|row| Some(row.as_u64()? as usize)).collect(),
+                        _ => return Err(UNKNOWN_FORM),
+                    };
+                    let value = |row: Option<usize>| values.get(row?).cloned();
+                    rows.into_iter().map(value).collect::<Option<_>>().ok_or("an index of no value")
                 }
-                _ => Err("neither a list, nor values and rows, nor every"),
+                _ => Err(UNKNOWN_FORM),
             }
         }
         _ => Err("neither a list nor an object"),
@@ -209,7 +232,7 @@ mod tests {
             "device": { "name": "H200", "rates": [{ "tbs": 4.423496465162571 }, { "tbs": 4.5 }] },
             "points": [
                 point(1, 73.25, json!("decode")),
-                point(2, 0.5, json!({ "stages": [{ "stage": "up", "order": { "rows": 2 } }, { "stage": "down" }], "a.b": 1 })),
+                point(2, 0.5, json!({ "stages": [{ "stage": "up", "order": { "rows": 2 } }, { "stage": "down" }, { "stage": "left" }, { "stage": "right" }, { "stage": "join" }], "a.b": 1 })),
                 point(3, 1e9, json!({ "stages": [], "empty": {} })),
             ],
             "one": [{ "rows": 1 }], "rows": [], "columns": {},
@@ -234,6 +257,9 @@ mod tests {
             (json!([1]), "1 values for 2 rows"),
             (json!({ "values": [1], "rows": [0, 1] }), "an index of no value"),
             (json!({ "values": [1], "rows": [0] }), "1 values for 2 rows"),
+            (json!({ "values": [1], "rows": "0" }), "1 values for 2 rows"),
+            (json!({ "values": [1], "rows": "01" }), "an index of no value"),
+            (json!({ "values": [1], "rows": 1 }), "neither"),
             (json!({ "all": 1 }), "neither"),
             (json!(1), "neither"),
         ] {

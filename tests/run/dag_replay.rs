@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cusync_bench::Regime;
 use cusync_bench::dag::suite::{Size, case, case_with_copies};
-use cusync_bench::dag::{DagPoint, SpinProgram};
+use cusync_bench::dag::{DagPoint, NodeShape, SpinProgram};
 use cusync_dag::{Form, NodeWork, Program, ScheduleOptions, schedule};
 use cusync_gen::device::{DEVICES, Profile, ProgramCost};
 
@@ -53,7 +53,7 @@ fn program(point: &DagPoint) -> Program {
         let mut node = node.clone();
         node.us = point.kernel_us[at];
         if let NodeWork::Kernel(kernel) = &mut node.work {
-            let (ctas, ctas_per_sm, traffic_bytes) = point.shapes[at];
+            let NodeShape { ctas, ctas_per_sm, traffic_bytes } = point.shapes[at];
             kernel.launch.grid = [ctas as u32, 1, 1];
             (kernel.ctas_per_sm, kernel.traffic_bytes) = (ctas_per_sm, traffic_bytes);
         }

@@ -31,7 +31,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use random::{SpinProgram, SpinRecording};
-pub use report::{ChainRecord, Contest, DagPoint, DagRecord, DagReport, ExactRecord, GateRecord, TaskRecord};
+pub use report::{
+    ChainRecord, Contest, DagPoint, DagRecord, DagReport, ExactRecord, GateRecord, NodeShape, TaskRecord,
+};
 pub use table::{Table, tables};
 
 use self::chains::{ChainShape, fault};

@@ -11,7 +11,7 @@ use cusync_gen::device::DEVICES;
 
 use super::chains::fault;
 use super::profile::measure_durations;
-use super::report::{DagPoint, DagRecord};
+use super::report::{DagPoint, DagRecord, NodeShape};
 use super::suite::{Case, KESCO_A100, NAMES, Size};
 use super::variant::Entry;
 use crate::{Error, Regime, Result, percentile};
@@ -161,7 +161,11 @@ impl Bench {
             _ => None,
         };
         let shape = |node: &cusync_dag::Node| {
-            node.kernel().map_or((0, 0, 0), |k| (k.launch.ctas(), k.ctas_per_sm, k.traffic_bytes))
+            node.kernel().map_or_else(NodeShape::default, |k| NodeShape {
+                ctas: k.launch.ctas(),
+                ctas_per_sm: k.ctas_per_sm,
+                traffic_bytes: k.traffic_bytes,
+            })
         };
         let shapes = bound.program().nodes().iter().map(shape).collect();
         let kesco = NAMES.iter().position(|n| *n == subject.name).map(|i| KESCO_A100[i]);

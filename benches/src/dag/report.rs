@@ -50,6 +50,17 @@ pub struct Contest {
     pub rounds: usize,
 }
 
+/// What a node occupies.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct NodeShape {
+    /// CTAs.
+    pub ctas: u64,
+    /// CTAs that fit an SM.
+    pub ctas_per_sm: u32,
+    /// Bytes moved to and from device memory.
+    pub traffic_bytes: u64,
+}
+
 /// A program at a size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DagPoint {
@@ -71,9 +82,8 @@ pub struct DagPoint {
     pub waits: usize,
     /// Measured durations of the kernels, each alone, microseconds.
     pub kernel_us: Vec<f64>,
-    /// CTAs of each node, CTAs that fit an SM, and bytes moved to and from device memory; zeros for copies.
-    #[serde(default)]
-    pub shapes: Vec<(u64, u32, u64)>,
+    /// The shape of each node; zeros for copies.
+    pub shapes: Vec<NodeShape>,
     /// KeSCo's speedup over serial launches on an A100.
     pub kesco: Option<f64>,
     /// Predicted time of each form, microseconds.

@@ -5,7 +5,7 @@
 //! with, if the record contains it; if the result differs from the measured schedule, the entry is counted and left
 //! out.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::Config;
 use super::comparison::{Comparison, Row};
@@ -24,6 +24,7 @@ pub struct Measurements {
     /// The profile that schedules were built with; `None`: the profile that predicts.
     pub profile: Option<Profile>,
     /// One entry per variant, size and regime.
+    #[serde(deserialize_with = "named")]
     pub records: Vec<Measured>,
 }
 
@@ -34,7 +35,8 @@ pub struct Measured {
     pub pipeline: String,
     /// Dims.
     pub dims: Vec<(String, u64)>,
-    /// For example `programmatic auto graph`.
+    /// For example `programmatic auto graph`. Left out of files for sampled configurations, which are their own names.
+    #[serde(default)]
     pub variant: String,
     /// `plain` or `programmatic`.
     pub joint: String,
@@ -46,6 +48,17 @@ pub struct Measured {
     pub regime: String,
     /// Time of one run, microseconds.
     pub median_us: f64,
+}
+
+fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Measured>, D::Error> {
+    let mut records = Vec::<Measured>::deserialize(deserializer)?;
+    for record in records.iter_mut().filter(|record| record.variant.is_empty()) {
+        if let Some(config) = &record.config {
+            let joined = if record.joint == "programmatic" { " edges" } else { "" };
+            record.variant = format!("{config}{joined} graph");
+        }
+    }
+    Ok(records)
 }
 
 /// The schedule of a measured chain kernel.

@@ -144,12 +144,12 @@ fn predictions_of_attention_are_near_what_they_were_fitted_to() {
     }
 }
 
-/// Our times in a record that `benches/pytorch_layer.py` wrote on an H100.
+/// Our times in a record that `benches/pytorch_layer.py` wrote on an H100, in columns.
 struct OnAnH100(serde_json::Value);
 
 impl OnAnH100 {
     fn new(text: &str) -> OnAnH100 {
-        OnAnH100(serde_json::from_str(text).expect("JSON"))
+        OnAnH100(cusync_gen::columns::read(text).expect("records"))
     }
 
     /// Predicted and measured times at rest, in microseconds.
