@@ -152,18 +152,7 @@ fn other_pipelines_are_right() {
 }
 
 /// Every operand that a stage can have, each produced by another stage.
-const OPERANDS: &str = r#"Pipeline(
-    name: "operands",
-    dims: { "M": 264 },
-    stages: [
-        Gemm(name: "a", a: "X(M,136)", b: "Wa(136,520)", out: "A(M,520)"),
-        Gemm(name: "b", a: "V(520,136)", b: "Wb(136,392)", out: "B(520,392)"),
-        Gemm(name: "c", a: "u(1,136)", b: "Wc(136,392)", out: "c(1,392)", epilogue: Relu),
-        Gemm(name: "r", a: "X(M,136)", b: "Wr(136,392)", out: "R(M,392)"),
-        Gemm(name: "join", a: "A(M,520)", b: "B(520,392)", bias: "c(1,392)", residual: "R(M,392)",
-             epilogue: Gelu, out: "Z(M,392)"),
-    ],
-)"#;
+const OPERANDS: &str = include_str!("data/operands.ron");
 
 #[test]
 fn waits_on_every_operand_are_right() {

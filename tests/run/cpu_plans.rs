@@ -257,15 +257,7 @@ fn with_start(like: &Plan) -> String {
 
 #[test]
 fn waits_on_every_operand_are_right() {
-    let source = r#"Pipeline(name: "operands", dims: { "M": 200 },
-    stages: [
-        Gemm(name: "a", a: "X(M,136)", b: "Wa(136,264)", out: "A(M,264)"),
-        Gemm(name: "b", a: "V(264,136)", b: "Wb(136,392)", out: "B(264,392)"),
-        Gemm(name: "c", a: "u(1,136)", b: "Wc(136,392)", out: "c(1,392)", epilogue: Relu),
-        Gemm(name: "r", a: "X(M,136)", b: "Wr(136,392)", out: "R(M,392)"),
-        Gemm(name: "join", a: "A(M,264)", b: "B(264,392)", bias: "c(1,392)", residual: "R(M,392)",
-             epilogue: Gelu, out: "Z(M,392)"),
-    ])"#;
+    let source = include_str!("data/operands.ron");
     for m in [1, 37, 200] {
         for policy in [Policy::Tile, Policy::Row, Policy::Strided(2)] {
             let plan = plan(source, m, Element::F16, Some(policy));

@@ -23,7 +23,6 @@ mod fused_decode;
 mod fused_runs;
 mod helpers;
 mod library;
-mod mlp;
 mod norms;
 mod prompts;
 mod refuted;
