@@ -1,13 +1,8 @@
 //! The contract of `cusync simulate --against` in docs/json.md.
 
-use std::path::Path;
-use std::process::{Command, Output};
-
 use serde_json::{Value, json};
 
-fn cusync(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts")
-}
+use super::{cusync, file};
 
 /// Writes a benchmark record: a serial launch, two fully specified configurations, and a third party's kernels.
 fn record(name: &str) -> String {
@@ -38,9 +33,7 @@ fn record(name: &str) -> String {
     ];
     let text =
         cusync_gen::columns::write(&json!({ "device": "NVIDIA H200", "records": records })).expect("JSON");
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, text).expect("the test's folder is writable");
-    path.display().to_string()
+    file(name, &text)
 }
 
 #[test]

@@ -1,24 +1,8 @@
 //! The command's JSON and exit statuses, as docs/json.md documents them.
 
-use std::process::{Command, Output};
-
 use serde_json::Value;
 
-fn cusync(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts")
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stdout)))
-}
-
-/// Writes a spec to its own file.
-fn spec(name: &str, text: &str) -> String {
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, text).expect("the test's folder is writable");
-    path.display().to_string()
-}
+use super::{OVERWRITES, cusync, file, json};
 
 #[test]
 fn check_proves_a_shipped_spec() {
@@ -38,15 +22,7 @@ fn check_proves_a_shipped_spec() {
 #[test]
 fn check_refutes_with_a_counterexample() {
     // Z reuses the memory of Y while `two` still reads Y: a tile of `two` overwrites data that its neighbors read.
-    let file = spec(
-        "reuse.ron",
-        r#"Pipeline(name: "overwrites", dims: { "M": 512 },
-    stages: [
-        Gemm(name: "one", a: "X(M,512)", b: "W1(512,512)", out: "Y(M,512)"),
-        Gemm(name: "two", a: "Y(M,512)", b: "W2(512,512)", out: "Z(M,512)"),
-    ],
-    alias: { "Z": "Y" })"#,
-    );
+    let file = file("cli_contract_reuse.ron", OVERWRITES);
     let output = cusync(&["check", &file, "--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let value = json(&output);
@@ -70,7 +46,7 @@ const NARROW: &str = r#"Pipeline(name: "narrow", dims: { "M": 24, "HQ": 2, "HKV"
 
 #[test]
 fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_host_otherwise() {
-    let file = spec("attend.ron", NARROW);
+    let file = file("attend.ron", NARROW);
     for executor in ["serial", "streams", "programmatic", "fused"] {
         // Chain kernels run convolutions and attentions with wider heads, in one kernel or one kernel per stage.
         let specs =
@@ -97,7 +73,7 @@ fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_ho
 
 #[test]
 fn no_command_offers_a_gpu_what_no_kernel_runs() {
-    let (file, stage) = (spec("unoffered.ron", NARROW), "`attend`");
+    let (file, stage) = (file("unoffered.ron", NARROW), "`attend`");
     let spec = file.as_str();
     for command in [
         &["simulate", spec][..],
@@ -275,18 +251,18 @@ fn saved(name: &str, m: u32, fused_us: f64, wrong: &[&str]) -> String {
         "records": [record("fused graph", "fused", fused_us), record("serial graph", "peer", 130.0)],
         "skipped": [], "wrong": wrong, "fault": null
     });
-    spec(name, &cusync_gen::columns::write(&report).expect("JSON"))
+    file(name, &cusync_gen::columns::write(&report).expect("JSON"))
 }
 
 #[test]
 fn saved_benchmarks_are_joined_and_judged_without_a_gpu() {
     let (old, new) = (saved("old.json", 512, 125.0, &[]), saved("new.json", 512, 100.0, &[]));
-    let pytorch = spec(
+    let pytorch = file(
         "pytorch.json",
         r#"{ "records": [{ "pipeline": "gpt3_mlp", "dims": { "M": 512 }, "element": "f16", "layout": "NxK", "regime": "rested",
              "median_us": 108.0, "p10_us": 107.0, "p90_us": 109.0, "samples": 15 }] }"#,
     );
-    let all = spec("all.json", "");
+    let all = file("all.json", "");
     let args = ["bench", "mlp", "--from", &old, "--from", &new, "--pytorch", &pytorch, "--save", &all];
     let output = cusync(&args);
     let text = String::from_utf8_lossy(&output.stdout);

@@ -55,10 +55,7 @@ fn a_reader_who_has_enough_is_no_error() {
 }
 
 fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli_output").join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).expect("the test's folder is writable");
-    path
+    super::folder(&format!("cli_output/{name}"))
 }
 
 /// Expects an error that contains these words and tells the user what to do.

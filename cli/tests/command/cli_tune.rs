@@ -1,28 +1,12 @@
 //! The contract of `cusync tune` in docs/json.md, without a GPU, and of the cache file on any machine.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 
 use cusync::runtime::{Overlap, Overrides, Summary, resolve_text, shipped};
 use cusync::tune::{Config, Entry, Key, Machine, Store, Tried};
 use serde_json::Value;
 
-fn cusync(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts")
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stdout)))
-}
-
-/// An empty folder for this test.
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).expect("the test's folder is writable");
-    path
-}
+use super::{cusync, folder, json};
 
 fn text(path: &Path) -> String {
     path.display().to_string()

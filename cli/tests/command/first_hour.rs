@@ -1,7 +1,7 @@
 //! A new user's first hour: consistent answers, names, text streams, and mistakes.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -31,10 +31,7 @@ fn refused(args: &[&str], words: &[&str]) {
 }
 
 fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first_hour").join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).expect("the test's folder is writable");
-    path
+    super::folder(&format!("first_hour/{name}"))
 }
 
 fn file(name: &str, text: &str) -> String {

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
+use super::{OVERWRITES, cusync};
+
 /// Runs a command that must fail; returns its exit status and the JSON on standard error.
 fn error(args: &[&str]) -> (i32, Value) {
-    let output = Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts");
+    let output = cusync(args);
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.stdout.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
     let value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{args:?}: {e}: {text}"));
@@ -18,11 +19,7 @@ fn error(args: &[&str]) -> (i32, Value) {
 
 /// Writes a file with this text to a folder of these tests.
 fn file(name: &str, text: &str) -> String {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("json_errors");
-    std::fs::create_dir_all(&folder).expect("the test's folder is writable");
-    let path = folder.join(name);
-    std::fs::write(&path, text).expect("writable");
-    path.display().to_string()
+    super::file(&format!("json_errors_{name}"), text)
 }
 
 /// The codes of the table in docs/json.md.
@@ -44,15 +41,7 @@ type Expected<'a> = (&'a str, i32, bool, Option<(u64, u64)>);
 fn every_kind_of_error_has_its_fields() {
     let no_such_field = file("field.ron", "Pipeline(name: \"p\", dims: { \"M\": 8 },\n    stage: [])");
     let half = file("half.ron", "Pipeline(name: \"p\",");
-    let reuse = file(
-        "reuse.ron",
-        r#"Pipeline(name: "overwrites", dims: { "M": 512 },
-    stages: [
-        Gemm(name: "one", a: "X(M,512)", b: "W1(512,512)", out: "Y(M,512)"),
-        Gemm(name: "two", a: "Y(M,512)", b: "W2(512,512)", out: "Z(M,512)"),
-    ],
-    alias: { "Z": "Y" })"#,
-    );
+    let reuse = file("reuse.ron", OVERWRITES);
     let narrow = file(
         "narrow.ron",
         r#"Pipeline(name: "narrow", dims: { "M": 24, "HQ": 2, "HKV": 1 }, stages: [

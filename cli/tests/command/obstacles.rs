@@ -1,8 +1,8 @@
 //! What can run a pipeline, and why other executors cannot: every command gives the same answer.
 
-use std::process::{Command, Output};
-
 use serde_json::Value;
+
+use super::{cusync, file};
 
 /// A convolution that no kernel can load, and variants of it.
 const BEYOND_KERNELS: [(&str, &str); 5] = [
@@ -31,10 +31,6 @@ const REFUTED: &str = r#"Pipeline(name: "al", dims: { "M": 256, "H": 512 }, alia
     Gemm(name: "two", a: "Y(M,H)", b: "V(H,H)", out: "Z(M,H)"),
 ])"#;
 
-fn cusync(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts")
-}
-
 /// The JSON of an answer or of an error.
 fn json(args: &[&str], status: i32) -> Value {
     let output = cusync(&[args, &["--json"]].concat());
@@ -45,9 +41,7 @@ fn json(args: &[&str], status: i32) -> Value {
 }
 
 fn spec(name: &str, text: &str) -> String {
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("obstacles_{name}.ron"));
-    std::fs::write(&path, text).expect("the test's folder is writable");
-    path.display().to_string()
+    file(&format!("obstacles_{name}.ron"), text)
 }
 
 fn scratch(name: &str) -> String {

@@ -2,7 +2,6 @@
 //! self-contained page.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use cusync::runtime::SHIPPED;
 use cusync::trace::{defect, simulated, simulated_run};
@@ -11,12 +10,13 @@ use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use serde_json::Value;
 
+use super::cusync;
+
 /// Runs the command and returns the contents of `file`.
 fn written(file: &str, args: &[&str]) -> String {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
     let to = path.display().to_string();
-    let output = Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).args(["-o", &to]).output();
-    let output = output.expect("the binary starts");
+    let output = cusync(&[args, &["-o", &to]].concat());
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     std::fs::read_to_string(path).expect("the file was written")
 }
@@ -199,7 +199,7 @@ fn a_page_loads_nothing_and_holds_all() {
 #[test]
 fn a_trace_says_what_was_waited_for() {
     let args = ["trace", "gpt3_mlp", "--simulate", "--executor", "programmatic", "--dim", "M=768", "--json"];
-    let output = Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts");
+    let output = cusync(&args);
     let value: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&value["origin"], &value["runs"][0]["name"]), (&"simulated".into(), &"serial".into()));
     let waits = value["runs"][1]["waits"].as_array().expect("waits");
@@ -245,7 +245,7 @@ fn predicted_timelines_have_no_defect() {
 #[test]
 fn a_name_that_says_no_format_is_refused() {
     let args = ["trace", "gpt3_mlp", "--simulate", "-o", "timeline.txt"];
-    let output = Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts");
+    let output = cusync(&args);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains(".html"));
 }
