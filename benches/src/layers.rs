@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use cusync_gen::device::Profile;
 use cusync_gen::graph::Element;
 
 use super::point::Point;
@@ -183,15 +184,21 @@ pub enum Progress<'a> {
     Done(&'a LayerReport),
 }
 
-/// Runs the benchmark. Every variant is verified before it is timed; wrong variants are named and not timed.
-/// A GPU error ends the benchmark and is recorded in the report, so that earlier measurements are kept.
-pub fn bench_layers(args: &LayerArgs, progress: &mut dyn FnMut(Progress<'_>)) -> Result<LayerReport> {
-    let began = Instant::now();
-    let device = Device::open(args.gpu)?;
+/// A GPU with its profile and its ceilings.
+pub(super) fn opened(gpu: u32) -> Result<(Device, Profile, Ceilings)> {
+    let device = Device::open(gpu)?;
     let profile = device
         .profile()
         .ok_or_else(|| Error::Argument(format!("{} is older than compute capability 8.0", device.name())))?;
     let ceilings = Ceilings::measure(&device)?;
+    Ok((device, profile, ceilings))
+}
+
+/// Runs the benchmark. Every variant is verified before it is timed; wrong variants are named and not timed.
+/// A GPU error ends the benchmark and is recorded in the report, so that earlier measurements are kept.
+pub fn bench_layers(args: &LayerArgs, progress: &mut dyn FnMut(Progress<'_>)) -> Result<LayerReport> {
+    let began = Instant::now();
+    let (device, profile, ceilings) = opened(args.gpu)?;
     let mut report = LayerReport {
         device: device.name().into(),
         profile: Some(profile.clone()),

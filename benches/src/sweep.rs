@@ -10,7 +10,6 @@ use super::layers::LayerArgs;
 use super::point::{Point, right};
 use super::record::{ScheduleRecord, Size};
 use super::{Error, Result, Summary};
-use cusync::device::Device;
 use cusync::measure::{Ceilings, PipelineVariant, Regime, Variant, floor_us, interleaved};
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{InputSets, Options, Overrides};
@@ -57,11 +56,7 @@ pub struct SweepReport {
 /// Times every configuration; ignores the variants in `args`. Calls `progress` with every size.
 pub fn bench_sweep(args: &LayerArgs, progress: &mut dyn FnMut(&str, &Size)) -> Result<SweepReport> {
     let began = Instant::now();
-    let device = Device::open(args.gpu)?;
-    let profile = device
-        .profile()
-        .ok_or_else(|| Error::Argument(format!("{} is older than compute capability 8.0", device.name())))?;
-    let ceilings = Ceilings::measure(&device)?;
+    let (device, profile, ceilings) = super::layers::opened(args.gpu)?;
     let (records, skipped) = (Vec::new(), Vec::new());
     let mut report = SweepReport { device: device.name().into(), ceilings, records, skipped };
     for (name, dims) in &args.points {

@@ -100,19 +100,7 @@ impl OperandKind {
     pub(crate) fn data(self) -> DataType {
         match self {
             OperandKind::Lengths | OperandKind::Pages => DataType::Int32,
-            OperandKind::A
-            | OperandKind::B
-            | OperandKind::Up
-            | OperandKind::Bias
-            | OperandKind::Residual
-            | OperandKind::Query
-            | OperandKind::Key
-            | OperandKind::Value
-            | OperandKind::Gain
-            | OperandKind::CachedKeys
-            | OperandKind::CachedValues
-            | OperandKind::Rotary
-            | OperandKind::Custom(_) => DataType::Element,
+            _ => DataType::Element,
         }
     }
 
@@ -157,13 +145,7 @@ impl OperandKind {
             }
             OperandKind::Query => "the block of queries, before its first step",
             OperandKind::Key | OperandKind::Value => "the tokens of each step, when it comes to them",
-            OperandKind::Up
-            | OperandKind::CachedKeys
-            | OperandKind::CachedValues
-            | OperandKind::Lengths
-            | OperandKind::Pages
-            | OperandKind::Rotary
-            | OperandKind::Custom(_) => "as late as the footprint allows",
+            _ => "as late as the footprint allows",
         }
     }
 }

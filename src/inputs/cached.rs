@@ -43,18 +43,7 @@ pub(crate) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Value
             graph.element.round(&table, &mut bits);
             Some(Values::Bits(Arc::new(bits)))
         }
-        OperandKind::A
-        | OperandKind::B
-        | OperandKind::Up
-        | OperandKind::Bias
-        | OperandKind::Residual
-        | OperandKind::Query
-        | OperandKind::Key
-        | OperandKind::Value
-        | OperandKind::Gain
-        | OperandKind::CachedKeys
-        | OperandKind::CachedValues
-        | OperandKind::Custom(_) => None,
+        _ => None,
     }
 }
 

@@ -267,18 +267,7 @@ fn sharing(cluster: (u32, u32), kind: OperandKind, tile: Tile) -> (u32, u32) {
     match kind {
         OperandKind::A => (cluster.1, tile.n % cluster.1),
         OperandKind::B | OperandKind::Up => (cluster.0, tile.m % cluster.0),
-        OperandKind::Bias
-        | OperandKind::Residual
-        | OperandKind::Query
-        | OperandKind::Key
-        | OperandKind::Value
-        | OperandKind::Gain
-        | OperandKind::CachedKeys
-        | OperandKind::CachedValues
-        | OperandKind::Lengths
-        | OperandKind::Pages
-        | OperandKind::Rotary
-        | OperandKind::Custom(_) => (1, 0),
+        _ => (1, 0),
     }
 }
 

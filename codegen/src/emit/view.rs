@@ -275,16 +275,7 @@ fn edge_value(e: &EdgeNumbers) -> String {
         OperandKind::Bias => "CUSYNC_OPERAND_BIAS",
         OperandKind::Residual => "CUSYNC_OPERAND_RESIDUAL",
         // Attention kernels, like custom ones, identify their reads by the edge name in the header.
-        OperandKind::Query
-        | OperandKind::Key
-        | OperandKind::Value
-        | OperandKind::Gain
-        | OperandKind::CachedKeys
-        | OperandKind::CachedValues
-        | OperandKind::Lengths
-        | OperandKind::Pages
-        | OperandKind::Rotary
-        | OperandKind::Custom(_) => "CUSYNC_OPERAND_CUSTOM",
+        _ => "CUSYNC_OPERAND_CUSTOM",
     };
     let wait_at = match e.wait_at {
         WaitAt::PerKBlock => "CUSYNC_WAIT_PER_K_BLOCK",

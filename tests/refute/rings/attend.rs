@@ -9,8 +9,6 @@
 //! memory says so. Barriers count phases without wrapping here, so that a parity that matches in the wrong phase is
 //! detected.
 
-use std::collections::HashSet;
-
 use super::{Wait, wait};
 
 /// A segment: its units, and whether other workers also have parts of its head.
@@ -326,19 +324,8 @@ impl Model {
         Ok(())
     }
 
-    /// Visits every reachable state; returns their number, or the fault in one of them.
     fn explore(&self) -> Result<usize, String> {
-        let mut seen = HashSet::from([State::default()]);
-        let mut open = vec![State::default()];
-        let mut next = Vec::new();
-        while let Some(state) = open.pop() {
-            self.next(&state, &mut next).map_err(|e| format!("{e} at {state:?} of {:?}", self.stage))?;
-            if next.is_empty() && !self.done(&state) {
-                return Err(format!("stands still at {state:?} of {:?}", self.stage));
-            }
-            open.extend(next.drain(..).filter(|n| seen.insert(n.clone())));
-        }
-        Ok(seen.len())
+        super::explore(&self.stage, |s, out| self.next(s, out), |s| super::stands_still(self.done(s)))
     }
 }
 

@@ -12,8 +12,6 @@
 //! which is refilled when the last of them has been multiplied. Barriers count phases without wrapping here, so that a
 //! parity that matches in the wrong phase is detected.
 
-use std::collections::HashSet;
-
 use super::{Wait, wait};
 
 const GROUPS: usize = 2;
@@ -563,24 +561,13 @@ impl Model {
         Ok(())
     }
 
-    /// Visits every reachable state; returns their number, or the fault in one of them.
     fn explore(&self) -> Result<usize, String> {
-        let mut seen = HashSet::from([State::default()]);
-        let mut open = vec![State::default()];
-        let mut next = Vec::new();
-        while let Some(state) = open.pop() {
-            self.next(&state, &mut next).map_err(|e| format!("{e} at {state:?} of {:?}", self.cta))?;
-            if next.is_empty() {
-                if !self.done(&state) {
-                    return Err(format!("stands still at {state:?} of {:?}", self.cta));
-                }
-                if state.posted.count_ones() != u32::from(self.tiles) {
-                    return Err(format!("tiles {:b} are posted, of {:?}", state.posted, self.cta));
-                }
-            }
-            open.extend(next.drain(..).filter(|n| seen.insert(*n)));
-        }
-        Ok(seen.len())
+        let end = |state: &State| {
+            super::stands_still(self.done(state))?;
+            let all = state.posted.count_ones() == u32::from(self.tiles);
+            if all { Ok(()) } else { Err(format!("tiles {:b} are posted", state.posted)) }
+        };
+        super::explore(&self.cta, |state, out| self.next(state, out), end)
     }
 }
 
