@@ -170,7 +170,7 @@ struct Line<'a> {
     operations: Vec<&'a str>,
     /// Name of the kernel without its element type.
     name: String,
-    /// Template arguments between the element type and the operations.
+    /// Template arguments between the element type and the operations; none if a file of csrc/kernels has the table.
     sizes: Vec<String>,
 }
 
@@ -181,15 +181,19 @@ impl Line<'_> {
             panic!("csrc/abi/instances.txt: a line has at least six columns, not: {line}")
         };
         let split = |text: &str| text.split('x').map(str::to_owned).collect::<Vec<_>>();
+        // Kernels of the same shape differ in their operations other than matrix products.
+        let others = operations.iter().filter(|o| !o.ends_with("gemm")).map(|o| format!("_{o}"));
+        let others: String = others.collect();
+        if *tile == "-" {
+            let name = format!("{family}_sm{arch}{others}");
+            return Line { family, arch, operations: operations.to_vec(), name, sizes: Vec::new() };
+        }
         let (tile, cluster) = (split(tile), split(cluster));
         assert!(
             tile.len() == 3 && cluster.len() == 2 && !operations.is_empty(),
             "csrc/abi/instances.txt: {line}"
         );
         let suffix = if cluster == ["1", "1"] { String::new() } else { format!("_c{}", cluster.join("x")) };
-        // Kernels of the same shape differ in their operations other than matrix products.
-        let others = operations.iter().filter(|o| !o.ends_with("gemm")).map(|o| format!("_{o}"));
-        let others: String = others.collect();
         let name = format!("{family}_sm{arch}_{}x{}{suffix}{others}", tile[0], tile[1]);
         let sizes = [tile[..2].to_vec(), vec![ring.replace('-', "0")], cluster].concat();
         Line { family, arch, operations: operations.to_vec(), name, sizes }
@@ -232,7 +236,8 @@ fn instances(root: &Path, archs: &[String], folder: &Path) -> Vec<Source> {
             .map(|lines| Source::generated(root, lines, folder))
             .collect::<Vec<_>>()
     };
-    lines.chunk_by(|a, b| a.is_like(b)).flat_map(by_tile).collect()
+    let generated: Vec<Line> = lines.into_iter().filter(|line| !line.sizes.is_empty()).collect();
+    generated.chunk_by(|a, b| a.is_like(b)).flat_map(by_tile).collect()
 }
 
 /// Writes a file only if its text changed, to preserve the time that nvcc's dependency files rely on.

@@ -26,7 +26,6 @@ KERNELS = {
     "norm": "chain_sm90<CUSYNC_F16, 128, 128, 6, 1, 1, CUSYNC_GEMM, CUSYNC_NORM>",
     "conv": "chain_sm90<CUSYNC_F16, 64, 64, 12, 1, 1, CUSYNC_CONV2D>",
     "turned": "chain_sm90<CUSYNC_F16, 256, 64, 12, 1, 1, CUSYNC_CONV2D>",
-    "prompt": "chain_sm90<CUSYNC_F16, 128, 128, 6, 1, 1, CUSYNC_ATTENTION, CUSYNC_GEMM>",
     "decode": "decode_sm90<CUSYNC_F16, 64, 64, 0, 1, 1, CUSYNC_GEMM>",
     "attend": "decode_sm90<CUSYNC_F16, 64, 8, 0, 1, 1, CUSYNC_GEMM, CUSYNC_GATED_GEMM, CUSYNC_NORM, CUSYNC_ATTEND>",
 }
@@ -246,7 +245,6 @@ NEEDS = {
     "norm": {"posts": 1, "looks": 1, "word": 1, "read": 2, "flag": 1, "waits": 1},
     "conv": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1},
     "turned": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1},
-    "prompt": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1, "count": 1},
     "decode": {"posts": 1, "looks": 1, "waits": 1, "count": 1, "flag": 1},
     "attend": {"posts": 2, "looks": 2, "waits": 1, "count": 1},
 }
@@ -306,7 +304,6 @@ MUTANTS = [
     ("session: the end of a job is told relaxed", PTX, "st.release.gpu.global.u32", "st.relaxed.gpu.global.u32", "decode"),
     ("norm: no proxy fence behind the rows", "kernels/norm/sm90/operation.cuh", "      ptx::fence_proxy_async_global();\n", "",
      "norm"),
-    ("prompt: `.read` before the post", CHAIN, FULL, READ, "prompt"),
     ("ampere: no barrier before the post", "kernels/gemm/sm80/kernel.cuh", "    __syncthreads();  // all of the tile is stored\n", "", "ampere"),
     ("ampere: no barrier behind a look", "kernels/gemm/sm80/wait.cuh", "    }\n    __syncthreads();\n", "    }\n", "ampere"),
     ("ampere: a post is relaxed", PTX, "red.release.gpu.global.add", "red.relaxed.gpu.global.add", "ampere"),

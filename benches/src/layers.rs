@@ -51,7 +51,7 @@ const BLOCKS: Kinds = (
 const WHOLE_LAYERS: Kinds = (
     &["layer", "layers"],
     &LAYER_CACHES,
-    &[("prompt_layer", &LAYER_TOKENS), ("prompt_layers", &LAYER_TOKENS)],
+    &[("prompt_layer", &LAYER_TOKENS)],
 );
 
 /// A pipeline with the dims of its size.
@@ -246,7 +246,7 @@ mod tests {
     fn points_are_of_pipelines_with_these_dims() {
         let attention = [false, true].map(|layers| attentions(layers, &[], &[], &[])).concat();
         let all = [mlps(&[], &[]), convolutions(&[], &[]), attention].concat();
-        assert_eq!(all.len(), 3 * 16 + 2 * 4 * 9 + 2 * 3 + 3 * (2 * (4 + 3) + 1) + 3 * 2 * (3 + 2));
+        assert_eq!(all.len(), 3 * 16 + 2 * 4 * 9 + 2 * 3 + 3 * (2 * (4 + 3) + 1) + 3 * (2 * 3 + 2));
         for (name, size) in all {
             let source = super::super::source_of(&name).expect("it ships, or is a part of what does");
             let spec = cusync_gen::spec::parse(&source, &name);

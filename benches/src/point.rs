@@ -127,7 +127,8 @@ impl<'a> Point<'a> {
         Ok(self.resolved()?.operations())
     }
 
-    /// Whether each stage has a kernel of its own; otherwise a chain kernel runs all of them.
+    /// Whether each stage has a kernel that follows an order; otherwise one kernel runs all of them, or each has a
+    /// launch between kernel boundaries.
     fn has_own_kernels(&self) -> Result<bool> {
         Ok(self.resolved()?.own_kernels(self.profile))
     }
@@ -141,7 +142,7 @@ impl<'a> Point<'a> {
     pub(super) fn run(&self, share: Option<f64>, report: &mut LayerReport) -> Result<Vec<Record>> {
         let hopper = self.device.capability().0 >= 9;
         let own_kernels = self.has_own_kernels()?;
-        let leading = if own_kernels { self.leading() } else { Executor::Fused };
+        let leading = choose::usual_executor(&self.resolved()?, self.profile);
         let leader = self.plan(leading, Overrides::default())?;
         let mut inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.seed())?;
         inputs.fill_caches(leader.graph(), self.device)?;
@@ -164,7 +165,9 @@ impl<'a> Point<'a> {
         }
         if !own_kernels {
             self.add_in_turn(&mut field, report)?;
-            super::fused::add(self, &mut field, report)?;
+            if leading == Executor::Fused {
+                super::fused::add(self, &mut field, report)?;
+            }
             tune::add_kept(self, &mut field, report)?;
             return self.measure(field, &leader, share);
         }
@@ -188,11 +191,6 @@ impl<'a> Point<'a> {
             self.note(name, added, report)?;
         }
         self.measure(field, &leader, share)
-    }
-
-    /// The executor whose tiles the other per-stage variants take: programmatic launch needs Hopper.
-    fn leading(&self) -> Executor {
-        if self.device.capability().0 >= 9 { Executor::Programmatic } else { Executor::Streams }
     }
 
     /// Turns the failure of one variant into a line of the report. GPU errors are returned, because nothing
@@ -231,8 +229,8 @@ impl<'a> Point<'a> {
         self.note(best, added, report)
     }
 
-    /// One chain kernel per stage, or cuBLASLt products between them: as predicted and, if tuning is
-    /// requested, the fastest for each stage alone.
+    /// One kernel per stage, or cuBLASLt products between them: as predicted and, if tuning is requested, the
+    /// fastest for each stage.
     fn add_in_turn(&self, field: &mut Field, report: &mut LayerReport) -> Result<()> {
         let resolved = self.resolved()?;
         for (executor, role) in [(Executor::Serial, Role::Peer), (Executor::Library, Role::Library)] {
@@ -278,7 +276,7 @@ impl<'a> Point<'a> {
 
     /// One kernel per stage, overlapping.
     fn add_overlapping(&self, field: &mut Field, leader: &Plan, report: &mut LayerReport) -> Result<()> {
-        let leading = self.leading();
+        let leading = choose::one_by_one(self.profile);
         let overlapping = |e: &Executor| matches!(e, Executor::Streams | Executor::Programmatic);
         let tile = |s: &cusync_gen::graph::Stage| (s.mma_tile.0, s.mma_tile.1);
         let tiles: Vec<_> = leader.graph().stages.iter().map(tile).collect();

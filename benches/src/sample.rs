@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::choose::space::{self, ORDERS, POLICIES, chains, executors};
-use cusync_gen::choose::{self, ChainConfig, ChainOverride, Config, EdgeConfig, StageConfig, StageExecutor};
+use cusync_gen::choose::{self, ChainConfig, Config, EdgeConfig, StageConfig, StageExecutor};
 use cusync_gen::device::{Operations, Profile};
 use cusync_gen::graph::{Dependence, Resolved, StageId};
+use cusync_gen::schedule::Hand;
 use cusync_gen::sync::WaitAt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -104,16 +105,20 @@ fn chain(operations: Operations, rng: &mut StdRng) -> Option<(Config, Overlap)> 
     Some((Config::chain(asked.kernel?, asked.mode, asked.splits), overlap))
 }
 
-/// One chain kernel per stage.
+/// One kernel per stage: a chain kernel, or one that runs alone.
 fn in_turn(resolved: &Resolved, device: &Profile, rng: &mut StdRng) -> Option<Config> {
     let mut stages = Vec::new();
     for (i, stage) in resolved.stages.iter().enumerate() {
-        let overrides: Vec<_> = chains(stage.op.operation().into_iter().collect()).collect();
-        let ChainOverride { kernel, mode, splits } = *overrides.choose(rng)?;
-        let (mut tile, cluster) = kernel?;
+        let (mut tile, mut cluster, mut mode, mut splits) = ((0, 0), (1, 1), Hand::Fixed, true);
+        if !stage.op.runs_alone(stage.n) {
+            let overrides: Vec<_> = chains(stage.op.operation().into_iter().collect()).collect();
+            let asked = *overrides.choose(rng)?;
+            ((tile, cluster), mode, splits) = (asked.kernel?, asked.mode, asked.splits);
+        }
         if !stage.op.has_kernel_tiles() {
-            let own = *resolved.kernel_candidates(StageId(i), device).ok()?.choose(rng)?;
-            tile = (own.0, own.1);
+            let mut own = resolved.kernel_candidates(StageId(i), device).ok()?;
+            own.retain(|tile| stage.op.unfit(*tile).is_none());
+            tile = own.choose(rng).map(|own| (own.0, own.1))?;
         }
         stages.push(ChainConfig { stage: stage.name.value.clone(), tile, cluster, mode, splits });
     }

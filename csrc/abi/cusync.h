@@ -22,7 +22,7 @@ enum cusync_element { CUSYNC_F16 = 0, CUSYNC_BF16 = 1 };
 enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
 enum cusync_operation {
   CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_CONV2D = 2, CUSYNC_ATTENTION = 3, CUSYNC_NORM = 4, CUSYNC_ATTEND = 5,
-  CUSYNC_POOL = 6, CUSYNC_ROTATED_GEMM = 7
+  CUSYNC_POOL = 6
 };
 enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
 
@@ -79,7 +79,7 @@ enum {
   CUSYNC_MAX_POSTS = 4,        ///< outgoing edges per stage
   CUSYNC_COLUMN_TILE = 64,     ///< product columns of a decode kernel that share a semaphore
   CUSYNC_PAGE_TOKENS = 64,     ///< tokens per page of a paged cache
-  CUSYNC_PROMPT_TOKENS = 128,  ///< tokens per k-block of CUSYNC_ATTENTION
+  CUSYNC_PROMPT_TOKENS = 128,  ///< tokens per step of CUSYNC_ATTENTION
   CUSYNC_ATTEND_SLAB = 8 * (128 + 2),  ///< floats per slab of a decode kernel with attention
   CUSYNC_MAX_NORMED = 16384,   ///< maximum row length that a decode kernel normalizes
   CUSYNC_MAX_PARTS = 1625,     ///< parts of a decode kernel's output, over workers and rounds: the cube is below 2^32
@@ -91,6 +91,7 @@ enum cusync_family {
   CUSYNC_FAMILY_GEMM = 0,    ///< one stage per launch: tiles in the order of `cusync_work.order`
   CUSYNC_FAMILY_CHAIN = 1,   ///< many stages: items from lists
   CUSYNC_FAMILY_DECODE = 2,  ///< few tokens: worker c of P owns columns [c * n / P, (c + 1) * n / P) of each stage
+  CUSYNC_FAMILY_ALONE = 3,   ///< one stage per launch, without waits, posts, trace and notes; the kernel divides it
 };
 
 /// Identifies a compiled kernel.
@@ -99,7 +100,7 @@ typedef struct cusync_kernel_id {
   uint32_t arch;        ///< enum cusync_arch
   uint32_t operations;  ///< supported operations: bit 1 << o for each o of enum cusync_operation
   uint32_t element;     ///< enum cusync_element
-  uint32_t tile_m, tile_n;        ///< MMA tile; 64 x 0 for decode kernels, which take any number of columns
+  uint32_t tile_m, tile_n;        ///< MMA tile; 64 x 0 for decode kernels, which take any number of columns; 0 x 0: alone
   uint32_t cluster_m, cluster_n;  ///< CTAs per worker
   uint32_t width;       ///< tokens of a decode kernel's MMA; otherwise 0
 } cusync_kernel_id;
@@ -159,11 +160,11 @@ typedef struct cusync_norm {
   float epsilon;     ///< added to the variance, or to the mean square
 } cusync_norm;
 
-/// The heads of CUSYNC_ATTENTION, CUSYNC_ATTEND and CUSYNC_ROTATED_GEMM, and their key/value caches.
+/// The heads of CUSYNC_ATTENTION and CUSYNC_ATTEND, and their key/value caches.
 typedef struct cusync_heads {
   uint32_t query_heads, kv_heads;  ///< CUSYNC_ATTEND: at most 8 query heads share a key/value head
   uint32_t head_dim;               ///< 64 or 128
-  uint32_t capacity;               ///< tokens per sequence in the cache; CUSYNC_ROTATED_GEMM: tokens per sequence
+  uint32_t capacity;               ///< tokens per sequence in the cache
   uint32_t pages;                  ///< pages in the pool; 0: contiguous cache
 } cusync_heads;
 
@@ -179,19 +180,11 @@ typedef struct cusync_heads {
 /// is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one
 /// k-block with as many elements as the window has pixels.
 ///
-/// CUSYNC_ATTENTION (chain kernels): attention over whole sequences of k.most tokens each, stored consecutively in the
-/// rows of operand A, m x (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. A tile is one head
-/// and CUSYNC_PROMPT_TOKENS tokens of a sequence, or the whole sequence if it is shorter; with several sequences no
-/// other lengths are supported. A k-block is CUSYNC_PROMPT_TOKENS keys and values. If k.first = k.step = the rows of a
-/// tile, tokens attend to themselves and earlier tokens; if k.first = k.most and k.step = 0, to their whole sequence.
-/// If KEYS and VALUES (sequences, kv_heads, capacity, head_dim) are given, keys and values are written there from row
-/// 0. `pages` is 0.
-///
-/// CUSYNC_ROTATED_GEMM (chain kernels with attention) produces that operand A: out = A B + bias, where n is
-/// (query_heads + 2 kv_heads) * head_dim. Queries and keys are rotated before rounding: row r by position r % capacity
-/// of ROTARY (capacity x head_dim or longer; cosines of head_dim / 2 pairs, then sines), with elements (i, i + head_dim
-/// / 2) of a head as a pair. A tile is shared by at most half as many parts as it has units, because both elements of a
-/// pair belong to one part.
+/// CUSYNC_ATTENTION (alone): attention over whole sequences of k.most tokens each, stored consecutively in the rows of
+/// operand A, m x (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If k.first = k.step =
+/// min(k.most, CUSYNC_PROMPT_TOKENS), tokens attend to themselves and earlier tokens; if k.first = k.most and k.step =
+/// 0, to their whole sequence. If KEYS and VALUES (sequences, kv_heads, capacity, head_dim) are given, keys and values
+/// are written there from row 0. `pages` is 0.
 ///
 /// CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2
 /// kv_heads) * head_dim: queries, keys, values of all heads; k is its column count, n is query_heads * head_dim. KEYS
@@ -213,7 +206,7 @@ typedef struct cusync_stage {
   cusync_tiles tiles;    ///< except in decode kernels
   cusync_images images;  ///< CUSYNC_CONV2D, CUSYNC_POOL; otherwise zeros
   cusync_norm norm;      ///< CUSYNC_NORM; otherwise zeros
-  cusync_heads heads;    ///< CUSYNC_ATTENTION, CUSYNC_ATTEND, CUSYNC_ROTATED_GEMM; otherwise zeros
+  cusync_heads heads;    ///< CUSYNC_ATTENTION, CUSYNC_ATTEND; otherwise zeros
   uint32_t round, rounds;  ///< decode: workers compute `rounds` even parts of `out` each, in as many stages that
                            ///< differ in `round` only; 0 of 1: one part each
   uint32_t operand_count, wait_count, post_count;

@@ -68,14 +68,6 @@ inline uint32_t packed_columns(cusync_stage const& stage) {
   return stage.operation == CUSYNC_GATED_GEMM ? 2 * stage.n : stage.n;
 }
 
-/// Whether the request is for a single stage without waits, posts, mail, trace or notes. Such a launch only has to
-/// produce its output in stream order.
-inline bool is_alone(Request const& request) {
-  cusync_stage const& stage = request.stages[0];
-  return request.count == 1 && !stage.wait_count && !stage.post_count && request.work.source != CUSYNC_SOURCE_MAIL &&
-         !request.sync.trace && !request.sync.test.notes.capacity;
-}
-
 /// Validates everything about a request that does not depend on the kernel's implementation: pointers, alignments,
 /// sizes, enumerators, policies, edges, and the order against the grid.
 int32_t validate(Request const& request);

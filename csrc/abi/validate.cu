@@ -31,7 +31,7 @@ bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
 
 /// Whether the operation multiplies A by B.
 bool is_product(uint32_t operation) {
-  return operation == CUSYNC_GEMM || operation == CUSYNC_GATED_GEMM || operation == CUSYNC_CONV2D || operation == CUSYNC_ROTATED_GEMM;
+  return operation == CUSYNC_GEMM || operation == CUSYNC_GATED_GEMM || operation == CUSYNC_CONV2D;
 }
 
 /// When an operation reads an operand of a role; ~0: never.
@@ -41,12 +41,11 @@ uint32_t read_at(uint32_t operation, uint32_t role) {
     case CUSYNC_OPERAND_A: return CUSYNC_READ_IN_K_LOOP;
     case CUSYNC_OPERAND_B: return product ? CUSYNC_READ_IN_K_LOOP : ~0u;
     case CUSYNC_OPERAND_BIAS: return product || normalises ? CUSYNC_READ_IN_EPILOGUE : ~0u;
-    case CUSYNC_OPERAND_RESIDUAL: return product && operation != CUSYNC_ROTATED_GEMM ? CUSYNC_READ_IN_EPILOGUE : ~0u;
+    case CUSYNC_OPERAND_RESIDUAL: return product ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_GAIN: return normalises ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_KEYS:
     case CUSYNC_OPERAND_VALUES: return attends || operation == CUSYNC_ATTENTION ? CUSYNC_READ_IN_K_LOOP : ~0u;
     case CUSYNC_OPERAND_ROTARY:
-      return attends ? CUSYNC_READ_IN_K_LOOP : operation == CUSYNC_ROTATED_GEMM ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_LENGTHS:
     case CUSYNC_OPERAND_PAGES: return attends ? CUSYNC_READ_IN_K_LOOP : ~0u;
     default: return ~0u;
@@ -131,32 +130,19 @@ bool valid_product(cusync_stage const& s, bool decode) {
   return s.activation <= CUSYNC_RELU && !(gated && (adds || s.activation != CUSYNC_IDENTITY));
 }
 
-/// Head sizes that kernels support.
-bool valid_heads(cusync_stage const& s) {
-  cusync_heads const& h = s.heads;
-  if (!h.kv_heads || !h.query_heads || h.query_heads > 1024 || h.query_heads % h.kv_heads) return false;
-  return (h.head_dim == 64 || h.head_dim == 128) && !s.activation;
-}
-
-/// A product with attention heads in its output, and with angles for each token of its sequences.
-bool valid_rotated(cusync_stage const& s) {
-  cusync_heads const& h = s.heads;
-  if (!valid_heads(s) || !valid_product(s, false) || !operand(s, CUSYNC_OPERAND_ROTARY)) return false;
-  return s.n == (h.query_heads + 2 * h.kv_heads) * h.head_dim && h.capacity && s.m % h.capacity == 0;
-}
-
-/// An output with all heads.
+/// Head sizes that kernels support, and an output with all heads.
 bool valid_outputs(cusync_stage const& s) {
   cusync_heads const& h = s.heads;
-  if (!valid_heads(s)) return false;
+  if (!h.kv_heads || !h.query_heads || h.query_heads > 1024 || h.query_heads % h.kv_heads) return false;
+  if ((h.head_dim != 64 && h.head_dim != 128) || s.activation) return false;
   return s.m != 0 && s.m <= kMaxSize && s.n == h.query_heads * h.head_dim && s.out && aligned(s.out, 16);
 }
 
-/// Whole sequences of a length such that no tile has queries of two sequences; a standalone kernel divides them itself.
-bool valid_prompt(cusync_stage const& s, bool alone) {
+/// Whole sequences, which the kernel divides itself.
+bool valid_prompt(cusync_stage const& s) {
   if (!valid_outputs(s)) return false;
-  uint32_t const tokens = s.k.most, rows = min_u32(min_u32(s.tiles.rows, CUSYNC_PROMPT_TOKENS), tokens);
-  if (rows == 0 || tokens > 1u << 22 || s.m % tokens || (s.m != tokens && tokens % rows && !alone)) return false;
+  uint32_t const tokens = s.k.most, rows = min_u32(CUSYNC_PROMPT_TOKENS, tokens);
+  if (rows == 0 || tokens > 1u << 22 || s.m % tokens) return false;
   bool const causal = s.k.first == rows && s.k.step == rows, full = s.k.first == tokens && s.k.step == 0;
   bool const keys = operand(s, CUSYNC_OPERAND_KEYS), values = operand(s, CUSYNC_OPERAND_VALUES);
   if (keys != values || s.heads.pages || (keys ? s.heads.capacity < tokens : s.heads.capacity != 0)) return false;
@@ -180,7 +166,7 @@ bool valid_attention(cusync_stage const& s) {
 
 /// Whether kernels wait for this operand if a stage produces it. Gains, caches and tables come only from the user.
 bool awaited(uint32_t operation, uint32_t role) {
-  return role == CUSYNC_OPERAND_A || (is_product(operation) && role != CUSYNC_OPERAND_ROTARY && read_at(operation, role) != ~0u);
+  return role == CUSYNC_OPERAND_A || (is_product(operation) && read_at(operation, role) != ~0u);
 }
 
 /// The planned tiles cover the output, and those of a product are the kernel's.
@@ -340,6 +326,12 @@ bool valid_table(Request const& r) {
   return !r.kernel.table_bytes || (r.table && aligned(r.table, CUSYNC_TABLE_ALIGNMENT));
 }
 
+/// A stage that neither waits nor posts; its kernel records nothing.
+bool valid_alone(Request const& r) {
+  cusync_stage const& s = r.stages[0];
+  return !s.wait_count && !s.post_count && !r.sync.trace && !r.sync.test.notes.capacity && r.work.source == CUSYNC_SOURCE_ORDER;
+}
+
 bool valid(Request const& r) {
   cusync_kernel_id const& id = r.kernel.id;
   bool const decode = id.family == CUSYNC_FAMILY_DECODE;
@@ -351,18 +343,17 @@ bool valid(Request const& r) {
     switch (s.operation) {
       case CUSYNC_NORM: sound = valid_norm(s, decode); break;
       case CUSYNC_POOL: sound = !decode && valid_pool(s); break;
-      case CUSYNC_ATTENTION: sound = !decode && valid_prompt(s, is_alone(r)); break;
+      case CUSYNC_ATTENTION: sound = valid_prompt(s); break;
       case CUSYNC_ATTEND: sound = decode && valid_attention(s); break;
-      case CUSYNC_ROTATED_GEMM: sound = !decode && valid_rotated(s); break;
       default: sound = valid_product(s, decode);
     }
     if (!sound || !valid_edges(s, decode)) return false;
     if (decode) continue;
     if (!posts_by_tile(s, s.tiles.grid_m, s.tiles.grid_n)) return false;
-    if (id.family == CUSYNC_FAMILY_GEMM && !valid_order_work(r, s.tiles.grid_m, s.tiles.grid_n)) return false;
+    if (id.family != CUSYNC_FAMILY_CHAIN && !valid_order_work(r, s.tiles.grid_m, s.tiles.grid_n)) return false;
   }
   if (id.family == CUSYNC_FAMILY_CHAIN) return valid_lists(r);
-  if (!decode) return true;
+  if (!decode) return id.family != CUSYNC_FAMILY_ALONE || valid_alone(r);
   if (!valid_shares(r)) return false;
   for (uint32_t i = 0; i < r.count; ++i)
     if (!valid_share(r, i)) return false;
@@ -374,7 +365,7 @@ bool valid(Request const& r) {
 int32_t validate(Request const& r) {
   for (uint32_t i = 0; r.stages && i < r.count; ++i) {
     uint32_t const operation = r.stages[i].operation;
-    if (operation > CUSYNC_ROTATED_GEMM) return CUSYNC_ERROR_BAD_ARGUMENT;
+    if (operation > CUSYNC_POOL) return CUSYNC_ERROR_BAD_ARGUMENT;
     if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
   }
   if (!valid(r) || !valid_jobs(r)) return CUSYNC_ERROR_BAD_ARGUMENT;

@@ -7,6 +7,7 @@ use cusync_gen::schedule::decode::in_pairs;
 
 use super::context::Device;
 use super::error::{Error, Result, check_status};
+use super::helpers;
 use super::memory::{DeviceBuffer, Report};
 use super::notes::Notes;
 use super::stage::{BoundStage, Role};
@@ -55,6 +56,12 @@ pub fn chain_id(element: u32, tile: (u32, u32), cluster: (u32, u32)) -> ffi::cus
     }
 }
 
+/// Kernel for one stage that neither waits nor posts, for any operations.
+pub fn alone_id(element: u32) -> ffi::cusync_kernel_id {
+    let family = ffi::CUSYNC_FAMILY_ALONE;
+    ffi::cusync_kernel_id { family, ..gemm_id(ffi::CUSYNC_SM90A, element, (0, 0)) }
+}
+
 /// The decode kernel whose MMA takes `width` tokens.
 pub fn decode_id(element: u32, width: u32) -> ffi::cusync_kernel_id {
     let family = ffi::CUSYNC_FAMILY_DECODE;
@@ -84,6 +91,7 @@ fn describe(id: &ffi::cusync_kernel_id) -> String {
     match id.family {
         ffi::CUSYNC_FAMILY_CHAIN => format!("a chain of {m} x {n} tiles in clusters of {i} x {j}"),
         ffi::CUSYNC_FAMILY_DECODE => format!("a decode chain for {} tokens", id.width),
+        ffi::CUSYNC_FAMILY_ALONE => "a stage alone".into(),
         _ => format!("a stage of {m} x {n} tiles on sm_{}", id.arch),
     }
 }
@@ -291,25 +299,22 @@ impl KernelArgs {
     }
 }
 
-/// Whether the kernel library accepts a request for a chain kernel of one stage without waits. `None` on a
-/// machine with a GPU, where the library would go on to use the memory, and in builds without kernels.
+/// Whether the kernel library accepts a request for a stage that runs alone. `None` on a machine with a GPU,
+/// where the library would go on to use the memory, and in builds without kernels.
 #[cfg(test)]
 pub(crate) fn takes_alone(id: &ffi::cusync_kernel_id, stage: &ffi::cusync_stage) -> Option<bool> {
-    if super::gpu_count().is_ok_and(|count| count > 0) || kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty() {
+    use super::words;
+    use cusync_gen::sync::Order;
+
+    if super::gpu_count().is_ok_and(|count| count > 0) || kernels_of(id.family).is_empty() {
         return None;
     }
-    let memory = std::ptr::without_provenance_mut::<std::ffi::c_void>(1 << 12);
-    let work = ffi::cusync_work {
-        source: ffi::CUSYNC_SOURCE_LISTS,
-        workers: 132,
-        items: memory.cast_const().cast(),
-        length: 1,
-        ..Default::default()
-    };
-    let sync = ffi::cusync_sync { tickets: memory.cast(), epochs: memory.cast(), ..Default::default() };
+    let order = words::order(&Order::RowMajor, (stage.tiles.grid_m, stage.tiles.grid_n), None);
+    let work = ffi::cusync_work { source: ffi::CUSYNC_SOURCE_ORDER, order, ..Default::default() };
+    let sync = ffi::cusync_sync::default();
     let mut handle = std::ptr::null_mut();
     // SAFETY: the library looks at pointers, not behind them, until it needs a GPU, and there is none.
-    let status = unsafe { ffi::cusync_create(id, stage, 1, &work, &sync, memory, &mut handle) };
+    let status = unsafe { ffi::cusync_create(id, stage, 1, &work, &sync, std::ptr::null_mut(), &mut handle) };
     assert_ne!(status as u32, ffi::CUSYNC_ERROR_NOT_BUILT, "{id:?}");
     Some(status as u32 != ffi::CUSYNC_ERROR_BAD_ARGUMENT)
 }
@@ -383,8 +388,9 @@ impl Kernel {
         Ok(Kernel { device: device.clone(), handle, args, grid, _table: table })
     }
 
-    /// Queues the kernel. With a programmatic edge, a chain or decode kernel streams weights while the
-    /// previous kernel in the stream ends; everything else waits for that kernel's memory.
+    /// Queues the kernel, and behind it the one that rotates the heads of its product, if any. With a
+    /// programmatic edge, a chain or decode kernel streams weights while the previous kernel in the stream
+    /// ends; everything else waits for that kernel's memory.
     pub fn launch(&self, launch: LaunchAttributes<'_>) -> Result<()> {
         let _entered = self.device.enter()?;
         let how = ffi::cusync_how {
@@ -394,7 +400,9 @@ impl Kernel {
         };
         // SAFETY: the handle, stream and event are live.
         let status = unsafe { ffi::cusync_launch(self.handle.as_ptr(), &how) };
-        check_status(|| format!("launch of {}", self.args.name), status)
+        check_status(|| format!("launch of {}", self.args.name), status)?;
+        let mut rotated = self.args.stages.iter().filter(|stage| stage.rotates());
+        rotated.try_for_each(|stage| helpers::rotate(&stage.out, stage, launch.stream))
     }
 
     /// Holds back a consumer's stream until every tile of this kernel has been drawn, once per run of both:

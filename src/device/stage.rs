@@ -56,10 +56,9 @@ impl Role {
         }
     }
 
-    /// Point at which an operation reads it.
-    fn read_at(self, operation: u32) -> u32 {
+    /// Point at which operations read it.
+    fn read_at(self) -> u32 {
         match self {
-            Role::Rotary if operation == ffi::CUSYNC_ROTATED_GEMM => ffi::CUSYNC_READ_IN_EPILOGUE,
             Role::A | Role::B | Role::Keys | Role::Values | Role::Lengths | Role::Pages | Role::Rotary => {
                 ffi::CUSYNC_READ_IN_K_LOOP
             }
@@ -86,8 +85,8 @@ pub enum Source {
 pub struct BoundStage {
     /// Name of the stage, for errors.
     pub name: String,
-    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_CONV2D`, `CUSYNC_ATTENTION`, `CUSYNC_NORM`, `CUSYNC_ATTEND`,
-    /// `CUSYNC_POOL` or `CUSYNC_ROTATED_GEMM`.
+    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_CONV2D`, `CUSYNC_ATTENTION`, `CUSYNC_NORM`, `CUSYNC_ATTEND` or
+    /// `CUSYNC_POOL`.
     pub operation: u32,
     /// Images of a convolution or a pool; the default for other operations.
     pub images: ffi::cusync_images,
@@ -114,7 +113,7 @@ pub struct BoundStage {
     pub waits: Vec<ffi::cusync_edge>,
     /// Outgoing edges.
     pub posts: Vec<ffi::cusync_policy>,
-    /// Heads of an attention; the default for other operations.
+    /// Heads of an attention, or of a product that is rotated; the default for other operations.
     pub heads: ffi::cusync_heads,
     /// Whether tokens of an attention over whole sequences attend only to earlier tokens and themselves.
     pub causal: bool,
@@ -148,9 +147,9 @@ impl BoundStage {
         self.operation == ffi::CUSYNC_GATED_GEMM
     }
 
-    /// Whether it rotates its heads.
+    /// Whether a second kernel rotates the heads of the product.
     pub fn rotates(&self) -> bool {
-        self.operation == ffi::CUSYNC_ROTATED_GEMM
+        self.operation == ffi::CUSYNC_GEMM && self.matrix(Role::Rotary).is_some()
     }
 
     /// Whether it is an attention.
@@ -239,7 +238,7 @@ impl BoundStage {
         self.fits("operands", self.operands.len(), raw.operands.len())?;
         self.fits("incoming edges", self.waits.len(), raw.waits.len())?;
         self.fits("outgoing edges", self.posts.len(), raw.posts.len())?;
-        for (to, (role, source)) in raw.operands.iter_mut().zip(&self.operands) {
+        for (role, source) in &self.operands {
             let (rows, columns) = self.size_of(*role);
             let data = match source {
                 // A table may have positions that no sequence reaches.
@@ -264,9 +263,14 @@ impl BoundStage {
                     return Err(Error::BadArgument(why));
                 }
             };
-            *to = ffi::cusync_operand { data, role: role.code(), read_at: role.read_at(self.operation) };
+            // The kernel that rotates a product takes its angles itself.
+            if *role == Role::Rotary && self.operation == ffi::CUSYNC_GEMM {
+                continue;
+            }
+            let to = &mut raw.operands[raw.operand_count as usize];
+            raw.operand_count += 1;
+            *to = ffi::cusync_operand { data, role: role.code(), read_at: role.read_at() };
         }
-        raw.operand_count = self.operands.len() as u32;
         raw.wait_count = self.waits.len() as u32;
         raw.waits[..self.waits.len()].copy_from_slice(&self.waits);
         raw.post_count = self.posts.len() as u32;

@@ -73,8 +73,8 @@ pub(super) fn norm(values: impl Iterator<Item = f64>) -> f64 {
     values.map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// Sums of `k` products each, before a stage's epilogue. A library that computes them may first round them to
-/// `rounds`.
+/// Sums of `k` products each, before a stage's epilogue. If a second kernel computes that, they are first rounded
+/// to `rounds`.
 pub fn summed(sums: Sums, k: usize, rounds: Option<Element>) -> Expected {
     let slack = sums.largest.iter().map(|most| sum_error(k, f64::from(*most)) as f32).collect();
     let mut made = Expected { values: sums.values, slack };

@@ -108,7 +108,7 @@ pub(crate) trait Operands {
 pub(crate) struct Given {
     /// Caches are as the run has left them, including its tokens.
     pub(crate) appended: bool,
-    /// The stage's product is rounded to the element type before its epilogue, as some libraries do.
+    /// The stage's product is rounded to the element type before its epilogue, which a second kernel computes.
     pub(crate) rounds_product: bool,
 }
 

@@ -1,6 +1,7 @@
 //! Maps a plan's stages and a set's tensors to kernel arguments. This is the only place that describes the
 //! stages of kernels, peers and references.
 
+use cusync_gen::check::StageKernel;
 use cusync_gen::graph::{
     Activation, Attend, Attention, DataType, Epilogue, Heads, Op, OperandKind, Rotated, Stage,
 };
@@ -11,7 +12,7 @@ use super::error::{Error, Result};
 use super::one::OneKernel;
 use super::pipeline::{Pipeline, Work};
 use crate::device::{
-    self, BoundStage, Deviations, KernelArgs, Role, Source, Synchronisation, gemm_id,
+    self, BoundStage, Deviations, KernelArgs, Role, Source, Synchronisation, alone_id, gemm_id,
 };
 use crate::ffi;
 
@@ -37,7 +38,14 @@ impl Pipeline {
             Work::Stages { chains, .. } if let Some(one) = &chains[index] => {
                 self.whole(format!("stage {}", stage.name), one, vec![stage])
             }
-            _ => self.ordered(index, stage, false, Synchronisation::default()),
+            _ => {
+                let launched = self.plan.launch().kernel(StageId(index));
+                let alone = launched.is_some_and(|launched| launched.kernel == StageKernel::Alone);
+                let deviations = if alone { self.deviations() } else { Deviations::default() };
+                let args =
+                    self.ordered(index, stage, false, Synchronisation { deviations, ..Default::default() });
+                if alone { KernelArgs { id: alone_id(args.id.element), ..args } } else { args }
+            }
         })
     }
 
@@ -233,7 +241,7 @@ fn operation_code(stage: &Stage) -> Result<(u32, Epilogue)> {
     match &stage.op {
         Op::Gemm(epilogue) => Ok((ffi::CUSYNC_GEMM, *epilogue)),
         Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, none)),
-        Op::RotatedGemm(_) => Ok((ffi::CUSYNC_ROTATED_GEMM, none)),
+        Op::RotatedGemm(_) => Ok((ffi::CUSYNC_GEMM, none)),
         Op::Conv2d(conv) => Ok((ffi::CUSYNC_CONV2D, conv.epilogue)),
         Op::Norm(_) => Ok((ffi::CUSYNC_NORM, none)),
         Op::Pool(_) => Ok((ffi::CUSYNC_POOL, none)),
@@ -312,7 +320,7 @@ mod tests {
     use cusync_gen::device::{Operation, Profile};
 
     use super::*;
-    use crate::device::{chain_id, takes_alone};
+    use crate::device::takes_alone;
     use crate::runtime::{Overrides, resolve_text};
 
     const PROMPT: &str = r#"Pipeline(name: "p", dims: { "B": 3, "S": 65, "D": 64, "C": 2100 }, stages: [
@@ -366,9 +374,11 @@ mod tests {
                 let chosen =
                     choose::candidate(&resolved, h100, Executor::Serial).expect("a kernel of its own");
                 let stage = &chosen.graph.stages[0];
-                let (element, kernel) = (element_code(chosen.graph.element), chosen.graph.kernel_tile());
-                let mut id = chain_id(element, (kernel.0, kernel.1), (1, 1));
-                id.operations = 1 << ffi::CUSYNC_ATTENTION;
+                assert_eq!(chosen.launch.kernels()[0].kernel, StageKernel::Alone);
+                let id = ffi::cusync_kernel_id {
+                    operations: 1 << ffi::CUSYNC_ATTENTION,
+                    ..alone_id(element_code(chosen.graph.element))
+                };
                 let raw = request(stage);
                 let Some(taken) = takes_alone(&id, &raw) else {
                     println!("skipped: needs kernels, and no GPU");
@@ -396,7 +406,6 @@ mod tests {
             (Operation::Norm, ffi::CUSYNC_NORM),
             (Operation::Attend, ffi::CUSYNC_ATTEND),
             (Operation::Pool, ffi::CUSYNC_POOL),
-            (Operation::RotatedGemm, ffi::CUSYNC_ROTATED_GEMM),
         ];
         for (operation, number) in pairs {
             assert_eq!(operation as u32, number, "{operation:?}");

@@ -111,7 +111,7 @@ impl Set {
 /// Chain kernels that run one stage each.
 fn chains(plan: &Plan, device: &Device, report: &Arc<Report>) -> Result<Vec<Option<OneKernel>>> {
     let one = |stage| {
-        let schedule = plan.launch().kernel(stage).and_then(|kernel| kernel.lists.as_ref());
+        let schedule = plan.launch().kernel(stage).and_then(|launched| launched.kernel.lists());
         let kernel = |schedule| {
             OneKernel::chain(&plan.graph().only(stage), 0, schedule, device, report.clone(), false)
         };
@@ -174,9 +174,7 @@ impl Pipeline {
     pub fn with_options(plan: &Plan, device: &Device, options: Options) -> Result<Pipeline> {
         let graph = plan.graph();
         suits(plan, device)?;
-        for stage in &graph.stages {
-            runnable(plan, stage)?;
-        }
+        (0..graph.stages.len()).try_for_each(|stage| runnable(plan, StageId(stage)))?;
         let outputs = allocate_outputs(plan, device)?;
         let stages = graph.stages.len();
         let events =

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use cusync_gen::check::{Executor, Plan};
-use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
+use cusync_gen::check::{Plan, StageKernel};
+use cusync_gen::graph::{Op, OperandKind, StageId, TensorId};
 
 use super::error::{Error, Result};
 use super::pipeline::Tensor;
@@ -28,12 +28,16 @@ pub(super) fn suits(plan: &Plan, device: &Device) -> Result<()> {
 }
 
 /// Checks that the built-in kernels run a stage.
-pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
+pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
+    let stage = &plan.graph().stages[id.0];
     let unsupported = |why: &str| Err(Error::Unsupported(format!("stage {}: {why}", stage.name)));
     let launch = plan.launch();
-    // A stage with a chain kernel to itself uses the kernels of `fused`.
-    let executor = if launch.is_in_turn() { Executor::Fused } else { launch.executor() };
-    if !stage.op.has_kernel(plan.device().arch, executor) {
+    let runs = match launch.kernel(id).map(|launched| &launched.kernel) {
+        Some(StageKernel::Alone) => stage.op.runs_alone(stage.n),
+        Some(StageKernel::Lists(_)) => stage.op.in_chain(),
+        Some(StageKernel::Ordered) | None => stage.op.has_kernel(plan.device().arch, launch.executor()),
+    };
+    if !runs {
         let kind = stage.op.name();
         return unsupported(&format!("{kind} has no CUDA kernel yet; the cpu executor runs it"));
     }
@@ -94,6 +98,7 @@ pub(super) fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Optio
 
 #[cfg(test)]
 mod tests {
+    use cusync_gen::check::Executor;
     use cusync_gen::device::Profile;
 
     use super::*;
@@ -105,8 +110,8 @@ mod tests {
         for (name, source) in SHIPPED {
             let plan =
                 plan_text(source, name, &Overrides::default(), profile, Executor::Cpu).expect("proved");
-            for stage in &plan.graph().stages {
-                match (stage.op.has_kernel(90, Executor::Serial), runnable(&plan, stage)) {
+            for (index, stage) in plan.graph().stages.iter().enumerate() {
+                match (stage.op.has_kernel(90, Executor::Serial), runnable(&plan, StageId(index))) {
                     (true, ran) => assert_eq!(ran, Ok(()), "{name} {}", stage.name),
                     (false, ran) => {
                         let text = ran.expect_err("no kernel").to_string();

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cusync_gen::check::How;
-use cusync_gen::graph::{DataType, Element, Stage, TensorId};
+use cusync_gen::graph::{DataType, Element, Op, Stage, TensorId};
 
 use super::desc::element_code;
 use super::error::{Error, Result};
@@ -150,8 +150,9 @@ impl Memory for OnGpu<'_> {
     }
 
     fn rounds_product(&self, stage: &Stage) -> bool {
-        // Libraries finish some products with a second kernel.
+        // Libraries finish some products with a second kernel, and so do ours where heads are rotated.
         !self.outputs.is_empty()
+            || matches!(stage.op, Op::RotatedGemm(_))
             || self.pipeline.plan().launch().how() == Some(How::Library) && stage.in_library()
     }
 }

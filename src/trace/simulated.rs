@@ -1,10 +1,10 @@
 //! Timelines predicted by the model.
 
-use cusync_gen::check::{Candidate, Executor, Launch};
+use cusync_gen::check::{Candidate, Executor, Launch, StageKernel, StageLaunch};
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::decode::Decode;
 use cusync_gen::schedule::{Part, Request, Schedule, time};
-use cusync_gen::simulate::{Blocked, TileCost, TileRun, observe, simulate};
+use cusync_gen::simulate::{Blocked, TileCost, TileRun, observe, simulate, simulate_serial};
 
 use super::cause::{Causes, Edges};
 use super::timeline::{Kind, Origin, Phase, Run, Span, Timeline};
@@ -100,14 +100,32 @@ fn kernels(candidate: &Candidate, executor: Executor) -> Run {
     }
 }
 
-/// Chain kernels that run one stage each, one after the other.
+/// Kernels that run one stage each, one after the other: chain kernels, and those that run alone, which have
+/// one span on each SM.
 fn in_turn(candidate: &Candidate) -> Run {
-    let (sms, boundary_us) = (candidate.device.sms, candidate.device.boundary_us);
-    let (mut spans, mut tiles, mut now) = (Vec::new(), Vec::new(), 0.0);
-    for (stage, alone) in candidate.alone() {
+    let (sms, timeline) = (candidate.device.sms, simulate_serial(candidate));
+    let (mut spans, mut tiles) = (Vec::new(), Vec::new());
+    let mut chains = candidate.alone();
+    for StageLaunch { stage, kernel, .. } in candidate.launch.kernels() {
+        let planned = &candidate.graph.stages[stage.0];
+        let (begin_us, end_us) = timeline.stages[stage.0];
+        if *kernel == StageKernel::Alone {
+            tiles.push(format!("{} alone", planned.name));
+            spans.extend((0..sms).map(|sm| Span {
+                stage: stage.0,
+                tile: (0, 0),
+                k: (0, planned.k_blocks),
+                part: Some("the whole kernel".into()),
+                sm,
+                begin_us,
+                phases: vec![Phase::plain(Kind::Math, end_us)],
+            }));
+            continue;
+        }
+        let Some((_, alone)) = chains.next() else { continue };
         let Launch::Lists(schedule) = &alone.launch else { continue };
         let (run, before) = (chain(&alone, schedule), spans.len());
-        let begin_us = if before > 0 { now + boundary_us } else { now };
+        let begin_us = begin_us - run.spans.iter().map(|s| s.begin_us).fold(f64::INFINITY, f64::min);
         let later = |phase: Phase| Phase {
             end_us: begin_us + phase.end_us,
             from: phase.from.map(|span| before + span),
@@ -120,14 +138,13 @@ fn in_turn(candidate: &Candidate) -> Run {
             ..span
         }));
         let ((m, n, _), (rows, cols)) = (alone.graph.kernel_tile(), schedule.cluster);
-        tiles.push(format!("{} {m} x {n} by {rows} x {cols}", alone.graph.stages[0].name));
-        now = begin_us + run.length_us;
+        tiles.push(format!("{} {m} x {n} by {rows} x {cols}", planned.name));
     }
     Run {
         name: executor_name(Executor::Serial).into(),
-        what: format!("a chain kernel a stage; tiles and clusters: {}", tiles.join(", ")),
+        what: format!("a kernel a stage; tiles and clusters: {}", tiles.join(", ")),
         sms,
-        length_us: now,
+        length_us: timeline.total_us,
         spans,
         host: Vec::new(),
     }

@@ -1,5 +1,5 @@
-//! One chain kernel per stage, each measured alone: a kernel that follows its neighbors on a stream takes as
-//! long as it does alone.
+//! One chain kernel for each stage that no kernel runs alone, measured separately: a kernel that follows its
+//! neighbors on a stream takes as long as it does without them.
 
 use cusync_gen::check::Executor;
 use cusync_gen::choose::{self, Config};
@@ -35,6 +35,9 @@ pub fn in_turn(
     let Some(Config::InTurn { mut stages, .. }) = Config::from_candidate(&automatic) else { return Ok(()) };
     for (index, stage) in stages.iter_mut().enumerate() {
         let alone = resolved.only(StageId(index));
+        if alone.stages[0].op.runs_alone(alone.stages[0].n) {
+            continue;
+        }
         let Ok(mut ways) = proposals(&alone, &profile, Some(Executor::Fused)) else { continue };
         ways.retain(|proposal| matches!(proposal.config, Config::Chain { .. }));
         let report = &mut |name: &str| progress(&format!("{}: {name}", stage.stage));

@@ -94,22 +94,48 @@ pub struct StageLaunch {
     pub ctas_per_sm: u32,
     /// Resources of one CTA; `None` if only the occupancy is known, so co-residency with other kernels is unknown.
     pub takes: Option<CtaResources>,
-    /// The schedule of a chain kernel that runs this stage as the only one of its graph ([`Graph::only`]); `None` if
-    /// the stage has its own kernel, which follows `order`.
-    pub lists: Option<Schedule>,
+    /// Its kernel.
+    pub kernel: StageKernel,
+}
+
+/// The kernel of a stage that has a launch to itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StageKernel {
+    /// One that follows [`StageLaunch::order`].
+    Ordered,
+    /// One that neither waits nor posts, and divides the stage itself.
+    Alone,
+    /// A chain kernel that runs this stage as the only one of its graph ([`Graph::only`]).
+    Lists(Schedule),
+}
+
+impl StageKernel {
+    /// The schedule of a chain kernel.
+    pub fn lists(&self) -> Option<&Schedule> {
+        match self {
+            StageKernel::Lists(schedule) => Some(schedule),
+            StageKernel::Ordered | StageKernel::Alone => None,
+        }
+    }
 }
 
 impl StageLaunch {
     /// A launch with neutral choices: row-major order and one CTA per SM.
     pub fn neutral(stage: StageId) -> StageLaunch {
-        StageLaunch { stage, order: Order::RowMajor, ctas_per_sm: 1, takes: None, lists: None }
+        StageLaunch {
+            stage,
+            order: Order::RowMajor,
+            ctas_per_sm: 1,
+            takes: None,
+            kernel: StageKernel::Ordered,
+        }
     }
 }
 
 /// How a pipeline is launched.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Launch {
-    /// One kernel per stage; in a serial chain this may be a chain kernel that runs the stage alone.
+    /// One kernel per stage; in a serial chain this may be one that only runs between kernel boundaries.
     Stages {
         /// How the kernels are started.
         how: How,
@@ -192,9 +218,10 @@ impl Launch {
         self.how().is_none()
     }
 
-    /// Whether chain kernels run one stage each, one after another.
+    /// Whether some kernels only run between kernel boundaries: chain kernels of one stage each, and those that run
+    /// alone.
     pub fn is_in_turn(&self) -> bool {
-        self.kernels().iter().any(|kernel| kernel.lists.is_some())
+        self.kernels().iter().any(|launched| launched.kernel != StageKernel::Ordered)
     }
 
     /// The contract of the kernels that run it.

@@ -18,7 +18,7 @@ use super::parts::Place;
 use super::plan::EdgeChoice;
 use super::program::{Event, TileProgram};
 use super::{Candidate, Launch, Obligation, Plan, Refutation, Subject};
-use crate::graph::{Graph, StageId};
+use crate::graph::{Graph, Stage, StageId};
 use crate::schedule::{Hand, Part};
 use crate::sync::Tile;
 
@@ -95,6 +95,10 @@ impl Ledger {
         let Launch::Lists(schedule) = plan.launch() else {
             return refuse("a host can hand out the items of a chain kernel, and this plan has none");
         };
+        let apart = |stage: &Stage| Some(format!("`{}` {}", stage.name, stage.op.unfit_beside_others()?.reason));
+        if let Some(why) = plan.graph().stages.iter().find_map(apart) {
+            return refuse(&why);
+        }
         if schedule.mode != Hand::Drawn {
             return refuse(
                 "the proof of static lists assumes a fixed worker for each item, and a host would choose anew",

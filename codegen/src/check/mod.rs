@@ -97,7 +97,7 @@ pub use candidate::{
 };
 pub use certificate::certificate;
 pub use generated::Generated;
-pub use launch::{CtaResources, How, Launch, StageLaunch, StartGuarantee};
+pub use launch::{CtaResources, How, Launch, StageKernel, StageLaunch, StartGuarantee};
 pub use ledger::{Ledger, NumberedItem};
 pub use numbers::EdgeNumbers;
 pub use parts::Place;

@@ -1,9 +1,8 @@
 //! A proved plan.
 
-use super::{Candidate, Executor, How, Launch, Prediction};
+use super::{Candidate, Executor, How, Launch, Prediction, StageKernel, StageLaunch};
 use crate::device::Profile;
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
-use crate::schedule::Schedule;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
 /// A candidate's choices for one edge; see [`super::Candidate`].
@@ -97,18 +96,21 @@ impl Plan {
     }
     /// Whether the launch of a stage may begin before the previous one ends. A chain kernel that runs only this stage
     /// loads nothing but its weights before all earlier work has ended, and these weights must not be the output of a
-    /// stage.
+    /// stage; a kernel that runs alone loads nothing.
     pub fn may_begin_early(&self, stage: StageId) -> bool {
         let weight = |o: &&Operand| matches!(o.kind, OperandKind::B | OperandKind::Up);
         let mut weights = self.graph.stages[stage.0].operands.iter().filter(weight);
-        let chain = self.launch.kernel(stage).is_some_and(|kernel| kernel.lists.is_some());
-        chain && weights.all(|o| self.graph.tensors[o.tensor.0].producer.is_none())
+        let ordered = |launched: &StageLaunch| launched.kernel == StageKernel::Ordered;
+        self.launch.kernel(stage).is_some_and(|launched| !ordered(launched)) && weights.all(|o| self.graph.tensors[o.tensor.0].producer.is_none())
     }
     /// Whether no worker of a stage's launch waits for another. Then it may begin early regardless of other work on
     /// the GPU; otherwise all its workers must be on SMs at once, which a launch that begins early does not guarantee.
     pub fn works_apart(&self, stage: StageId) -> bool {
-        let lists = self.launch.kernel(stage).and_then(|kernel| kernel.lists.as_ref());
-        lists.is_some_and(Schedule::is_whole)
+        self.launch.kernel(stage).is_some_and(|launched| match &launched.kernel {
+            StageKernel::Ordered => false,
+            StageKernel::Alone => true,
+            StageKernel::Lists(schedule) => schedule.is_whole(),
+        })
     }
     /// Edges; the index is the edge id in reports.
     pub fn edges(&self) -> &[EdgePlan] {

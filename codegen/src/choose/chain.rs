@@ -92,8 +92,7 @@ fn fitted(resolved: &Resolved, device: &Profile, kernel: &ChainKernel) -> Result
     // A single shape may be rejected, for example by a stated slot table.
     let graph = resolved.graph(&resolved.tiles_in(kernel.tile, device.sms))?;
     let unfit = |(stage, resolved): (&Stage, &ResolvedStage)| {
-        let beside = || stage.op.unfit_beside_others(stage.mma_tile).filter(|_| graph.stages.len() > 1);
-        let unfit = stage.op.unfit(stage.mma_tile).or_else(beside).map(|why| unfit_tile(resolved, why));
+        let unfit = stage.op.unfit(stage.mma_tile).map(|why| unfit_tile(resolved, why));
         unfit.or_else(|| uncounted(stage, kernel.cluster))
     };
     graph.stages.iter().zip(&resolved.stages).find_map(unfit).map_or(Ok(graph), Err)
@@ -138,7 +137,8 @@ fn allowed(
     without_lists(device).map_or(Ok(()), Err)?;
     let without = |stage: &ResolvedStage| {
         let none = |why: &str| Obstacle::new(format!("is {}, which {why}", stage.op.name()));
-        let unfit = match stage.op.unfit_in_any() {
+        let beside = || stage.op.unfit_beside_others().filter(|_| !stage.op.in_chain() || resolved.stages.len() > 1);
+        let unfit = match stage.op.unfit_in_any().or_else(beside) {
             Some(unfit) => unfit,
             None if stage.op.in_chain() => return None,
             None if stage.op.is_custom() => none("its owner's kernel runs"),

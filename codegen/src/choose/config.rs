@@ -26,7 +26,7 @@ pub enum Config {
         /// Dependences.
         edges: Vec<EdgeConfig>,
     },
-    /// One chain kernel per stage, launched one after another.
+    /// One kernel per stage, launched one after another: chain kernels, and those that run alone.
     InTurn {
         /// Whether cuBLASLt computes products where it is faster: executor `library` rather than `serial`.
         library: bool,
@@ -74,7 +74,7 @@ pub struct StageConfig {
     pub order: Order,
 }
 
-/// A stage with its own chain kernel.
+/// A stage with its own chain kernel, or with a kernel that runs alone, for which only the tile counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainConfig {
@@ -160,9 +160,9 @@ impl Config {
             Launch::Shares(_) => Config::Decode,
             Launch::Stages { stages, .. } if launch.is_in_turn() => {
                 let chain_config = |kernel: &StageLaunch| {
-                    Some(ChainConfig::new(&graph.stages[kernel.stage.0], kernel.lists.as_ref()?))
+                    ChainConfig::new(&graph.stages[kernel.stage.0], kernel.kernel.lists())
                 };
-                let stages = stages.iter().filter_map(chain_config).collect();
+                let stages = stages.iter().map(chain_config).collect();
                 Config::InTurn { library: how == Some(How::Library), stages }
             }
             Launch::Stages { .. } => Config::Stages {
@@ -310,8 +310,9 @@ impl StageConfig {
 }
 
 impl ChainConfig {
-    fn new(stage: &Stage, schedule: &Schedule) -> ChainConfig {
-        let ((m, n, _), cluster, mode) = (stage.mma_tile, schedule.cluster, schedule.mode);
+    fn new(stage: &Stage, schedule: Option<&Schedule>) -> ChainConfig {
+        let (m, n, _) = stage.mma_tile;
+        let (cluster, mode) = schedule.map_or(((1, 1), Hand::Fixed), |s| (s.cluster, s.mode));
         ChainConfig { stage: stage.name.clone(), tile: (m, n), cluster, mode, splits: true }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::space::{dependences, executors};
-use super::{chain, decode, search};
+use super::{chain, decode, in_turn, search};
 use crate::check::{Executor, How};
 use crate::device::Profile;
 use crate::graph::{Resolved, ResolvedStage, StageId, Tensor};
@@ -132,30 +132,33 @@ pub(super) fn without_lists(device: &Profile) -> Option<Obstacle> {
 
 /// The first stage that session jobs cannot run: they are decode kernels for products only.
 fn jobs(resolved: &Resolved) -> Option<Obstacle> {
-    let stage = resolved.stages.iter().find(|stage| !stage.op.is_gemm())?;
-    let text = format!("is {}, and jobs of a session are products alone", stage.op.name());
-    Some(Obstacle::new(text).of_stage(&stage.name.value))
+    let jobless = |stage: &ResolvedStage| {
+        let text = || format!("is {}, and jobs of a session are products alone", stage.op.name());
+        let other = (!stage.op.is_gemm()).then(|| Obstacle::new(text()));
+        other.or_else(|| stage.op.unfit_beside_others()).map(|why| why.of_stage(&stage.name.value))
+    };
+    resolved.stages.iter().find_map(jobless)
 }
 
-/// The obstacle of `serial` and `library`, which launch each stage's own kernel or, if one is missing, one chain
-/// kernel per stage.
+/// The obstacle of `serial` and `library`, which launch each stage's own kernel or, if one is missing, one kernel per
+/// stage that runs between kernel boundaries only.
 fn one_after_the_other(resolved: &Resolved, device: &Profile, how: How) -> Option<Obstacle> {
     let own = own_kernels(resolved, device, how);
     if resolved.own_kernels(device) || device.arch != 90 {
         return own;
     }
     let in_library = |s: &ResolvedStage| s.op.in_library(s.reads.iter().map(|read| read.kind));
-    further(resolved, in_turn(resolved, device), own.clone()).or_else(|| {
+    further(resolved, one_a_stage(resolved, device), own.clone()).or_else(|| {
         let own = own.filter(|_| how == How::Library && !resolved.stages.iter().any(in_library))?;
         let reason = format!("{}, and no stage is a product that cuBLASLt computes", own.reason);
         Some(Obstacle { reason, ..own })
     })
 }
 
-/// The obstacle of one chain kernel per stage.
-pub(super) fn in_turn(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
+/// The obstacle of one kernel per stage between kernel boundaries.
+pub(super) fn one_a_stage(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
     let stages = (0..resolved.stages.len()).map(StageId);
-    stages.filter_map(|stage| chain::unfit(&resolved.only(stage), device)).next()
+    stages.filter_map(|stage| in_turn::unfit(&resolved.only(stage), device)).next()
 }
 
 /// The obstacle of a separate kernel for each stage.
@@ -164,8 +167,13 @@ fn own_kernels(resolved: &Resolved, device: &Profile, how: How) -> Option<Obstac
     let Some(stage) = resolved.stages.iter().find(without) else {
         return search::unfit(resolved, device, how);
     };
-    let text = format!("is {}, which has no kernel of its own on {}", stage.op.name(), device.name);
-    Some(Obstacle::new(text).of_stage(&stage.name.value))
+    let none = || {
+        Obstacle::new(format!("is {}, which has no kernel of its own on {}", stage.op.name(), device.name))
+    };
+    // Kernels that run alone are for sm_90 only.
+    let alone = stage.op.unfit_beside_others().filter(|_| device.arch == 90);
+    let why = alone.map(|alone| stage.op.unfit_in_any().unwrap_or(alone));
+    Some(why.unwrap_or_else(none).of_stage(&stage.name.value))
 }
 
 /// The obstacle of consumers' gates, which must not occupy every SM (`crowded_by_gates` of `check`).

@@ -48,11 +48,8 @@ pub struct CostModel {
     pub slab_read_us: f64,
     /// Tiles of row-wise operations.
     pub rows: RowCost,
-    /// Tiles of attention.
-    pub attention: AttentionCost,
-    /// Kernels with a launch of their own; `None` if there are only chain kernels.
-    #[serde(default)]
-    pub alone: Option<AloneCost>,
+    /// Kernels that run alone.
+    pub alone: AloneCost,
     /// Minimum k-blocks of a part of a split tile.
     pub min_part: u32,
     /// Maximum parts of a tile.
@@ -88,34 +85,7 @@ pub struct RowCost {
     pub fixed_us: f64,
 }
 
-/// Cost of a tile of whole-sequence attention in a chain kernel: 128 queries of a head, in steps of 128 tokens.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct AttentionCost {
-    /// Time of a step independent of the head's columns, microseconds: exponentials and sums.
-    pub softmax_us: f64,
-    /// Additional time of a step per 64 columns of a head, microseconds: their part of both products.
-    pub columns_us: f64,
-    /// Fixed time of a tile, microseconds: loading queries through registers, and storing outputs.
-    pub fixed_us: f64,
-    /// Extra epilogue time for rotating 128 columns of a tile in a product with rotated queries and keys,
-    /// microseconds.
-    #[serde(default)]
-    pub rotate_us: f64,
-    /// Time for a tile to append the keys and values of its own tokens, microseconds.
-    #[serde(default)]
-    pub append_us: f64,
-    /// Rates of products alongside an attention, for shapes that differ from [`CostModel::rates`].
-    #[serde(default)]
-    pub rates: Vec<TileRate>,
-    /// Fraction of these rates that products keep in one launch with an attention, where weights are read again and
-    /// the clock is lower. It is used to predict the time of a schedule but not to build it, because lists built with
-    /// it are no better.
-    #[serde(default = "all")]
-    pub kept: f64,
-}
-
-/// Cost of a normalization or whole-sequence attention with its own launch; its kernels use no lists.
+/// Cost of the kernels that run alone, for a normalization or a whole-sequence attention.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AloneCost {
@@ -125,25 +95,15 @@ pub struct AloneCost {
     pub launch_us: f64,
     /// Time of its 64-query tile in addition to its steps, microseconds.
     pub tile_us: f64,
-    /// Time of two parallel steps of such a tile, relative to a step of a chain kernel's tile ([`AttentionCost`]).
-    pub round: f64,
+    /// Time of two parallel steps independent of the head's columns, microseconds: exponentials and sums.
+    pub softmax_us: f64,
+    /// Additional time of two parallel steps per 64 columns of a head, microseconds: their part of both products.
+    pub columns_us: f64,
 }
 
 /// No loss.
 fn all() -> f64 {
     1.0
-}
-
-impl AttentionCost {
-    /// Time of a step over heads with this many columns, microseconds.
-    pub(crate) fn step_us(&self, columns: u32) -> f64 {
-        self.softmax_us + self.columns_us * f64::from(columns.div_ceil(64))
-    }
-
-    /// Time of a tile in addition to its steps, microseconds; `appends` is the fraction of tiles that append.
-    pub(crate) fn tile_us(&self, appends: f64) -> f64 {
-        self.fixed_us + self.append_us * appends
-    }
 }
 
 /// See [`CostModel::rates`].
@@ -171,10 +131,7 @@ pub struct TileRate {
 
 impl CostModel {
     /// The model of the kernels with these operations.
-    pub(super) fn for_operations(mut self, operations: Operations) -> CostModel {
-        if !operations.contains(Operation::Attention) {
-            self.attention.kept = all();
-        }
+    pub(super) fn for_operations(self, operations: Operations) -> CostModel {
         match self.windows {
             Some(WindowCost { rates, launch_us, fill_us, post_us, slab_write_us, slab_read_us })
                 if operations.contains(Operation::Conv2d) =>
@@ -182,29 +139,7 @@ impl CostModel {
                 let windows = None;
                 CostModel { rates, launch_us, fill_us, post_us, slab_write_us, slab_read_us, windows, ..self }
             }
-            _ if operations.contains(Operation::Attention) => {
-                let beside = |rate: &TileRate| {
-                    let own = self
-                        .attention
-                        .rates
-                        .iter()
-                        .find(|r| (r.tile, r.cluster) == (rate.tile, rate.cluster));
-                    *own.unwrap_or(rate)
-                };
-                CostModel { rates: self.rates.iter().map(beside).collect(), ..self }
-            }
             _ => self,
-        }
-    }
-
-    /// The model that predicts the time of a schedule built with this one.
-    pub(crate) fn priced(&self) -> CostModel {
-        let kept = self.attention.kept;
-        let rate = |old: &TileRate| TileRate { rate: old.rate * kept, ..*old };
-        CostModel {
-            rates: self.rates.iter().map(rate).collect(),
-            attention: AttentionCost { kept: all(), ..self.attention.clone() },
-            ..self.clone()
         }
     }
 

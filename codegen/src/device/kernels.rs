@@ -22,8 +22,6 @@ pub enum Operation {
     Attend = 5,
     /// A pool over images.
     Pool = 6,
-    /// A matrix product that makes queries, keys and values, and rotates queries and keys.
-    RotatedGemm = 7,
 }
 
 /// Element-wise function applied to the sums of a GEMM.
@@ -195,6 +193,13 @@ pub static DECODE_KERNELS: LazyLock<Vec<DecodeKernel>> = LazyLock::new(|| {
     family("decode").map(|i| DecodeKernel { width: i.tile.1, operations: i.operations }).collect()
 });
 
+/// Operations with a kernel that has a launch to itself, all for sm_90a: it neither waits nor posts, and divides its stage
+/// itself.
+pub static ALONE: LazyLock<Operations> = LazyLock::new(|| {
+    let all = family("alone").map(|i| i.operations.bits());
+    Operations(all.fold(0, |set, operations| set | operations))
+});
+
 /// One line of the table.
 struct Instance {
     arch: u32,
@@ -213,9 +218,9 @@ fn lines() -> impl Iterator<Item = &'static str> {
     INSTANCES.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
 }
 
-/// 128x256x64
+/// 128x256x64; -: no tile
 fn sizes(text: &str) -> Option<Vec<u32>> {
-    text.split('x').map(|size| size.parse().ok()).collect()
+    if text == "-" { Some(vec![0; 3]) } else { text.split('x').map(|size| size.parse().ok()).collect() }
 }
 
 fn instance(line: &str) -> Option<Instance> {
@@ -232,7 +237,6 @@ fn instance(line: &str) -> Option<Instance> {
         "norm" => Some(Operation::Norm),
         "attend" => Some(Operation::Attend),
         "pool" => Some(Operation::Pool),
-        "rotated_gemm" => Some(Operation::RotatedGemm),
         _ => None,
     };
     let operations = words.map(operation).collect::<Option<Vec<_>>>()?;
@@ -255,7 +259,7 @@ mod tests {
             let read = instance(line).unwrap_or_else(|| panic!("csrc/abi/instances.txt: {line}"));
             assert!(read.operations.bits() != 0, "{line}");
         }
-        let families = KERNELS.len() + CHAIN_KERNELS.len() + DECODE_KERNELS.len();
+        let families = KERNELS.len() + CHAIN_KERNELS.len() + DECODE_KERNELS.len() + family("alone").count();
         assert_eq!(families, lines().count(), "a line is of none of the families");
         assert!(!KERNELS.is_empty() && !CHAIN_KERNELS.is_empty() && !DECODE_KERNELS.is_empty());
     }
@@ -264,7 +268,7 @@ mod tests {
     /// one.
     #[test]
     fn kernels_that_run_fewer_operations_stand_first() {
-        for name in ["gemm", "chain", "decode"] {
+        for name in ["gemm", "chain", "decode", "alone"] {
             let all: Vec<Instance> = family(name).collect();
             for (at, later) in all.iter().enumerate() {
                 for earlier in &all[..at] {

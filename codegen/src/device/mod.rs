@@ -15,9 +15,9 @@ mod profile;
 mod programs;
 
 pub(crate) use cost::k_block_us;
-pub use cost::{AloneCost, AttentionCost, CostModel, RowCost, TileRate, WindowCost, area};
+pub use cost::{AloneCost, CostModel, RowCost, TileRate, WindowCost, area};
 pub use kernels::{
-    Activation, CHAIN_KERNELS, ChainKernel, DECODE_KERNELS, DecodeKernel, Epilogue, KERNELS, KernelShape,
+    ALONE, Activation, CHAIN_KERNELS, ChainKernel, DECODE_KERNELS, DecodeKernel, Epilogue, KERNELS, KernelShape,
     Operation, Operations, turned_groups,
 };
 pub use l2::{Fetch, L2Cost};

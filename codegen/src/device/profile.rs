@@ -231,16 +231,10 @@ impl Profile {
         }
         let windows = || c.windows.iter();
         let rates = || {
-            c.rates
-                .iter()
-                .chain([&c.other])
-                .chain(&self.rates)
-                .chain(windows().flat_map(|w| &w.rates))
-                .chain(&c.attention.rates)
+            c.rates.iter().chain([&c.other]).chain(&self.rates).chain(windows().flat_map(|w| &w.rates))
         };
         let positive_rates = rates().map(|r| ("rate", r.rate));
         let positive = [
-            ("kept", c.attention.kept),
             ("sm_gbs", c.rows.sm_gbs),
             ("tflops", self.tflops),
             ("sm_tflops", self.sm_tflops),

@@ -118,15 +118,14 @@ pub const MAX_STAGES: usize = 64;
 pub const POST_WEIGHT: u32 = 48;
 
 /// The units in which a chain kernel finishes a tile of a stage: 64 x 64 blocks, where the blocks of two warpgroups
-/// side by side count once. Parts that share a tile take whole units: both halves of a rotated head, or sixteenths of
-/// a block for the smallest tile of pixels.
+/// side by side count once. Parts that share a tile take whole units, or sixteenths of a block for the smallest tile of
+/// pixels.
 pub fn units(stage: &Stage) -> u32 {
     let sixteenths = matches!(stage.op, Op::Conv2d(_)) && (stage.mma_tile.0, stage.mma_tile.1) == (64, 64);
     blocks(stage).saturating_mul(if sixteenths { 16 } else { 1 })
 }
 
-/// The 64 x 64 blocks of a tile that a warpgroup finishes one after another; the two blocks of a rotated head count
-/// once.
+/// The 64 x 64 blocks of a tile that a warpgroup finishes one after another.
 fn blocks(stage: &Stage) -> u32 {
     let tile = stage.mma_tile;
     let warpgroups = match tile.0 {
@@ -134,8 +133,7 @@ fn blocks(stage: &Stage) -> u32 {
         128.. => 2,
         _ => 1,
     };
-    let columns = if let Op::RotatedGemm(_) = stage.op { 128 } else { 64 };
-    (tile.0 / (64 * warpgroups)).max(1).saturating_mul((tile.1 / columns).max(1))
+    (tile.0 / (64 * warpgroups)).max(1).saturating_mul((tile.1 / 64).max(1))
 }
 
 /// Whether this many parts can share a tile of `units` units evenly.
@@ -259,7 +257,7 @@ pub fn explain(graph: &Graph, request: &Request) -> (Schedule, Breakdown) {
     placed.sort_by(|a, b| a.key.total_cmp(&b.key));
     let mut lists = vec![Vec::new(); problem.workers as usize];
     placed.iter().enumerate().for_each(|(i, p)| lists[p.worker as usize].push(i as u32));
-    let mut schedule = Schedule {
+    let schedule = Schedule {
         cluster: request.cluster,
         mode: request.mode,
         sequence: placed.iter().map(|p| p.item).collect(),
@@ -268,11 +266,6 @@ pub fn explain(graph: &Graph, request: &Request) -> (Schedule, Breakdown) {
         predicted_us: found.total_us,
     };
     let strategy = found.strategy.to_string();
-    if request.cost.attention.kept < 1.0 {
-        let priced = Breakdown { strategy, ..time(graph, request, &schedule) };
-        schedule.predicted_us = priced.total_us;
-        return (schedule, priced);
-    }
     let items = placed.iter().map(|p| p.time).collect();
     let breakdown = Breakdown::new(&schedule, items, problem.floor_us(), strategy);
     (schedule, breakdown)

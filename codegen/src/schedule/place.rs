@@ -103,7 +103,7 @@ impl<'a> Board<'a> {
         let stage = &self.problem.stages[now.stage];
         let mut workers = std::mem::take(&mut self.workers);
         workers.hand_out(tiles, |tile, worker, free| {
-            let ks = 0..stage.depth(tile.index / stage.grid.1);
+            let ks = 0..stage.k_blocks;
             self.put(now, *tile, &[Piece { ks, part: Part::Whole, worker, free }])
         });
         self.workers = workers;

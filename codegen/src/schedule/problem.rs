@@ -13,8 +13,6 @@ pub(super) struct StageShape {
     /// Grid of cluster tiles.
     pub(super) grid: (u32, u32),
     pub(super) k_blocks: u32,
-    /// k-blocks of the tiles of each row of the grid, if they are not all [`StageShape::k_blocks`].
-    depths: Vec<u32>,
     pub(super) needs: Needs,
     /// A consumer reads the output as its operand B and so waits for whole columns.
     pub(super) by_columns: bool,
@@ -22,8 +20,6 @@ pub(super) struct StageShape {
     math_us: f64,
     /// Bytes that a cluster tile of a row-wise operation reads and writes; 0 for matrix products.
     rows_bytes: f64,
-    /// Time of an attention k-block, microseconds; 0 for other operations.
-    attention_us: f64,
     /// Rows of the output, and of an MMA tile.
     m: u32,
     height: u32,
@@ -44,17 +40,12 @@ pub(super) struct StageShape {
 impl StageShape {
     /// Whether a tile may be split along k; a tile without k-blocks to divide may not.
     pub(super) fn may_cut(&self) -> bool {
-        self.rows_bytes == 0.0 && self.attention_us == 0.0
+        self.rows_bytes == 0.0
     }
 
     /// Whether parts that share a tile finish whole blocks.
     pub(super) fn whole_units(&self) -> bool {
         self.units <= self.blocks
-    }
-
-    /// k-blocks of the tiles in a row of the grid.
-    pub(super) fn depth(&self, row: u32) -> u32 {
-        self.depths.get(row as usize).copied().unwrap_or(self.k_blocks)
     }
 
     /// Cluster tiles.
@@ -172,17 +163,6 @@ impl<'a> Problem<'a> {
                 least: 1.0,
             };
         }
-        if s.attention_us > 0.0 {
-            let fill_us = cost.fill_us;
-            return ItemCost {
-                k_us: s.attention_us,
-                fill_us,
-                epilogue_us: s.epilogue_us,
-                slab_write_us: 0.0,
-                slab_read_us: 0.0,
-                least: 1.0,
-            };
-        }
         let (gm, gn) = (f64::from(s.grid.0), f64::from(s.grid.1));
         let (along, across) = if s.by_columns { (gn, gm) } else { (gm, gn) };
         // Tiles in flight together: a block of `lines` x `others`, fetched once for all of them.
@@ -238,9 +218,7 @@ impl<'a> Problem<'a> {
                 let (gm, gn) = (f64::from(s.grid.0), f64::from(s.grid.1));
                 let once =
                     (gm * (s.row_bytes + s.rows_bytes) + gn * s.col_bytes) / (self.cost.read_tbs * 1e6);
-                let blocks: u32 = (0..s.grid.0).map(|row| s.depth(row)).sum();
-                let attention = f64::from(blocks) * gn * s.attention_us / f64::from(self.workers);
-                attention + f64::from(s.k_blocks) * (gm * gn * s.math_us / f64::from(self.workers)).max(once)
+                f64::from(s.k_blocks) * (gm * gn * s.math_us / f64::from(self.workers)).max(once)
             })
             .sum();
         work + self.cost.launch_us + self.cost.fill_us
@@ -263,39 +241,16 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     let moved = 2.0 * f64::from(stage.n) * (stage.op.rows_loaded(rows) + f64::from(rows));
     // Rates of convolutions are those of chains with residuals.
     let adds = matches!(stage.op, Op::Gemm(_)) && stage.operand(OperandKind::Residual).is_some();
-    let (attention_us, epilogue_us) = match &stage.op {
-        Op::Attention(attention) => {
-            // One query head of a group appends the keys and values that the group shares.
-            let appends = attention.cache.map_or(0.0, |_| 1.0 / f64::from(attention.heads.group()));
-            (cost.attention.step_us(attention.heads.dim), cost.attention.tile_us(appends))
-        }
-        Op::Gemm(_)
-        | Op::GatedGemm
-        | Op::RotatedGemm(_)
-        | Op::Conv2d(_)
-        | Op::Attend(_)
-        | Op::Norm(_)
-        | Op::Pool(_)
-        | Op::Custom => {
-            let rotates = matches!(stage.op, Op::RotatedGemm(_));
-            let turns_us = if rotates { cost.attention.rotate_us * f64::from(tile_n) / 128.0 } else { 0.0 };
-            (0.0, turns_us + cost.epilogue_us(stage.op.activation(), (stage.op.is_gated(), adds), &shape))
-        }
-    };
     let products = stage.op.has_kernel_tiles();
-    let rows_bytes = if products || attention_us > 0.0 { 0.0 } else { moved };
+    let rows_bytes = if products { 0.0 } else { moved };
     let product = |value: f64| if products { value } else { 0.0 };
-    let even = (0..stage.grid.0).all(|m| stage.k_blocks_of(m) == stage.k_blocks);
-    let depths = if even { Vec::new() } else { (0..stage.grid.0).map(|m| stage.k_blocks_of(m)).collect() };
     StageShape {
         grid: (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1)),
         k_blocks: stage.k_blocks.max(1),
         needs: Needs::for_stage(graph, id, cluster),
         by_columns: graph.dependences.iter().any(cluster_of),
         math_us: product(2.0 * multiplied * f64::from(tile_k) / (rate * 1e6)),
-        depths,
         rows_bytes,
-        attention_us,
         m: stage.m,
         height: stage.op.rules().out_tile(stage.mma_tile).0,
         first_us: shape.first_us,
@@ -303,7 +258,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         col_bytes: product(f64::from(tile_n * cluster.1) * k_bytes),
         units: if !products { 1 } else { super::units(stage).min(MOST_PARTS) },
         blocks: super::blocks(stage),
-        epilogue_us,
+        epilogue_us: cost.epilogue_us(stage.op.activation(), (stage.op.is_gated(), adds), &shape),
         slabs: shape.slabs * area / (128.0 * 256.0),
     }
 }

@@ -10,8 +10,7 @@ use crate::graph::Graph;
 /// Times every item of a schedule in sequence order, each on the worker that has it in its list or, if items are
 /// drawn, on the first free worker. Items must come after those they need.
 pub fn time(graph: &Graph, request: &Request, schedule: &Schedule) -> Breakdown {
-    let cost = request.cost.priced();
-    let problem = Problem::new(graph, &Request { cost: &cost, ..*request });
+    let problem = Problem::new(graph, request);
     let costs: Vec<ItemCost> = (0..problem.stages.len()).map(|s| item_cost(&problem, schedule, s)).collect();
     let mut board = Board::new(&problem, schedule.lists.len().max(1), true);
     board.take_slabs(schedule.slabs);

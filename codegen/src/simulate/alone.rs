@@ -1,7 +1,6 @@
-//! Normalizations and attentions with a launch of their own: they run kernels without lists in place of a chain
-//! kernel.
+//! Normalizations and attentions that run alone, by kernels without lists.
 
-use crate::device::{AloneCost, AttentionCost, Profile};
+use crate::device::{AloneCost, Profile};
 use crate::graph::{Op, Stage};
 use crate::schedule::Workers;
 
@@ -12,28 +11,16 @@ const ELEMENT: f64 = 2.0;
 const QUERIES: u32 = 64;
 const SIDE_BY_SIDE: u32 = 2;
 
-/// Maximum columns of a row that a CTA keeps in registers (`csrc/kernels/norm/sm90/alone.cu`).
-const MOST_COLUMNS: u32 = 32768;
-
-/// Whether a stage with its own launch has such a kernel.
-pub(crate) fn runs_alone(stage: &Stage, device: &Profile) -> bool {
-    stage_us(stage, device).is_some()
-}
-
-/// The time of such a stage without the boundary; `None` if the chain kernel runs it.
-pub(super) fn stage_us(stage: &Stage, device: &Profile) -> Option<f64> {
-    let cost = device.fused.alone.as_ref()?;
+/// The time of such a stage without the boundary; 0 for other operations.
+pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
+    let cost = &device.fused.alone;
     let memory_us = |elements: f64| ELEMENT * elements / (device.read_tbs * 1e6);
     match &stage.op {
-        Op::Norm(_) if stage.n > MOST_COLUMNS => None,
-        Op::Norm(_) => Some(cost.norm_us + memory_us(2.0 * f64::from(stage.m) * f64::from(stage.n))),
+        Op::Norm(_) => cost.norm_us + memory_us(2.0 * f64::from(stage.m) * f64::from(stage.n)),
         Op::Attention(attention) => {
             let kept = attention.cache.map_or(0, |_| 2 * attention.heads.kv * attention.heads.dim);
             let appended_us = memory_us(2.0 * f64::from(stage.m) * f64::from(kept));
-            Some(
-                attention_us(stage, cost, &device.fused.attention, (attention.heads.dim, device.sms))
-                    + appended_us,
-            )
+            attention_us(stage, cost, (attention.heads.dim, device.sms)) + appended_us
         }
         Op::Gemm(_)
         | Op::GatedGemm
@@ -41,18 +28,18 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> Option<f64> {
         | Op::Conv2d(_)
         | Op::Attend(_)
         | Op::Pool(_)
-        | Op::Custom => None,
+        | Op::Custom => 0.0,
     }
 }
 
 /// The tiles with the most steps first, each on the first free SM.
-fn attention_us(stage: &Stage, cost: &AloneCost, chain_cost: &AttentionCost, (dim, sms): (u32, u32)) -> f64 {
+fn attention_us(stage: &Stage, cost: &AloneCost, (dim, sms): (u32, u32)) -> f64 {
     let halves = stage.op.rules().out_tile(stage.mma_tile).0.div_ceil(QUERIES);
     let mut steps: Vec<u32> = (0..stage.grid.0).map(|m| stage.k_blocks_of(m)).collect();
     steps.sort_unstable_by(|a, b| b.cmp(a));
     let tiles = steps.into_iter().flat_map(|steps| (0..halves * stage.grid.1).map(move |_| steps));
     let mut workers = Workers::new(sms as usize, cost.launch_us);
-    let round_us = chain_cost.step_us(dim) * cost.round;
+    let round_us = cost.softmax_us + cost.columns_us * f64::from(dim.div_ceil(64));
     workers.hand_out(tiles, |steps, _, free| {
         free + cost.tile_us + f64::from(steps.div_ceil(SIDE_BY_SIDE)) * round_us
     });

@@ -56,22 +56,28 @@ fn stage_us(stage: &Stage, cost: &LibraryCost, device: &Profile) -> f64 {
         arithmetic_us.max(bytes / (cost.read_tbs.min(most_tbs) * 1e6))
     };
     let product_us = TILES.into_iter().map(tile_us).fold(f64::INFINITY, f64::min);
-    // Bytes that the separate kernel reads and writes.
-    let moved = match &stage.op {
-        Op::GatedGemm => 1.5,
-        Op::RotatedGemm(rotated) => 2.0 * f64::from(rotated.columns()) / n,
+    let gated_us = if stage.op.is_gated() { moving_us(1.5 * m * n, device) } else { 0.0 };
+    cost.launch_us + product_us + gated_us + rotation_us(stage, device)
+}
+
+/// The time of the kernel that rotates the heads of a product; 0 for other stages.
+pub(super) fn rotation_us(stage: &Stage, device: &Profile) -> f64 {
+    match &stage.op {
+        Op::RotatedGemm(rotated) => {
+            moving_us(2.0 * f64::from(stage.m) * f64::from(rotated.columns()), device)
+        }
         Op::Gemm(_)
+        | Op::GatedGemm
         | Op::Conv2d(_)
         | Op::Attention(_)
         | Op::Attend(_)
         | Op::Norm(_)
         | Op::Pool(_)
         | Op::Custom => 0.0,
-    };
-    let finish_us = if moved > 0.0 {
-        device.boundary_us + ELEMENT * moved * m * n / (device.read_tbs * 1e6)
-    } else {
-        0.0
-    };
-    cost.launch_us + product_us + finish_us
+    }
+}
+
+/// A boundary, and the time of a kernel that reads and writes this many elements in all.
+fn moving_us(elements: f64, device: &Profile) -> f64 {
+    device.boundary_us + ELEMENT * elements / (device.read_tbs * 1e6)
 }

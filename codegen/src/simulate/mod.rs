@@ -23,12 +23,11 @@ mod library;
 mod sketch;
 mod waits;
 
-pub(crate) use alone::runs_alone;
 pub use cost::{TileCost, ctas_per_sm};
 pub use sketch::sketch;
 pub(crate) use waits::Waiting;
 
-use crate::check::{Candidate, How, Launch, Prediction, StageLaunch};
+use crate::check::{Candidate, How, Launch, Prediction, StageKernel, StageLaunch};
 use crate::graph::StageId;
 use crate::schedule::Workers;
 use crate::sync::Tile;
@@ -199,7 +198,7 @@ fn kernels(
         tiles: Vec::new(),
         slots,
     };
-    for StageLaunch { stage: stage_id, order, lists, .. } in launched {
+    for StageLaunch { stage: stage_id, order, kernel, .. } in launched {
         let stage_id = *stage_id;
         let stage = &graph.stages[stage_id.0];
         if serial {
@@ -208,16 +207,18 @@ fn kernels(
             let boundary = if end > 0.0 { device.boundary_us } else { 0.0 };
             workers = Workers::new(slots as usize, end + boundary);
         }
-        if let Some(schedule) = lists {
+        if *kernel == StageKernel::Alone {
+            let (begin, us) = (workers.end(), alone::stage_us(stage, device));
+            workers = Workers::new(slots as usize, begin + us);
+            timeline.stages[stage_id.0] = (begin, begin + us);
+            continue;
+        }
+        if let Some(schedule) = kernel.lists() {
             let begin = workers.end();
-            if let Some(us) = alone::stage_us(stage, device) {
-                workers = Workers::new(slots as usize, begin + us);
-                timeline.stages[stage_id.0] = (begin, begin + us);
-                continue;
-            }
             let alone = fused::chain(&graph.only(stage_id), device, schedule);
-            workers = Workers::new(slots as usize, begin + alone.total_us);
-            timeline.stages[stage_id.0] = (begin + alone.stages[0].0, begin + alone.stages[0].1);
+            let turned_us = library::rotation_us(stage, device);
+            workers = Workers::new(slots as usize, begin + alone.total_us + turned_us);
+            timeline.stages[stage_id.0] = (begin + alone.stages[0].0, begin + alone.stages[0].1 + turned_us);
             let later = |run: TileRun| TileRun {
                 stage: stage_id,
                 start: begin + run.start,

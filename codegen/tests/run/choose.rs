@@ -52,7 +52,7 @@ fn stages_that_no_kernel_runs_together_have_a_launch_each() {
     let plan = choose::plan(&spec, h200(), Executor::Serial).expect("proved");
     let kernels = plan.launch().kernels();
     assert_eq!(kernels.len(), 2);
-    assert!(kernels.iter().all(|kernel| kernel.lists.is_some()), "a chain kernel each");
+    assert!(kernels.iter().all(|launched| launched.kernel.lists().is_some()), "a chain kernel each");
 }
 
 /// `explain` names windows, wasted multiplications in tiles, and parts, with the numbers of the chosen plan.

@@ -108,26 +108,19 @@ fn every_executor_names_the_first_real_obstacle_with_its_numbers() {
     assert_eq!(met(WIDE_GATE, "h200", Fused), None, "two rounds of 129 rows of weights");
     let crowd = many_sequences();
     meets(&crowd, &[Fused], "n", "has 65 rows; a decode kernel takes 32", (65, 32));
-    meets(
-        PROMPTS_OF_197,
-        &[Fused],
-        "attn",
-        "sequences of 197 tokens, which are no multiple of 128",
-        (197, 128),
-    );
-    meets(
-        PROMPTS_OF_200,
-        &[Fused],
-        "attn",
-        "sequences of 200 tokens, which are no multiple of 128",
-        (200, 128),
-    );
     meets(&images(32769, 16), beyond, "c", "65538 rows of tiles", (65538, 65536));
     meets(SPLIT, &[Serial, Library, Streams, Programmatic], "down", "split 2 ways", (2, 1));
     let says = |source: &str, device, executor, parts: &[&str]| {
         let text = met(source, device, executor).expect("an obstacle").to_string();
         assert!(parts.iter().all(|part| text.contains(part)), "{executor:?}: {text}");
     };
+    says(PROMPTS_OF_197, "h200", Fused, &["stage `attn`", "neither waits nor posts"]);
+    says(PROMPTS_OF_197, "h200", Programmatic, &["stage `ln`", "no kernel of its own on h200"]);
+    says(PROMPTS_OF_197, "h200", Copilot, &["stage `ln`", "products alone"]);
+    for executor in [Fused, Streams, Programmatic, Copilot] {
+        says(PROMPTS_OF_200, "h200", executor, &["stage `qkv`", "a second kernel rotates"]);
+    }
+    says(PROMPTS_OF_200, "a100", Serial, &["stage `qkv`", "no kernel of its own on a100"]);
     says(&crowd, "h200", Serial, &["stage `attn`", "only decode kernels run"]);
     says(&crowd, "h200", Programmatic, &["stage `n`", "no kernel of its own on h200"]);
     says(&crowd, "h200", Copilot, &["stage `n`", "products alone"]);

@@ -113,9 +113,9 @@ fn predictions_of_convolutions_are_near_what_was_measured_after_them() {
     }
 }
 
-/// Blocks and layers with attention, in chain and decode kernels: their terms were fitted to these.
+/// Blocks and layers of token generation: the terms of decode kernels with attention were fitted to these.
 #[test]
-fn predictions_of_attention_are_near_what_they_were_fitted_to() {
+fn predictions_of_generation_are_near_what_they_were_fitted_to() {
     let text = include_str!("../../../docs/results/layers_h200.json");
     let mut measurements: Measurements = cusync_gen::columns::read(text).expect("records");
     // The others are parts or combinations of these.
@@ -128,19 +128,11 @@ fn predictions_of_attention_are_near_what_they_were_fitted_to() {
             c.rows.iter().filter(|r| r.pipeline == *name).map(|r| r.error() * 100.0).collect();
         println!("{name}: {rows:.0?}");
     }
-    // Prompts include tiles of 128 x 128 and of 128 x 256, and layers also one launch per stage, so the regret of the
-    // choice is known.
     let error = c.mean_error();
-    let lost = c.by_point().iter().map(|p| p.regret).fold(0.0, f64::max);
-    println!(
-        "{} compared, mean error {:.1} %, {:.1} % lost at most",
-        c.rows.len(),
-        error * 100.0,
-        lost * 100.0
-    );
+    println!("{} compared, mean error {:.1} %", c.rows.len(), error * 100.0);
     if shipped() {
         assert_eq!((c.rows.len(), c.other_schedules), (84, 0));
-        assert!(error <= 0.08 && lost <= 0.05, "{error} {lost}");
+        assert!(error <= 0.08, "{error}");
     }
 }
 

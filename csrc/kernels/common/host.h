@@ -85,6 +85,22 @@ inline int32_t resident(Code const& code, uint32_t limit, uint32_t* workers) {
   return count ? CUSYNC_OK : CUSYNC_ERROR_NOT_BUILT;
 }
 
+/// The table of a kernel that has a launch to itself: `Own` has its operation, its element type, `code()` for its largest
+/// stages, and `create`.
+template <class Own>
+KernelTable alone() {
+  static Kernel const table[] = {[] {
+    Code const code = Own::code();
+    cusync_kernel_info info{};
+    info.id = {CUSYNC_FAMILY_ALONE, code.arch, 1u << Own::kOperation, Own::kElement, 0, 0, 1, 1, 0};
+    info.stages = 1, info.threads = code.threads, info.shared_bytes = code.shared_bytes;
+    auto const registers = [] { return registers_of(Own::code().kernel, Own::code().arch); };
+    auto const resident = [](uint32_t* workers) { return kernels::resident(Own::code(), Own::code().shared_bytes, workers); };
+    return Kernel{info, registers, resident, Own::create};
+  }()};
+  return {table, 1};
+}
+
 /// Copies a table to the caller's device memory and waits for this copy only.
 inline int32_t upload(void const* table, size_t bytes, void* to) {
   cudaStream_t stream = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The element-wise kernels that library products without a fused epilogue need.
+// The element-wise kernels that finish products: a library's without a fused epilogue, and any whose heads are rotated.
 #include "kernels/common/activation.cuh"
 #include "kernels/common/elementwise.cuh"
 

@@ -14,7 +14,7 @@ pub struct Calibrated {
 }
 
 /// Fields that no measurement determines.
-const NEVER: [&str; 23] = [
+const NEVER: [&str; 22] = [
     "post_us",
     "load_latency_us",
     "wait_us",
@@ -31,7 +31,6 @@ const NEVER: [&str; 23] = [
     "fused.unhidden",
     "fused.residual_us",
     "fused.rows",
-    "fused.attention",
     "fused.alone",
     "fused.min_part",
     "fused.max_parts",

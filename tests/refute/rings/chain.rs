@@ -7,10 +7,9 @@
 //! operand ring, whose copies arrive in any order. Two warpgroups multiply, each at its own pace, and fill their own
 //! staging rings. A store warp for each warpgroup drains its ring, counts the tile, and posts it if it is the second to
 //! do so. The store warp loads a residual into a unit's buffer before the unit is computed, except for convolutions,
-//! where the warpgroup loads it before it multiplies. An attention uses the operand ring unchanged: queries are moved
-//! to the staging ring at once. A convolution's window serves the k-blocks of a class of taps from its own buffer,
-//! which is refilled when the last of them has been multiplied. Barriers count phases without wrapping here, so that a
-//! parity that matches in the wrong phase is detected.
+//! where the warpgroup loads it before it multiplies. A convolution's window serves the k-blocks of a class of taps
+//! from its own buffer, which is refilled when the last of them has been multiplied. Barriers count phases without
+//! wrapping here, so that a parity that matches in the wrong phase is detected.
 
 use super::{Wait, wait};
 
@@ -22,9 +21,6 @@ enum Kind {
     /// A GEMM tile with this many k-blocks; each warpgroup finishes this many units, or none if it only contributes
     /// sums to others.
     Product { k_blocks: u8, units: u8, residual: Residual },
-    /// An attention with this many steps: one ring place for the queries, then per step one for keys and one for
-    /// values, or one for both. The queries take the place of output units first.
-    Attention { steps: u8, wide: bool },
     /// A block of rows: one word from the wait warp, this many places of the operand ring or none, and one unit without
     /// contents. Rows loaded through the ring occupy all places of the staging ring.
     Rows { loads: u8 },
@@ -44,7 +40,6 @@ impl Kind {
     fn counted(self) -> u8 {
         match self {
             Kind::Product { k_blocks, .. } => k_blocks,
-            Kind::Attention { steps, .. } => steps,
             Kind::Rows { .. } => 1,
         }
     }
@@ -52,7 +47,6 @@ impl Kind {
     fn units(self) -> u8 {
         match self {
             Kind::Product { units, .. } => units,
-            Kind::Attention { wide, .. } => 1 + u8::from(wide),
             Kind::Rows { .. } => 1,
         }
     }
@@ -114,10 +108,6 @@ enum Broken {
     NothingIsNotTold,
     /// A residual is loaded before its buffer has been read.
     BroughtEarly,
-    /// Queries keep their place in the ring until the end of an item.
-    QueriesStay,
-    /// Keys are freed before they are multiplied.
-    KeysFreedEarly,
     /// One copy for a group of k-blocks is issued when the first of their places is free.
     GroupWaitsForFirst,
 }
@@ -282,35 +272,6 @@ impl Model {
                     math.push(Step::Free(n + k_blocks - 1));
                     n += k_blocks;
                     counted += k_blocks;
-                }
-                Kind::Attention { steps, wide } => {
-                    // The ring place of each step's keys and, if separate, of its values.
-                    let a_step = 1 + u8::from(wide);
-                    let places = |k: u8| n + 1 + k * a_step..n + 1 + (k + 1) * a_step;
-                    for k in 0..steps {
-                        let first = if k == 0 { n } else { places(k).start };
-                        for at in first..places(k).end {
-                            load.push(Step::Acquire(at));
-                            load.push(Step::Load { n: at, word: counted + k + 1, met: met + k + 1 });
-                        }
-                        let asks = k == steps.saturating_sub(2);
-                        load.extend(cta.drawn.filter(|_| asks).map(|_| Step::Ask));
-                    }
-                    math.push(Step::Multiply(n));
-                    math.extend((unit..unit + kind.units()).map(Step::Stage));
-                    let stays = cta.broken == Some(Broken::QueriesStay);
-                    math.extend((!stays).then_some(Step::Free(n)));
-                    for at in (0..steps).flat_map(places) {
-                        let keys = !wide || (at - n) % 2 == 1;
-                        let early = wide && keys && cta.broken == Some(Broken::KeysFreedEarly);
-                        math.extend(early.then_some(Step::Free(at)));
-                        math.push(Step::Multiply(at));
-                        math.extend((!early).then_some(Step::Free(at)));
-                    }
-                    math.extend(stays.then_some(Step::Free(n)));
-                    math.extend((unit..unit + kind.units()).map(Step::Commit));
-                    n += 1 + steps * a_step;
-                    counted += steps;
                 }
                 Kind::Rows { loads } => {
                     math.push(Step::Stage(unit));
@@ -586,10 +547,6 @@ fn with_own_residual(k_blocks: u8, units: u8) -> Kind {
     Kind::Product { k_blocks, units, residual: Residual::Warpgroups }
 }
 
-fn attention(steps: u8, wide: bool) -> Kind {
-    Kind::Attention { steps, wide }
-}
-
 /// A CTA with rings that are reused within a few items.
 fn cta(items: Vec<Kind>) -> Cta {
     Cta {
@@ -658,15 +615,10 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
         Cta { drawn: Some(1), ..cta(vec![product(2, 1), product(3, 1)]) },
         Cta { drawn: Some(1), ..cta(vec![ROWS, product(2, 1), ROWS]) },
         Cta { work: 1, counters: 2, ..cta(vec![product(1, 1); 4]) },
-        cta(vec![attention(2, true), product(1, 1), attention(1, false)]),
-        cta(vec![product(2, 2), attention(1, true), attention(2, false)]),
-        Cta { operands: 3, ..cta(vec![attention(2, true), attention(1, true)]) },
-        Cta { drawn: Some(1), ..cta(vec![attention(3, false), ROWS, attention(1, true)]) },
         // Residuals before and after units without one; more residuals than places.
         cta(vec![product(1, 1), with_residual(1, 2), product(1, 1)]),
         cta(vec![with_residual(1, 3), with_residual(1, 1)]),
         cta(vec![with_residual(2, 0), with_residual(1, 1), ROWS, with_residual(1, 1)]),
-        cta(vec![attention(1, true), with_residual(1, 2), attention(1, false)]),
         // The same, loaded by the warpgroups, as many as there are places; next to windows, and with no units.
         cta(vec![product(1, 1), with_own_residual(2, 2), product(1, 1), with_own_residual(1, 1)]),
         cta(vec![with_own_residual(1, 2), with_own_residual(2, 0), ROWS, with_own_residual(1, 2)]),
@@ -681,8 +633,6 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
             drawn: Some(1),
             ..cta(vec![with_residual(1, 1), Kind::Rows { loads: 2 }, with_residual(1, 2)])
         },
-        // Queries leave the ring before anything else in it is read, so even a single place is enough.
-        Cta { operands: 1, lag: 0, ..cta(vec![attention(2, true), attention(1, false)]) },
     ];
     let mut states = 0;
     for cta in all {
@@ -718,11 +668,6 @@ fn broken_rings_are_found() {
         ),
         // More units than places: the second round waits for units that are computed after it.
         (cta(vec![with_own_residual(1, 3)]), "stands still"),
-        (
-            Cta { operands: 1, broken: Some(Broken::QueriesStay), ..cta(vec![attention(1, true)]) },
-            "stands still",
-        ),
-        (Cta { broken: Some(Broken::KeysFreedEarly), ..cta(vec![attention(3, true)]) }, "are over"),
         // Fewer counters than the number of tiles by which one store warp leads the other.
         (Cta { counters: 1, ..cta(vec![product(1, 1); 4]) }, "one store warp has not stored it"),
         // A k-block is freed when the next is in progress, which waits for the window, which waits for the k-block.

@@ -360,7 +360,7 @@ fn sized_cases(gpu: &Gpu, cases: &[Sized<'_>], seed: u32) -> Vec<Case> {
     cases.iter().enumerate().map(one).collect()
 }
 
-/// Row and head operations of a chain kernel, next to GEMMs.
+/// Row operations of a chain kernel, next to GEMMs, and kernels that run alone.
 #[test]
 fn rows_and_heads_survive_delays() {
     let Some(gpu) = delayed() else { return };
@@ -368,10 +368,10 @@ fn rows_and_heads_survive_delays() {
     let cases: [Sized<'_>; 7] = [
         ("llama65_norm_mlp", &[("M", 64)], Element::F16, Launches::Chosen),
         ("llama65_norm_mlp", &[("M", 200)], Element::F16, Launches::Chosen),
-        ("gpt3_attention", &[("S", 300), ("E", 1024)], Element::F16, Launches::Chosen),
-        ("llama3_70b_attention", &[("S", 512), ("E", 1024)], Element::Bf16, Launches::Chosen),
-        ("llama65_prompt_layer", layer, Element::F16, Launches::Chosen),
-        ("llama3_70b_prompt_layer", layer, Element::Bf16, Launches::Listed(DYNAMIC)),
+        ("gpt3_attention", &[("S", 300), ("E", 1024)], Element::F16, Launches::InTurn),
+        ("llama3_70b_attention", &[("S", 512), ("E", 1024)], Element::Bf16, Launches::InTurn),
+        ("llama65_prompt_layer", layer, Element::F16, Launches::InTurn),
+        ("llama3_70b_prompt_layer", layer, Element::Bf16, Launches::InTurn),
         ("gpt3_prompt_layer", layer, Element::F16, Launches::InTurn),
     ];
     survive(&gpu, sized_cases(&gpu, &cases, 400));

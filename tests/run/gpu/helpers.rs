@@ -1,9 +1,9 @@
 //! The kernel library's helpers against plain host code, and the kernels it claims to have.
 
 use crate::common::gpu;
-use cusync::device::{DeviceBuffer, Stream, chain_id, decode_id, gemm_id, helpers, kernels};
+use cusync::device::{DeviceBuffer, Stream, alone_id, chain_id, decode_id, gemm_id, helpers, kernels};
 use cusync::ffi;
-use cusync_gen::device::{CHAIN_KERNELS, DECODE_KERNELS, KERNELS};
+use cusync_gen::device::{ALONE, CHAIN_KERNELS, DECODE_KERNELS, KERNELS};
 use half::{bf16, f16};
 
 #[test]
@@ -155,6 +155,10 @@ fn the_library_holds_the_table_of_instances() {
         let operations = kernel.operations.bits();
         let id = decode_id(0, kernel.width);
         expect(ffi::cusync_kernel_id { operations, ..id }, 90, 64, 0);
+    }
+    for operation in [ffi::CUSYNC_ATTENTION, ffi::CUSYNC_NORM] {
+        assert_ne!(ALONE.bits() & 1 << operation, 0);
+        expect(ffi::cusync_kernel_id { operations: 1 << operation, ..alone_id(0) }, 90, 0, 0);
     }
     assert_eq!(expected, compiled.len(), "a kernel is not in csrc/abi/instances.txt");
 }

@@ -57,8 +57,7 @@ fn products_of_the_library_are_right() {
     }
 }
 
-/// cuBLASLt's GEMM followed by our rotation, against our kernel, which rotates before it rounds; `library` uses the
-/// faster one.
+/// cuBLASLt's GEMM followed by our rotation; `library` uses it or our GEMM, whichever is faster.
 #[test]
 fn heads_of_the_librarys_product_are_rotated() {
     let Some(gpu) = installed().filter(|gpu| gpu.device.capability().0 >= 9) else { return };

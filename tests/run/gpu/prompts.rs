@@ -1,15 +1,12 @@
-//! Attention over whole sequences in chain kernels on a GPU: blocks are right to 2e-3 for sequences of any length,
-//! causal and full, and bit-identical in every run, eager and replayed.
+//! Attention over whole sequences on a GPU: blocks are right for sequences of any length, causal and full, and
+//! bit-identical in every run, eager and replayed.
 
 use crate::common::{Gpu, assert_right, pipeline, plan_of, quick};
-use crate::fused::{DYNAMIC, STATIC, UNCUT, expected, hopper};
+use crate::fused::{expected, hopper};
 use crate::fused_runs::{assert_repeats as repeats, bits};
-use cusync::runtime::{ChainOverride, Options, Overlap, Overrides, shipped};
+use cusync::runtime::{Options, Overlap, Overrides, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::{Element, Op};
-
-/// Two heads per QKV tile.
-const WIDE: ChainOverride = ChainOverride { kernel: Some(((128, 256), (1, 1))), ..STATIC };
 
 const NAMES: [&str; 3] = ["gpt3_attention", "llama65_attention", "llama3_70b_attention"];
 
@@ -44,34 +41,14 @@ const CACHED: &str = r#"Pipeline(
     ],
 )"#;
 
-/// A plan for one launch or, without overrides, for one launch per stage.
-fn plan(
-    gpu: &Gpu,
-    source: &str,
-    dims: &[(&str, u32)],
-    element: Element,
-    config: impl Into<Option<ChainOverride>>,
-) -> Plan {
-    let chain = config.into();
-    let executor = if chain.is_some() { Executor::Fused } else { Executor::Serial };
+/// A plan for one launch per stage.
+fn plan(gpu: &Gpu, source: &str, dims: &[(&str, u32)], element: Element) -> Plan {
     let overrides = Overrides {
         dims: dims.iter().map(|(name, size)| ((*name).into(), (*size).into())).collect(),
         element: Some(element),
-        chain,
         ..Overrides::default()
     };
-    plan_of(gpu, source, &overrides, executor)
-}
-
-/// A shipped prompt layer, narrower than shipped.
-pub(crate) fn prompt_layer(
-    gpu: &Gpu,
-    name: &str,
-    tokens: u32,
-    element: Element,
-    config: ChainOverride,
-) -> Plan {
-    plan(gpu, shipped(name).expect("it ships"), &[("S", tokens), ("E", 1024), ("I", 704)], element, config)
+    plan_of(gpu, source, &overrides, Executor::Serial)
 }
 
 /// A plan with every kind of edge between runs, eager and as a graph, on poisoned outputs, with each output verified.
@@ -88,58 +65,8 @@ fn assert_repeats(label: &str, gpu: &Gpu, plan: &Plan) {
     });
 }
 
-fn block(source: &str, dims: &[(&str, u32)], element: Element, config: ChainOverride) {
-    let Some(gpu) = hopper() else { return };
-    let plan = plan(&gpu, source, dims, element, config);
-    assert_repeats(&format!("{} {dims:?} {element:?} {config:?}", plan.graph().name), &gpu, &plan);
-}
-
-fn shipped_blocks(element: Element) {
-    for name in NAMES {
-        let source = shipped(name).expect("it ships");
-        for tokens in if quick() { vec![100, 512] } else { vec![1, 17, 100, 512, 777, 2048] } {
-            for config in [STATIC, UNCUT, DYNAMIC, WIDE] {
-                block(source, &[("S", tokens), ("E", 1024)], element, config);
-            }
-        }
-    }
-}
-
-#[test]
-fn prompts_of_shipped_blocks_in_f16() {
-    shipped_blocks(Element::F16);
-}
-
-#[test]
-fn prompts_of_shipped_blocks_in_bf16() {
-    shipped_blocks(Element::Bf16);
-}
-
-#[test]
-fn prompts_of_several_sequences() {
-    for tokens in if quick() { vec![17, 64, 256] } else { vec![1, 17, 64, 100, 128, 256, 1024] } {
-        for element in [Element::F16, Element::Bf16] {
-            for config in [STATIC, DYNAMIC, WIDE] {
-                block(SEQUENCES, &[("S", tokens)], element, config);
-            }
-        }
-    }
-}
-
-#[test]
-fn prompts_that_fill_a_cache() {
-    for tokens in if quick() { vec![17, 256] } else { vec![1, 17, 64, 100, 128, 256] } {
-        for element in [Element::F16, Element::Bf16] {
-            for config in [STATIC, DYNAMIC, WIDE] {
-                block(CACHED, &[("S", tokens)], element, config);
-            }
-        }
-    }
-}
-
-/// An attention with a launch of its own follows no list: sequences that end anywhere in its tiles, and operand rings
-/// that wrap several times.
-fn alone(element: Element) {
+/// Sequences that end anywhere in the attention's tiles, and operand rings that wrap several times.
+fn blocks(element: Element) {
     let Some(gpu) = hopper() else { return };
     let lengths = if quick() {
         vec![64, 65, 200, 1024]
@@ -147,8 +74,8 @@ fn alone(element: Element) {
         vec![1, 17, 64, 65, 100, 128, 200, 512, 900, 1024, 2048]
     };
     let run = |source: &str, dims: &[(&str, u32)]| {
-        let plan = plan(&gpu, source, dims, element, None);
-        assert_repeats(&format!("{} alone {dims:?} {element:?}", plan.graph().name), &gpu, &plan);
+        let plan = plan(&gpu, source, dims, element);
+        assert_repeats(&format!("{} {dims:?} {element:?}", plan.graph().name), &gpu, &plan);
     };
     for tokens in lengths {
         for (dim, sequences) in [(64, 1), (64, 3), (128, 3)] {
@@ -162,25 +89,25 @@ fn alone(element: Element) {
 }
 
 #[test]
-fn attentions_that_have_a_launch_to_themselves_in_f16() {
-    alone(Element::F16);
+fn blocks_of_prompts_in_f16() {
+    blocks(Element::F16);
 }
 
 #[test]
-fn attentions_that_have_a_launch_to_themselves_in_bf16() {
-    alone(Element::Bf16);
+fn blocks_of_prompts_in_bf16() {
+    blocks(Element::Bf16);
 }
 
-/// Seven stages in one launch, including norms, residuals and an MLP.
+/// Seven stages, including norms, residuals and an MLP, narrower than shipped.
 #[test]
 fn whole_layers_of_prompts() {
     let Some(gpu) = hopper() else { return };
     for name in ["gpt3_prompt_layer", "llama65_prompt_layer", "llama3_70b_prompt_layer"] {
         for tokens in if quick() { vec![17, 512] } else { vec![1, 17, 100, 512, 2048] } {
-            let ways = [(Element::F16, STATIC), (Element::Bf16, STATIC), (Element::F16, DYNAMIC)];
-            for (element, config) in [&ways[..], &[(Element::F16, WIDE), (Element::Bf16, WIDE)]].concat() {
-                let plan = prompt_layer(&gpu, name, tokens, element, config);
-                assert_repeats(&format!("{name} S = {tokens} {element:?} {config:?}"), &gpu, &plan);
+            for element in [Element::F16, Element::Bf16] {
+                let dims = [("S", tokens), ("E", 1024), ("I", 704)];
+                let plan = plan(&gpu, shipped(name).expect("it ships"), &dims, element);
+                assert_repeats(&format!("{name} S = {tokens} {element:?}"), &gpu, &plan);
             }
         }
     }
@@ -189,13 +116,13 @@ fn whole_layers_of_prompts() {
 #[test]
 fn a_thousand_prompts_have_the_same_bits() {
     let Some(gpu) = hopper() else { return };
-    for (tokens, overlap, config) in [(100, Overlap::All, STATIC), (256, Overlap::Captured, DYNAMIC)] {
-        let plan = plan(&gpu, CACHED, &[("S", tokens), ("C", 300)], Element::F16, config);
+    for (tokens, overlap) in [(100, Overlap::All), (256, Overlap::Captured)] {
+        let plan = plan(&gpu, CACHED, &[("S", tokens), ("C", 300)], Element::F16);
         let (inputs, reference) = expected(&gpu, &plan, 2, 8);
         let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap, ..Options::default() });
-        let label = format!("{tokens} tokens {config:?}");
+        let label = format!("{tokens} tokens {overlap:?}");
         let mut all = || -> cusync::runtime::Result<()> {
-            let graph = pipeline.capture(Executor::Fused, &[1, 0, 1, 0])?;
+            let graph = pipeline.capture(Executor::Serial, &[1, 0, 1, 0])?;
             let mut first = None;
             for round in 0..1000 {
                 let look = round % 100 == 99;
@@ -203,8 +130,8 @@ fn a_thousand_prompts_have_the_same_bits() {
                     pipeline.poison_outputs()?;
                 }
                 if round % 5 == 3 {
-                    pipeline.run_set(Executor::Fused, 1)?;
-                    pipeline.run(Executor::Fused)?;
+                    pipeline.run_set(Executor::Serial, 1)?;
+                    pipeline.run(Executor::Serial)?;
                 } else {
                     pipeline.replay(&graph)?;
                 }

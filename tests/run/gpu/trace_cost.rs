@@ -116,8 +116,6 @@ fn measured_timelines_have_no_defect() {
         few,
         with_dims("llama3_70b_generate", &[("B", 4), ("S", 512)]),
         with_dims("gpt3_layer", &[("B", 1), ("S", 256)]),
-        with_dims("llama3_70b_attention", &[("S", 512), ("E", 1024)]),
-        with_dims("llama65_prompt_layer", &[("S", 300), ("E", 1024), ("I", 704)]),
         with_dims("resnet_layer", &[("B", 2)]),
         with_dims("resnet38_layer2", &[("B", 1)]),
     ] {

@@ -1,7 +1,7 @@
 //! `bounds` and `order` of a schedule: the limits of the chain kernel, and every k-block of every tile exactly once.
 
 use crate::check::parts::{Place, cluster_grid, describe, places};
-use crate::check::{Candidate, How, Obligation, Refutation, StageLaunch, Subject};
+use crate::check::{Candidate, How, Obligation, Refutation, StageKernel, StageLaunch, Subject};
 use crate::device::ChainKernel;
 use crate::graph::{Partition, Stage, StageId};
 use crate::schedule::decode::COLUMN_TILE;
@@ -12,11 +12,11 @@ const MAX_EDGES: usize = 4;
 
 /// The fault that prevents any further evaluation of the schedule.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
-    let lists = |kernel: &&StageLaunch| kernel.lists.is_some();
+    let silent = |launched: &&StageLaunch| launched.kernel != StageKernel::Ordered;
     let in_order = matches!(c.launch.how(), Some(How::Serial | How::Library));
-    if let (Some(kernel), false) = (c.launch.kernels().iter().find(lists), in_order) {
+    if let (Some(kernel), false) = (c.launch.kernels().iter().find(silent), in_order) {
         let name = &c.graph.stages[kernel.stage.0].name;
-        let message = format!("`{name}` has a chain kernel of its own, which waits for no other stage");
+        let message = format!("`{name}` has a kernel of its own, which waits for no other stage");
         let refutation = Refutation::new(Obligation::Bounds, Subject::Stage(kernel.stage), message);
         return Some(refutation.help("launch the stages one after the other: serial"));
     }
@@ -77,6 +77,8 @@ impl View<'_> {
                     "is {kind}; no chain kernel of {rows} x {cols} CTAs a worker runs it beside the stages before"
                 )
             } else if let Some(why) = stage.op.unfit(stage.mma_tile) {
+                why.reason
+            } else if let Some(why) = stage.op.unfit_beside_others().filter(|_| graph.stages.len() > 1) {
                 why.reason
             } else if let Some(first) = other {
                 let (a, b) = (stage.mma_tile, first.mma_tile);

@@ -23,7 +23,7 @@ use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
 pub use crate::device::{Activation, Epilogue};
-use crate::device::{ChainKernel, DECODE_KERNELS, KernelShape, Operation};
+use crate::device::{ALONE, ChainKernel, DECODE_KERNELS, KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::executor::Executor;
 use crate::obstacle::Obstacle;
@@ -150,13 +150,20 @@ impl Op {
                 self.in_chain() || decodes()
             }
             // Sessions use decode kernels for products only.
-            Executor::Copilot => self.is_gemm() && arch == 90,
+            Executor::Copilot => self.is_gemm() && self.unfit_beside_others().is_none() && arch == 90,
             Executor::Cpu
             | Executor::Serial
             | Executor::Library
             | Executor::Streams
-            | Executor::Programmatic => KernelShape::built(arch, operation).next().is_some(),
+            | Executor::Programmatic => {
+                self.unfit_beside_others().is_none() && KernelShape::built(arch, operation).next().is_some()
+            }
         }
+    }
+
+    /// Whether a kernel that neither waits nor posts runs a stage with rows of `n` columns, if it has a launch to itself.
+    pub fn runs_alone(&self, n: u32) -> bool {
+        self.operation().is_some_and(|operation| ALONE.contains(operation)) && self.rules().fits_alone(n)
     }
 
     /// Whether cuBLASLt computes it for operands of these kinds. Gating and rotating are separate kernels there.
@@ -196,10 +203,9 @@ impl Op {
         self.rules().unfit(tile)
     }
 
-    /// Why no kernel that also runs other stages runs it in tiles of this MMA tile, although one with its own launch
-    /// does.
-    pub(crate) fn unfit_beside_others(&self, tile: MmaTile) -> Option<Obstacle> {
-        self.rules().unfit_beside_others(tile)
+    /// Why only a launch to itself runs it, between kernel boundaries; `None` if its tiles can be waited for.
+    pub(crate) fn unfit_beside_others(&self) -> Option<Obstacle> {
+        self.rules().unfit_beside_others()
     }
 
     /// Rows of an MMA tile that kernels multiply.
@@ -350,8 +356,13 @@ pub(crate) trait Rules {
     }
 
     /// See [`Op::unfit_beside_others`].
-    fn unfit_beside_others(&self, _tile: MmaTile) -> Option<Obstacle> {
+    fn unfit_beside_others(&self) -> Option<Obstacle> {
         None
+    }
+
+    /// Whether the kernel that runs alone, if there is one, takes rows of `n` columns.
+    fn fits_alone(&self, _n: u32) -> bool {
+        true
     }
 
     /// See [`Op::unfit`].

@@ -1,14 +1,17 @@
-//! One chain kernel per stage, launched in sequence: each is proved as its own kernel, and kernel boundaries prove the
-//! order.
+//! Kernels that run one stage each, launched in sequence: chain kernels are proved by their lists, and kernel boundaries
+//! prove the order.
 
 use super::{Schedule, dealt, items_of, only, remove};
-use cusync_gen::check::{Candidate, Executor, How, Launch, Obligation, StageLaunch, Subject, check, judge};
+use cusync_gen::check::{
+    Candidate, Executor, How, Launch, Obligation, StageKernel, StageLaunch, Subject, check, judge,
+};
 use cusync_gen::choose::{self, ChainOverride, Config};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::Part;
 use cusync_gen::simulate::simulate;
 use cusync_gen::spec;
+use cusync_gen::sync::{Order, Tile};
 
 /// Two stages with their own tiles and clusters, and four split tiles each.
 fn sound() -> Candidate {
@@ -19,8 +22,8 @@ fn sound() -> Candidate {
     let resolved = spec::parse(source, "spec").and_then(|s| s.resolve(&[])).expect("a sound spec");
     let graph = resolved.graph(&[(128, 256, 64), (128, 128, 64)]).expect("both are built");
     let lists = |stage, cluster, workers| {
-        let lists = Some(dealt(&graph.only(StageId(stage)), cluster, workers, 4));
-        StageLaunch { lists, ..StageLaunch::neutral(StageId(stage)) }
+        let kernel = StageKernel::Lists(dealt(&graph.only(StageId(stage)), cluster, workers, 4));
+        StageLaunch { kernel, ..StageLaunch::neutral(StageId(stage)) }
     };
     let launch = Launch::Stages { how: How::Serial, stages: vec![lists(0, (2, 1), 5), lists(1, (1, 1), 8)] };
     Candidate::launched(graph, Profile::named("h200").expect("shipped").clone(), launch)
@@ -28,7 +31,8 @@ fn sound() -> Candidate {
 
 fn edit(stage: usize, change: impl FnOnce(&mut Schedule)) -> Candidate {
     let mut c = sound();
-    change(c.launch.kernels_mut()[stage].lists.as_mut().expect("lists"));
+    let StageKernel::Lists(schedule) = &mut c.launch.kernels_mut()[stage].kernel else { panic!("lists") };
+    change(schedule);
     c
 }
 
@@ -94,7 +98,7 @@ fn a_stage_before_its_producer() {
 fn lists_of_another_grid() {
     let mut c = sound();
     let kernels = c.launch.kernels_mut();
-    kernels[1].lists = kernels[0].lists.clone();
+    kernels[1].kernel = kernels[0].kernel.clone();
     only(&judge(&c), Obligation::Order, &["no item computes"]);
 }
 
@@ -106,13 +110,45 @@ fn launches_that_do_not_follow_each_other() {
         only(
             &judge(&c),
             Obligation::Bounds,
-            &["`up` has a chain kernel of its own", "waits for no other stage"],
+            &["`up` has a kernel of its own", "waits for no other stage"],
         );
     }
 }
 
-/// The choices for `serial` in stages without kernels of their own: GEMMs use GEMM-only kernels, row stages and
-/// attention use the kernels that support them, and the predicted time is the sum of the separate launches.
+/// A kernel that runs alone follows no list: its tiles cover the output, and only kernel boundaries order it.
+#[test]
+fn a_stage_that_runs_alone_is_proved_between_kernel_boundaries_only() {
+    let source = r#"Pipeline(name: "prompt", dims: { "S": 200 }, stages: [
+        Gemm(name: "qkv", a: "X(S,512)", b: "W(512,768)", out: "QKV(S,768)"),
+        Attention(name: "attend", qkv: "QKV(S,768)", heads: "4", out: "A(S,256)"),
+        Gemm(name: "project", a: "A(S,256)", b: "V(256,512)", out: "Z(S,512)"),
+    ])"#;
+    let resolved = spec::parse(source, "spec").and_then(|s| s.resolve(&[])).expect("a sound spec");
+    let h200 = Profile::named("h200").expect("shipped");
+    let c = choose::candidate(&resolved, h200, Executor::Serial).expect("a choice");
+    assert_eq!(c.launch.kernels()[1].kernel, StageKernel::Alone);
+    let plan = check(c.clone()).expect("proved");
+    assert!(plan.works_apart(StageId(1)) && plan.may_begin_early(StageId(1)));
+    for how in [How::STREAMS, How::Programmatic, How::Host] {
+        let mut c = c.clone();
+        c.launch.kernels_mut().iter_mut().for_each(|launched| {
+            if launched.stage != StageId(1) {
+                launched.kernel = StageKernel::Ordered;
+            }
+        });
+        c.launch.how_mut().into_iter().for_each(|each| *each = how);
+        only(&judge(&c), Obligation::Bounds, &["`attend` has a kernel of its own", "waits for no other stage"]);
+    }
+    let mut late = c.clone();
+    late.launch.kernels_mut().swap(1, 2);
+    only(&judge(&late), Obligation::Cover, &["`project` is launched before `attend`"]);
+    let mut lost = c;
+    lost.launch.kernels_mut()[1].order = Order::Table(vec![Tile { m: 0, n: 0 }; 8]);
+    assert!(!judge(&lost).proved(), "tiles that are never computed");
+}
+
+/// The choices for `serial` in stages without kernels that follow an order: GEMMs use GEMM-only chain kernels, norms and
+/// attentions run alone, and the predicted time is the sum of the separate launches.
 #[test]
 fn a_layer_for_prompts_gets_the_best_kernel_of_each_stage() {
     let h200 = Profile::named("h200").expect("shipped");
@@ -124,30 +160,29 @@ fn a_layer_for_prompts_gets_the_best_kernel_of_each_stage() {
     let mut us = -h200.boundary_us;
     let spans = simulate(&c).stages;
     let mut without_list = Vec::new();
-    for (stage, alone) in c.alone() {
-        let plan = best(stage);
-        let name = &alone.graph.stages[0].name;
-        assert_eq!(plan.launch(), &alone.launch, "{name}");
-        assert_eq!(format!("{:?}", plan.graph()), format!("{:?}", alone.graph));
-        let by_chain = plan.launch().predicted_us().expect("it is priced");
-        // Norms and attention have kernels that do not follow lists and are faster.
-        let (begin, end) = spans[stage.0];
+    let mut chains = c.alone().collect::<Vec<_>>().into_iter();
+    for StageLaunch { stage, kernel, .. } in c.launch.kernels() {
+        let name = &c.graph.stages[stage.0].name;
         let explained = |subject: String| c.choices.iter().any(|choice| choice.subject == subject);
-        assert_ne!(
-            explained(format!("kernel of {name}")),
-            explained(format!("chain kernel of {name}")),
-            "{name}"
-        );
-        if explained(format!("kernel of {name}")) {
-            assert!(end - begin < by_chain, "{name}: {begin} to {end}, {by_chain}");
+        let (begin, end) = spans[stage.0];
+        let own_us = if *kernel == StageKernel::Alone {
             without_list.push(name.clone());
-        }
-        us += if without_list.contains(name) { end - begin } else { by_chain } + h200.boundary_us;
+            assert!(explained(format!("kernel of {name}")), "{name}");
+            end - begin
+        } else {
+            let (_, alone) = chains.next().expect("a chain kernel");
+            let plan = best(*stage);
+            assert_eq!(plan.launch(), &alone.launch, "{name}");
+            assert_eq!(format!("{:?}", plan.graph()), format!("{:?}", alone.graph));
+            assert!(explained(format!("chain kernel of {name}")), "{name}");
+            plan.launch().predicted_us().expect("it is priced")
+        };
+        us += own_us + h200.boundary_us;
     }
     assert_eq!(without_list, ["before_attention", "attend", "before_mlp"]);
     let predicted = c.predicted.expect("it is priced").synchronised_us;
     assert!((predicted / us - 1.0).abs() < 1e-6, "{predicted} {us}");
-    assert_eq!(c.alone().count(), layer.stages.len());
+    assert_eq!(c.alone().count() + without_list.len(), layer.stages.len());
     assert!(c.alone().any(|(_, alone)| alone.launch.cluster() != (1, 1)), "clusters of products alone");
     check(c).expect("proved");
 }
@@ -193,7 +228,7 @@ fn workers_of_whole_tiles_wait_for_nobody() {
     assert!(![0, 1].map(|stage| plan.works_apart(StageId(stage))).contains(&true), "both have cut tiles");
     let mut c = sound();
     let graph = c.graph.only(StageId(1));
-    c.launch.kernels_mut()[1].lists = Some(dealt(&graph, (1, 1), 8, 0));
+    c.launch.kernels_mut()[1].kernel = StageKernel::Lists(dealt(&graph, (1, 1), 8, 0));
     let plan = check(c).expect("proved");
     assert_eq!([0, 1].map(|stage| plan.works_apart(StageId(stage))), [false, true]);
 }
@@ -215,7 +250,7 @@ fn a_launch_may_begin_early_where_nobody_writes_its_weights() {
         [0, 1, 2].map(|stage| plan.may_begin_early(StageId(stage)))
     };
     assert_eq!(early(&c), [true, true, false]);
-    // The stages' own kernels start after the previous kernel ends.
-    c.launch.kernels_mut().iter_mut().for_each(|kernel| kernel.lists = None);
+    // Kernels that follow an order start after the previous kernel ends.
+    c.launch.kernels_mut().iter_mut().for_each(|launched| launched.kernel = StageKernel::Ordered);
     assert_eq!(early(&c), [false; 3]);
 }

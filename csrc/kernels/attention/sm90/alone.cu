@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Standalone prompt attention: one CTA per 64 queries of a head. Its two consumer warpgroups take alternate steps of
-// the same queries and combine their sums at the end, so a tile takes half as long as 128 queries do in a chain kernel,
-// and twice as many SMs have a tile. The tiles with the most steps come first; the GPU assigns the others to CTAs as
-// they become free.
+// the same queries and combine their sums at the end, so a tile takes half as long, and twice as many SMs have one. The
+// tiles with the most steps come first; the GPU assigns the others to CTAs as they become free.
 //
 //   warpgroup 0:  warp 0 loads the queries, then keys and values of each step; if there is a cache, warp 1 copies keys
 //                 and values of the tile's own tokens there from the ring
 //   warpgroups 1, 2: steps 0, 2, 4, ... and 1, 3, 5, ...
 #include "cute/arch/copy_sm90_tma.hpp"
 #include "cutlass/arch/reg_reconfig.h"
-#include "kernels/attention/sm90/alone.h"
-#include "kernels/attention/sm90/host.h"
 #include "kernels/attention/sm90/steps.cuh"
 #include "kernels/common/delays.cuh"
 #include "kernels/common/number.h"
+#include "kernels/common/sm90/host.h"
 
 namespace cusync::kernels::sm90 {
 namespace {
@@ -226,40 +224,54 @@ __global__ void __launch_bounds__(kThreads, 1) attention(CUTE_GRID_CONSTANT Alon
 }
 
 template <class Element, int Dim>
+Code code() {
+  return {reinterpret_cast<void const*>(attention<Element, Dim>), CUSYNC_SM90A, kThreads, uint32_t(sizeof(Memory<Dim>))};
+}
+
+template <class Element, int Dim>
 int32_t create(Request const& request, cusync_kernel** out) {
   cusync_stage const& stage = request.stages[0];
-  uint64_t const tokens = stage.k.most, sequences = stage.m / tokens, columns = stage.n + 2 * stage.heads.kv_heads * Dim;
+  cusync_heads const& heads = stage.heads;
+  uint64_t const tokens = stage.k.most, sequences = stage.m / tokens, columns = stage.n + 2 * heads.kv_heads * Dim;
+  void* const keys = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_KEYS));
+  void* const values = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_VALUES));
+  void const* const qkv = data_of(stage, CUSYNC_OPERAND_A);
   Alone alone{};
-  alone.prompt = make_prompt(stage);
-  alone.prompt.tiles = uint16_t(ceil_div(stage.k.most, kQueries));
+  alone.prompt = {stage.k.most, uint16_t(ceil_div(stage.k.most, kQueries)), uint16_t(heads.query_heads / heads.kv_heads),
+                  uint8_t(stage.k.step != 0), uint8_t(keys != nullptr)};
   alone.delays = request.sync.test.delays;
-  alone.heads = stage.heads.query_heads, alone.heads_of_all = uint32_t(alone.heads * sequences);
-  PromptTable table{};
-  uint64_t const caches = sequences * stage.heads.kv_heads;
+  alone.heads = heads.query_heads, alone.heads_of_all = uint32_t(alone.heads * sequences);
   auto const map_cache = [&](CUtensorMap& map, void* cache) {
-    return !cache || map_box<Element, 3>(map, cache, {Dim, tokens, caches}, {64, kQueries, 1}, uint64_t(table.capacity) * Dim);
+    return !cache || map_box<Element, 3>(map, cache, {Dim, tokens, sequences * heads.kv_heads}, {64, kQueries, 1}, uint64_t(heads.capacity) * Dim);
   };
-  bool const mapped = map_prompt<Element>(stage, table) && map_cache(alone.cache[0], table.cache[0]) && map_cache(alone.cache[1], table.cache[1]) &&
-                      map_box<Element, 3>(alone.queries, table.tokens, {columns, tokens, sequences}, {64, kQueries, 1});
+  // Sequences are a separate tensor axis, so copies end at sequence boundaries.
+  bool const mapped = map_box<Element, 3>(alone.queries, qkv, {columns, tokens, sequences}, {64, kQueries, 1}) &&
+                      map_box<Element, 3>(alone.qkv, qkv, {columns, tokens, sequences}, {64, kPromptTokens, 1}) &&
+                      map_box<Element, 3>(alone.out, stage.out, {stage.n, tokens, sequences}, {64, kQueries, 1}) &&
+                      map_cache(alone.cache[0], keys) && map_cache(alone.cache[1], values);
   if (!mapped) return status_of(cudaErrorInvalidValue);
-  alone.qkv = table.qkv, alone.out = table.out;
-  Code const code{reinterpret_cast<void const*>(attention<Element, Dim>), CUSYNC_SM90A, kThreads, uint32_t(sizeof(Memory<Dim>))};
   uint32_t resident = 0;
-  if (int32_t const status = kernels::resident(code, code.shared_bytes, &resident); status != CUSYNC_OK) return status;
-  return ready(code, alone.prompt.tiles * alone.heads_of_all, alone, out);
+  if (int32_t const status = kernels::resident(code<Element, Dim>(), sizeof(Memory<Dim>), &resident); status != CUSYNC_OK) return status;
+  return ready(code<Element, Dim>(), alone.prompt.tiles * alone.heads_of_all, alone, out);
 }
+
+template <class Element>
+struct Attention {
+  static constexpr cusync_operation kOperation = CUSYNC_ATTENTION;
+  static constexpr uint32_t kElement = kElementOf<Element>;
+
+  static Code code() { return sm90::code<Element, 128>(); }
+  static int32_t create(Request const& request, cusync_kernel** out) {
+    return request.stages[0].heads.head_dim == 128 ? sm90::create<Element, 128>(request, out) : sm90::create<Element, 64>(request, out);
+  }
+};
 
 }  // namespace
 }  // namespace cusync::kernels::sm90
 
 namespace cusync::kernels {
 
-int32_t create_attention_alone(Request const& request, cusync_kernel** out) {
-  auto const with = [&](auto element) {
-    using Element = decltype(element);
-    return request.stages[0].heads.head_dim == 128 ? sm90::create<Element, 128>(request, out) : sm90::create<Element, 64>(request, out);
-  };
-  return request.kernel.id.element == CUSYNC_F16 ? with(cutlass::half_t{}) : with(cutlass::bfloat16_t{});
-}
+KernelTable alone_sm90_attention_f16() { return alone<sm90::Attention<cutlass::half_t>>(); }
+KernelTable alone_sm90_attention_bf16() { return alone<sm90::Attention<cutlass::bfloat16_t>>(); }
 
 }  // namespace cusync::kernels

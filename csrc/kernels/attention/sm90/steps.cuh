@@ -5,11 +5,29 @@
 #pragma once
 #include "cute/tensor.hpp"
 #include "cute/arch/mma_sm90_gmma.hpp"
-#include "kernels/attention/sm90/prompt.cuh"
-#include "kernels/attention/sm90/rows.cuh"
+#include "cutlass/half.h"
 #include "kernels/common/sm90/fragment.cuh"
 
 namespace cusync::kernels::sm90 {
+
+/// Tokens per step. A ring stage holds two halves of these tokens by 64 columns, in 128-byte rows under the 128-byte
+/// swizzle: both halves of the keys or values of a step, or, with heads of 64 columns, its keys and its values.
+inline constexpr uint32_t kPromptTokens = CUSYNC_PROMPT_TOKENS;
+inline constexpr uint32_t kPromptHalfBytes = kPromptTokens * 128;
+
+struct Prompt {
+  uint32_t tokens;  ///< per sequence
+  uint16_t tiles;   ///< per sequence and head
+  uint16_t group;   ///< query heads that share keys and values
+  uint8_t causal;
+  uint8_t appends;  ///< tiles of a group's first head append their own tokens' keys and values to a cache
+};
+
+/// The queries of a head with `Dim` columns, in 128-byte rows under the 128-byte swizzle.
+template <int Dim>
+struct HeadRows {
+  char *first, *second;  ///< 64 columns each; heads of 64 columns have only the first
+};
 
 /// A descriptor of operand rows of 128 bytes under the 128-byte swizzle, in contiguous groups of 8 rows. `leading`:
 /// bytes from one block of 64 columns to the next, if the columns are not the reduction dimension.

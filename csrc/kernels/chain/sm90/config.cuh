@@ -13,7 +13,6 @@
 #include "cutlass/arch/barrier.h"
 #include "cutlass/pipeline/pipeline.hpp"
 
-#include "kernels/attention/sm90/prompt.cuh"
 #include "kernels/common/sm90/operation.cuh"
 #include "kernels/common/sm90/ring.cuh"
 #include "kernels/common/sm90/wait.cuh"
@@ -43,9 +42,6 @@ template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int 
 struct ChainConfig {
   using Operations = OperationSet<Operations_...>;
   static constexpr bool kConvolves = ((Operations_ == CUSYNC_CONV2D) || ...);
-  static constexpr bool kAttends = ((Operations_ == CUSYNC_ATTENTION) || ...);
-  static constexpr bool kRotates = ((Operations_ == CUSYNC_ROTATED_GEMM) || ...);
-  static_assert(kAttends || !kRotates, "angles are a part of what attention adds to the parameters");
   /// Whether store warps load the residual of a unit into its staging buffer. Residuals of pixel tiles are not in
   /// contiguous rows.
   static constexpr bool kBringsResiduals = !kConvolves;
@@ -68,11 +64,10 @@ struct ChainConfig {
   static constexpr bool kThreeGroups = kConsumerGroups == 3;
   static constexpr int kStoreWarps = kConsumerGroups > 1 ? 2 : 1;
   /// Register budgets with two or three consumer warpgroups. Windows need more registers to load, and pixel tiles have
-  /// fewer accumulators. Attention next to 128 product accumulators needs more registers for math. With three
-  /// warpgroups each thread has 144 registers, for 96 accumulators.
-  static constexpr bool kLean = (kAttends && kTileN > 128) || kThreeGroups;
-  static constexpr int kProducerRegisters = kConvolves ? 104 : kLean && !kThreeGroups ? 56 : 72;
-  static constexpr int kConsumerRegisters = kConvolves ? 200 : kThreeGroups ? 144 : kLean ? 224 : 216;
+  /// fewer accumulators. With three warpgroups each thread has 144 registers, for 96 accumulators.
+  static constexpr bool kLean = kThreeGroups;  ///< whether registers are scarce
+  static constexpr int kProducerRegisters = kConvolves ? 104 : 72;
+  static constexpr int kConsumerRegisters = kConvolves ? 200 : kThreeGroups ? 144 : 216;
   static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< per thread
 
   // A warpgroup finishes its part of a tile in units of one WGMMA row block by 64 accumulator columns. Each unit is one
@@ -97,7 +92,7 @@ struct ChainConfig {
   static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes / kRingGroup * kRingGroup;
   static constexpr int kWindowRows = kStages * kRingRows;  ///< rows of 128 bytes
   static_assert(kStages == Ring_, "abi/instances.txt states the depth of the ring");
-  static_assert(!(kConvolves || kAttends) || kClusterSize == 1, "windows, keys and values are not shared by a cluster");
+  static_assert(!kConvolves || kClusterSize == 1, "windows are not shared by a cluster");
 
   using Multiplies = sm90::Multiplies<Element, kRingRows, kTileN, kClusterM, kClusterN, kStages>;
   using ClusterShape = typename Multiplies::ClusterShape;
@@ -201,24 +196,18 @@ struct ChainConfig {
   };
   struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable : PartIf<!kConvolves, MatrixMaps>,
                                                       RowTablesOf<RowOperations>,
-                                                      PartIf<kConvolves, WindowTable>,
-                                                      PartIf<kAttends, PromptTable> {
+                                                      PartIf<kConvolves, WindowTable> {
     typename Mainloop::Params mainloop;
     OutputMapsOf<Products> outputs;
     Edges edges;
   };
-
-  /// Whether a stage is attention, which has its own tensor maps.
-  CUTLASS_HOST_DEVICE static bool is_attention(uint32_t operation) {
-    return kAttends && operation == CUSYNC_ATTENTION;
-  }
 
   /// Whether a stage is a row operation, which has no tensor maps.
   CUTLASS_HOST_DEVICE static bool is_rows(uint32_t operation) {
     return ((!Operation<Operations_>::kProduct && operation == Operations_) || ...);
   }
 
-  struct Params : PartIf<kConvolves, WindowParams>, PartIf<kAttends, PromptParams> {
+  struct Params : PartIf<kConvolves, WindowParams> {
     Stage stages[CUSYNC_MAX_STAGES];
     StageTable const* table;  ///< device: one entry per stage
     uint32_t stage_count;
@@ -258,13 +247,6 @@ template <class Params>
 CUSYNC_DEVICE NoteOf note_of(Params const& params, Work const& item) {
   return {params.stages[item.stage].index, item.range.m, item.range.n, item.range.k_begin};
 }
-
-/// The staging buffers of a warpgroup, and the next one to fill.
-template <class C>
-struct Staging {
-  typename C::StagingPipeline& ring;
-  cutlass::PipelineState<C::kStagingDepth> const& next;
-};
 
 /// Position of this CTA in its cluster.
 template <class C>

@@ -10,18 +10,14 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Origin of unit `u` of a warpgroup's part of a tile with `columns` accumulator columns: its row in the tile, its
-/// column in the output.
+/// Origin of unit `u` of a warpgroup's part of a tile: its row in the tile, its column in the output.
 template <class C>
 struct Unit {
   uint32_t row, col;
-  bool in_tile;
 
-  CUSYNC_DEVICE Unit(Work const& item, uint32_t columns, int column_shift, uint32_t group, int u)
-      : row(row_of_unit<C>(group, u)),
-        col((item.range.n * columns + u % C::kColUnits * C::kUnitCols) >> column_shift),
-        in_tile(u % C::kColUnits * C::kUnitCols < columns) {}
-  CUSYNC_DEVICE bool any(Stage const& stage) const { return in_tile && col < stage.columns; }
+  CUSYNC_DEVICE Unit(Work const& item, int column_shift, uint32_t group, int u)
+      : row(row_of_unit<C>(group, u)), col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> column_shift) {}
+  CUSYNC_DEVICE bool any(Stage const& stage) const { return col < stage.columns; }
 };
 
 /// Writes a unit's words, 8 columns per word pair, to a staging buffer.
@@ -84,21 +80,12 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
     // by the loop; `opaque` recomputes them.
     constexpr bool few_registers = C::kRows || C::kThreeGroups;
     Fragment const at(int(few_registers ? ptx::opaque(uint32_t(thread)) : uint32_t(thread)) % 128);
-    if constexpr (C::kRotates) {
-      auto const add = [&](uint32_t unit, float* sums) { add_sums<C>(params, parts, rank, unit, sums, thread); };
-      using Turns = Operation<C::kRotates ? CUSYNC_ROTATED_GEMM : CUSYNC_GEMM>;
-      if (stage.operation == CUSYNC_ROTATED_GEMM)
-        Turns::template turn<C>(params, item, at, u, group, units, add);
-      else
-        add(u, v);
-    } else {
-      add_sums<C>(params, parts, rank, u, v, thread);
-    }
+    add_sums<C>(params, parts, rank, u, v, thread);
     bool staged_one = false;
     C::Products::visit(stage.operation, [&](auto found) {
       using Found = decltype(found);
       constexpr int pieces = 8 >> Found::kColumnShift;
-      Unit<C> const unit(item, Found::Store::template columns<C>(params, item), Found::kColumnShift, group, int(u));
+      Unit<C> const unit(item, Found::kColumnShift, group, int(u));
       auto const rows = [&] {
         if constexpr (C::kConvolves)
           return Found::Store::template rows<C>(params, item, unit.row, shared);
@@ -248,9 +235,11 @@ CUSYNC_DEVICE void bring_residual(typename C::Params const& params, Work const& 
   }
 }
 
-template <class C, class Item, class Parts, class Ring>
-CUSYNC_DEVICE void send_units(typename C::Params const& params, Item const& item, Parts const& parts,
-                              typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader) {
+/// Stores one warpgroup's units of a tile to global memory by TMA, from the leader of a warp. Both ends of the staging
+/// ring skip units outside the output.
+template <class C>
+CUSYNC_DEVICE void send_units(typename C::Params const& params, Work const& item, Parts<C> const& parts,
+                              typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, bool leader) {
   if (!leader) return;
   Stage const& stage = params.stages[item.stage];
   // Load as many residuals ahead of the units being sent as there are buffers.
@@ -265,7 +254,7 @@ CUSYNC_DEVICE void send_units(typename C::Params const& params, Item const& item
       C::Products::visit(stage.operation, [&](auto found) {
         using Found = decltype(found);
         using To = typename Found::Store;
-        Unit<C> const unit(item, To::template columns<C>(params, item), Found::kColumnShift, group, u);
+        Unit<C> const unit(item, Found::kColumnShift, group, u);
         auto const to = To::template rows<C>(params, item, unit.row);
         if (!to.any(stage) || !unit.any(stage)) return;
         if (!sends) return bring_residual<C>(params, item, shared, ring, group, to.first, unit.col);
@@ -287,11 +276,6 @@ struct MatrixStore {
   template <class C>
   CUSYNC_DEVICE static MatrixRows rows(typename C::Params const&, Work const& item, uint32_t row) {
     return {item.range.m * C::kTileM + row};
-  }
-
-  template <class C>
-  CUSYNC_DEVICE static uint32_t columns(typename C::Params const&, Work const&) {
-    return C::kTileN;
   }
 
   template <class C, class Found>

@@ -48,7 +48,7 @@ CUSYNC_DEVICE void clear_unread_rows(typename C::Params const& params, typename 
   uint32_t rows = 0;
   for (uint32_t s = 0; s < params.stage_count; ++s) {
     Stage const& stage = params.stages[s];
-    if (stage.grid_m > C::kClusterM || C::is_rows(stage.operation) || C::is_attention(stage.operation)) return;
+    if (stage.grid_m > C::kClusterM || C::is_rows(stage.operation)) return;
     uint32_t const first = place.i * C::kTileM, read = first < stage.m ? min_u32(stage.m - first, C::kTileM) : 0;
     if (read > rows) rows = read;
   }
@@ -76,9 +76,9 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   shared.epoch_known.wait(0);
   uint32_t const of_launch = shared.epoch;
   for (Work item = items.next(); item.valid; item = items.next()) {
-    // With attention, keep byte fields packed; in wide tiles, also re-read values that are used once per item.
-    if constexpr (C::kAttends || C::kLean) hold_together(item);
+    // Keep byte fields packed, and re-read values that are used once per item.
     if constexpr (C::kLean) {
+      hold_together(item);
       staged_state = of_count<C::kStagingDepth>(staged_count, 1);
     }
     auto const leave = [&] {
@@ -114,8 +114,7 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     __syncwarp();
     auto acc = C::accumulators(mma);
     C::Products::template visit_part<ArithmeticOf>(params.stages[item.stage].operation, [&](auto arithmetic) __attribute__((always_inline)) {
-      arithmetic.template accumulate<C>(params, item, shared, loaded, loaded_state, Staging<C>{staged, staged_state}, acc,
-                                        thread);
+      arithmetic.template accumulate<C>(params, item, shared, loaded, loaded_state, acc, thread);
     });
     marks().set(&cusync_trace::math_end);
     if constexpr (C::kLean) staged_state = of_count<C::kStagingDepth>(ptx::opaque(staged_count), 1);
@@ -152,12 +151,6 @@ CUSYNC_DEVICE void prefetch(typename C::Params const& params, int warp, bool lea
   for (uint32_t s = 0; s < params.stage_count; ++s) {
     uint32_t const operation = params.stages[s].operation;
     if (C::is_rows(operation)) continue;
-    if constexpr (C::kAttends)
-      if (C::is_attention(operation)) {
-        typename C::StageTable const& at = params.table[s];
-        cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(warp == 0 ? &at.qkv : &at.out));
-        continue;
-      }
     if (warp == 0) {
       C::Mainloop::prefetch_tma_descriptors(params.table[s].mainloop);
       if constexpr (!C::kConvolves)
@@ -256,10 +249,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   } else {
     if constexpr (C::kConsumerGroups > 1) cutlass::arch::warpgroup_reg_dealloc<C::kProducerRegisters>();
     if (warp == 1) {
-      if constexpr (C::kLean && C::kClusterSize == 1)
-        dispatch_lean<C>(params, shared, work);
-      else
-        dispatch<C>(params, shared, work);
+      dispatch<C>(params, shared, work);
     } else if (warp == 0) {
       WorkReader<C> items(shared, work);
       auto state = cutlass::make_producer_start_state<LoadPipeline>();

@@ -4,13 +4,10 @@
 #include <memory>
 #include <new>
 
-#include "kernels/attention/sm90/alone.h"
-#include "kernels/attention/sm90/host.h"
 #include "kernels/chain/sm90/kernel.cuh"
 #include "kernels/common/number.h"
 #include "kernels/common/sm90/host.h"
 #include "kernels/conv2d/sm90/host.h"
-#include "kernels/norm/sm90/alone.h"
 
 namespace cusync::kernels::sm90 {
 
@@ -31,20 +28,9 @@ struct ChainHost {
   static int32_t resident(uint32_t* workers) { return kernels::resident(code(), OfLists::kSharedBytes, workers); }
 
   static int32_t create(Request const& request, cusync_kernel** out) {
-    if (is_alone(request)) {
-      if (has<CUSYNC_ATTENTION>(request)) return create_attention_alone(request, out);
-      if (has<CUSYNC_NORM>(request))
-        if (int32_t const status = create_norm_alone(request, out); status != CUSYNC_ERROR_NOT_BUILT) return status;
-    }
     if (request.work.source != CUSYNC_SOURCE_MAIL) return create_as<OfLists>(request, out);
     if constexpr (kMail) return create_as<Mailed<OfLists>>(request, out);
     return CUSYNC_ERROR_NOT_BUILT;
-  }
-
-  /// Whether this kernel supports operation O and the first stage uses it.
-  template <cusync_operation O>
-  static bool has(Request const& request) {
-    return Operations >> O & 1 && request.stages[0].operation == O;
   }
 
   template <class C>
@@ -61,14 +47,6 @@ struct ChainHost {
       p.stages[s] = make_stage(stage, request.sync.test, table[s].edges);
       table[s].fill(stage);
       if (C::is_rows(stage.operation)) continue;
-      if constexpr (C::kAttends)
-        if (C::is_attention(stage.operation)) {
-          p.prompts[s] = make_prompt(stage);
-          if (!map_prompt<typename C::Element>(stage, table[s])) return status_of(cudaErrorInvalidValue);
-          continue;
-        }
-      if constexpr (C::kRotates)
-        if (stage.operation == CUSYNC_ROTATED_GEMM) p.rotations[s] = make_rotation(stage);
       auto const map = [&](auto& store, auto const& layout) {
         store = map_output<C>(stage, layout);
         return encoded(store.get_tma_descriptor());

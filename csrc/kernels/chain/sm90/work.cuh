@@ -43,45 +43,6 @@ class ItemSource<C, true> : public Mailbox<C> {
   using Mailbox<C>::Mailbox;
 };
 
-/// ItemSource for a warp with few registers: the run's first ticket is computed once, before the first item, and
-/// anything that can be read again is not kept.
-template <class C>
-class LeanItemSource {
- public:
-  CUSYNC_DEVICE explicit LeanItemSource(typename C::Params const& params) : params_(params) {}
-
-  /// List index of the first item.
-  CUSYNC_DEVICE uint32_t begin() {
-    if (!params_.drawn) return 0;
-    // Tickets order runs against each other, so draw the first one after the preceding kernel has completed.
-    ptx::griddepcontrol_wait();
-    uint32_t index = 0;
-    if (threadIdx.x % 32 == 0) {
-      unsigned long long const ticket = ptx::atom_relaxed_gpu_add(params_.tickets, 1);
-      index = uint32_t(ticket % (uint64_t(params_.list_length) + params_.workers)), first_ = uint32_t(ticket) - index;
-    }
-    return __shfl_sync(~0u, index, 0);
-  }
-
-  /// List index of the next item, if items are drawn.
-  CUSYNC_DEVICE uint32_t draw() {
-    uint32_t index = 0;
-    if (threadIdx.x % 32 == 0) index = uint32_t(ptx::atom_relaxed_gpu_add(params_.tickets, 1)) - first_;
-    return __shfl_sync(~0u, index, 0);
-  }
-
-  CUSYNC_DEVICE cusync_item at(uint32_t index) const {
-    if (params_.drawn && index >= params_.list_length) return cusync_item{};
-    uint32_t const worker = params_.drawn ? 0 : ptx::opaque(worker_index<C>());
-    uint4 const words = __ldg(reinterpret_cast<uint4 const*>(params_.items + size_t(worker) * params_.list_length + index));
-    return reinterpret_cast<cusync_item const&>(words);
-  }
-
- private:
-  typename C::Params const& params_;
-  uint32_t first_;  ///< first ticket of the run, in lane 0, if items are drawn
-};
-
 /// Copies a stage's waits to shared memory, where an acquire does not invalidate them. One full warp, the only reader.
 CUSYNC_DEVICE void copy_waits(Edges const& from, cusync_edge* to) {
   constexpr uint32_t kPieces = sizeof(from.waits) / sizeof(uint2);
@@ -180,72 +141,6 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     if (lane == 0) source.leave();
   // Every CTA has its own word, read next by the following run.
   if (!C::kMailed && lane == 0) params.epochs[cta] = epoch + 1;
-}
-
-/// dispatch for a warp with few registers. Fields of an item are re-read from the work ring, also after the wait for
-/// its operands: they are not overwritten before the item after next.
-template <class C>
-CUSYNC_DEVICE void dispatch_lean(typename C::Params const& params, typename C::SharedStorage& shared,
-                                 typename C::WorkPipeline& work) {
-  auto const lane = [] { return ptx::opaque(threadIdx.x) % 32; };
-  auto state = cutlass::make_producer_start_state<typename C::WorkPipeline>();
-  auto const cta = [] { return ptx::opaque(blockIdx.x); };
-  LeanItemSource<C> source(params);
-  uint32_t index = source.begin();
-  for (bool first = true;; first = false) {
-    work.producer_acquire(state);
-    Work& item = shared.items[state.index()];
-    Work const& before = shared.items[(state.index() + C::kWorkDepth - 1) % C::kWorkDepth];
-    {
-      cusync_item const from = source.at(index);
-      Stage const& stage = params.stages[from.stage];
-      Work next{};
-      next.range = {from.m, from.n, 0, from.k_begin, from.k_end};
-      next.stage = from.stage, next.role = from.role, next.slab = from.slab, next.slabs = from.slabs, next.part = from.part;
-      next.valid = from.role != CUSYNC_END_OF_LIST, next.index = index;
-      next.inside = from.m < stage.grid_m && from.n < stage.grid_n;
-      if (!first) next.done = before.done + before.range.k_end - before.range.k_begin;
-      // Publish before waiting for the preceding kernel, so the load warp can start with the weights of the first item.
-      __syncwarp();
-      if (lane() == 0) item = next;
-      __syncwarp();
-      if (lane() == 0) work.producer_commit(state);
-    }
-    ++state;
-    bool const waits = item.valid && params.stages[item.stage].load_waits;
-    if (waits && (first || item.stage != before.stage)) copy_waits(params.table[item.stage].edges, shared.waits);
-    if (first && !params.drawn) ptx::griddepcontrol_wait();
-    if (CUSYNC_DELAYS && params.coupling.delays.limit_ns)
-      delay(params.coupling.delays, DelayAt::kItem, first ? __ldcg(params.epochs + cta()) : shared.epoch, item.stage, cta(),
-            item.index);
-    if (item.valid && !waits && lane() == 0)
-      ptx::atom_release_cta_shared_exch(&shared.ready, item.done + item.range.k_end - item.range.k_begin);
-    if (first && lane() == 0) {
-      // Only now that the first operands are in flight: reading the epoch takes as long as loading them.
-      shared.epoch = __ldcg(params.epochs + cta());  // bypass L1, which may hold data older than the preceding kernel
-      shared.epoch_known.arrive();
-    }
-    __syncwarp();
-    if (!item.valid) break;
-    if (waits) {
-      TileRange range = item.range;
-      range.epoch = shared.epoch;
-      wait_for_tile_operands<C::kConvolves || C::kRows>(
-          params.coupling, {shared.waits, params.stages[item.stage].load_waits, params.stages[item.stage].index}, range, &shared.ready,
-          item.done);
-    }
-    __syncwarp();
-    if (params.trace && lane() == 0)
-      params.trace[size_t(cta()) * params.list_length + item.index].ready = ptx::globaltimer();
-    index = item.index + 1;
-    if (params.drawn) {
-      // A ticket drawn long before this tile is finished would be missing on an idle worker.
-      shared.more_work.wait((state.index() + 1) % 2);
-      index = source.draw();
-    }
-  }
-  // Every CTA has its own word, read next by the following run.
-  if (lane() == 0) params.epochs[cta()] = shared.epoch + 1;
 }
 
 }  // namespace cusync::kernels::sm90

@@ -40,11 +40,6 @@ struct Operation;
 
 /// Every row of a tile is a row of the output, stored by TMA.
 struct MatrixStore;
-/// Stores one warpgroup's units of a tile to global memory by TMA, from the leader of a warp. Both ends of the staging
-/// ring skip units outside the output.
-template <class C, class Item, class Parts, class Ring>
-CUSYNC_DEVICE void send_units(typename C::Params const& params, Item const& item, Parts const& parts,
-                              typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader);
 /// The threads that computed the rows have already stored them.
 struct RowStore;
 

@@ -127,10 +127,10 @@ struct ProductLoad {
 
 struct ProductArithmetic {
   /// Called by all consumer threads. `state` is the ring stage of the first k-block, and is advanced past the last.
-  template <class C, class Item, class Staging, class Accumulators>
+  template <class C, class Item, class Accumulators>
   CUSYNC_DEVICE static void accumulate(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
-                                       typename C::LoadPipeline& loaded, typename C::LoadState& state, Staging const&,
-                                       Accumulators& acc, int thread) {
+                                       typename C::LoadPipeline& loaded, typename C::LoadState& state, Accumulators& acc,
+                                       int thread) {
     int const k_blocks = int(item.range.k_end - item.range.k_begin);
     typename C::Mainloop mainloop;
     mainloop.mma(loaded, state, acc, k_blocks, thread, shared.operands, params.table->mainloop);

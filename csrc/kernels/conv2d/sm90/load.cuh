@@ -278,10 +278,9 @@ struct WindowLoad {
 /// barriers of the next three are tested while the previous ones are multiplied.
 struct WindowArithmetic {
   /// All consumer threads; `read` is the ring stage of the first k-block, and is advanced past the last.
-  template <class C, class Item, class Staging, class Accumulators>
+  template <class C, class Item, class Accumulators>
   CUSYNC_DEVICE static void accumulate(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
-                                       typename C::LoadPipeline& loaded, typename C::LoadState& read, Staging const&,
-                                       Accumulators& acc, int thread) {
+                                       typename C::LoadPipeline& loaded, typename C::LoadState& read, Accumulators& acc, int thread) {
     if constexpr (C::kTurned)
       TurnedArithmetic::accumulate<C, Shift>(params, item, shared, loaded, read, acc, thread);
     else

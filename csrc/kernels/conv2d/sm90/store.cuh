@@ -42,11 +42,6 @@ struct PixelStore {
             unit.count && unit.slot < window.images * window.image_slots, shared.windows.out};
   }
 
-  template <class C, class Item>
-  CUSYNC_DEVICE static uint32_t columns(typename C::Params const&, Item const&) {
-    return C::kTileN;
-  }
-
   /// Computes the destinations of the rows that a warp stores, which are the same for all tiles of a stage: loading or
   /// computing them per tile would take as long as 64 channels of the tile's products. One warpgroup.
   template <class C, class Item>

@@ -7,7 +7,6 @@
 #include "kernels/common/delays.cuh"
 #include "kernels/common/element.cuh"
 #include "kernels/common/host.h"
-#include "kernels/norm/sm90/alone.h"
 
 namespace cusync::kernels {
 namespace {
@@ -137,23 +136,30 @@ __global__ void __launch_bounds__(kRows == 1 ? kMostThreads : kMostOfTwo, kRows)
 uint32_t threads_for(uint32_t vectors) { return ceil_div(ceil_div(vectors, kVectors), 32) * 32; }
 
 template <class Element, int kRows>
-int32_t create(RowNorm const& norm, cusync_kernel** out) {
-  Code const code{reinterpret_cast<void const*>(normalise<Element, kRows>), CUSYNC_SM90A, threads_for(norm.vectors), 0};
-  uint32_t resident = 0;
-  if (int32_t const status = kernels::resident(code, 0, &resident); status != CUSYNC_OK) return status;
-  return ready(code, ceil_div(norm.rows, uint32_t(kRows)), norm, out);
+Code code(uint32_t threads) {
+  return {reinterpret_cast<void const*>(normalise<Element, kRows>), CUSYNC_SM90A, threads, 0};
 }
 
-}  // namespace
+template <class Element, int kRows>
+int32_t create_for(RowNorm const& norm, cusync_kernel** out) {
+  Code const own = code<Element, kRows>(threads_for(norm.vectors));
+  uint32_t resident = 0;
+  if (int32_t const status = kernels::resident(own, 0, &resident); status != CUSYNC_OK) return status;
+  return ready(own, ceil_div(norm.rows, uint32_t(kRows)), norm, out);
+}
 
-int32_t create_norm_alone(Request const& request, cusync_kernel** out) {
-  cusync_stage const& stage = request.stages[0];
-  uint32_t const threads = threads_for(stage.n / kElements);
-  if (threads > kMostThreads) return CUSYNC_ERROR_NOT_BUILT;
-  int sms = 0;
-  if (cudaError_t const error = ask(&sms, cudaDevAttrMultiProcessorCount); error) return status_of(error);
-  return with_element(request.kernel.id.element, [&](auto* type) {
-    using Element = std::remove_pointer_t<decltype(type)>;
+template <class Element, cusync_element Number>
+struct Norm {
+  static constexpr cusync_operation kOperation = CUSYNC_NORM;
+  static constexpr uint32_t kElement = Number;
+
+  static Code code() { return kernels::code<Element, 1>(kMostThreads); }
+  static int32_t create(Request const& request, cusync_kernel** out) {
+    cusync_stage const& stage = request.stages[0];
+    uint32_t const threads = threads_for(stage.n / kElements);
+    if (threads > kMostThreads) return CUSYNC_ERROR_NOT_BUILT;
+    int sms = 0;
+    if (cudaError_t const error = ask(&sms, cudaDevAttrMultiProcessorCount); error) return status_of(error);
     RowNorm const norm{data_of(stage, CUSYNC_OPERAND_A),
                        data_of(stage, CUSYNC_OPERAND_GAIN),
                        data_of(stage, CUSYNC_OPERAND_BIAS),
@@ -167,8 +173,13 @@ int32_t create_norm_alone(Request const& request, cusync_kernel** out) {
     // Rows so wide that an SM holds at most three are taken in pairs: an SM then holds four, and a pair shares gain and
     // bias. If there are few rows, each has its own SM.
     bool const two = stage.m >= 2 * uint32_t(sms) && threads >= kLeastOfTwo && threads <= kMostOfTwo;
-    return two ? create<Element, 2>(norm, out) : create<Element, 1>(norm, out);
-  });
-}
+    return two ? create_for<Element, 2>(norm, out) : create_for<Element, 1>(norm, out);
+  }
+};
+
+}  // namespace
+
+KernelTable alone_sm90_norm_f16() { return alone<Norm<__half, CUSYNC_F16>>(); }
+KernelTable alone_sm90_norm_bf16() { return alone<Norm<__nv_bfloat16, CUSYNC_BF16>>(); }
 
 }  // namespace cusync::kernels

@@ -14,11 +14,11 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::obstacle::Obstacle;
 use crate::sync::Policy;
 
-/// Queries per tile and tokens per step over its keys and values. Chain kernels use the last entry; plans for the
+/// Queries per tile and tokens per step over its keys and values. Plans for a GPU use the last entry; plans for the
 /// `cpu` executor use the others, too.
 const TILES: &[(u32, u32)] = &[(64, 64), (128, 64), (KERNEL_TOKENS, KERNEL_TOKENS)];
 
-/// Queries per tile of a chain kernel, and tokens per step (`CUSYNC_PROMPT_TOKENS`).
+/// Queries per planned tile, and tokens per step (`CUSYNC_PROMPT_TOKENS`). The kernel divides such tiles further.
 const KERNEL_TOKENS: u32 = 128;
 
 /// Maximum columns of a head in a spec.
@@ -145,7 +145,6 @@ impl Rules for Attention {
 
     fn unfit(&self, tile: MmaTile) -> Option<Obstacle> {
         let (rows, _, step) = tile;
-        let whole = self.sequences == 1 || self.tokens <= KERNEL_TOKENS;
         Some(if self.rotary {
             Obstacle::new("rotates what it reads, which kernels of whole sequences do not")
                 .help("state a RotatedGemm where queries and keys are made")
@@ -154,29 +153,17 @@ impl Rules for Attention {
         } else if self.cache.is_some_and(|cache| cache.pages.is_some()) {
             Obstacle::new("fills the pages of a cache, which no kernel does")
                 .help("fill a cache without pages")
-        } else if !whole && rows == self.tokens && step == KERNEL_TOKENS {
-            // A kernel with its own launch splits sequences itself.
-            return None;
-        } else if !whole && !self.tokens.is_multiple_of(KERNEL_TOKENS) {
-            return self.unfit_beside_others((self.tokens, self.heads.dim, KERNEL_TOKENS));
-        } else if (rows != KERNEL_TOKENS && rows != self.tokens.min(KERNEL_TOKENS)) || step != KERNEL_TOKENS {
+        } else if (rows != KERNEL_TOKENS && rows != self.tokens) || step != KERNEL_TOKENS {
             Obstacle::new(format!(
-                "has tiles of {rows} queries and {step} keys, and kernels have {KERNEL_TOKENS} of both"
+                "has tiles of {rows} queries and {step} keys, and plans for a GPU have {KERNEL_TOKENS} of both"
             ))
         } else {
             return None;
         })
     }
 
-    fn unfit_beside_others(&self, (rows, ..): MmaTile) -> Option<Obstacle> {
-        (rows > KERNEL_TOKENS).then(|| {
-            Obstacle::new(format!(
-                "has sequences of {} tokens, which are no multiple of {KERNEL_TOKENS}",
-                self.tokens
-            ))
-            .numbers(self.tokens, KERNEL_TOKENS)
-            .help(format!("pad each sequence to {} tokens", self.tokens.next_multiple_of(KERNEL_TOKENS)))
-        })
+    fn unfit_beside_others(&self) -> Option<Obstacle> {
+        Some(Obstacle::new("is Attention over a prompt, whose kernel neither waits nor posts"))
     }
 
     fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32 {
@@ -279,8 +266,6 @@ mod tests {
         }
     }
 
-    /// As promised in docs/spec.md: any prompt, except that several sequences of more than 128 tokens, not a multiple
-    /// of 128, need a launch of their own.
     #[test]
     fn kernels_take_a_tile_of_every_prompt_that_is_promised() {
         for (sequences, tokens) in (1..=520).flat_map(|tokens| [(1, tokens), (3, tokens)]) {
@@ -289,10 +274,6 @@ mod tests {
             assert!(list.iter().all(|tile| prompt.takes(*tile, 0)), "{sequences} x {tokens}: {list:?}");
             let fits = list.iter().any(|tile| prompt.unfit(*tile).is_none());
             assert!(fits, "{sequences} x {tokens}: {list:?}");
-            let beside =
-                |tile: &MmaTile| prompt.unfit(*tile).is_none() && prompt.unfit_beside_others(*tile).is_none();
-            let promised = sequences == 1 || tokens <= 128 || tokens % 128 == 0;
-            assert_eq!(list.iter().any(beside), promised, "{sequences} x {tokens}: {list:?}");
         }
     }
 

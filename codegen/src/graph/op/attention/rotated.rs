@@ -1,6 +1,6 @@
-//! The product that makes the queries, keys and values of a prompt, with queries and keys rotated by their position
-//! before rounding. This rotates each token once; an attention that rotates its operands does so for each block of
-//! queries.
+//! The product that makes the queries, keys and values of a prompt, with queries and keys rotated by their position. On
+//! a GPU it is a plain product, followed by a kernel that rotates its heads. This rotates each token once; an attention
+//! that rotates its operands does so for each block of queries.
 
 use std::ops::Range;
 
@@ -37,7 +37,8 @@ impl Rules for Rotated {
     }
 
     fn operation(&self) -> Option<Operation> {
-        Some(Operation::RotatedGemm)
+        // That of the product; a kernel of its own rotates.
+        Some(Operation::Gemm)
     }
 
     fn label(&self) -> String {
@@ -50,7 +51,6 @@ impl Rules for Rotated {
     }
 
     fn tiles(&self, _: u32) -> Tiles {
-        // Those of plain products; no single-stage kernel rotates.
         Tiles::Kernels(Operation::Gemm)
     }
 
@@ -63,6 +63,10 @@ impl Rules for Rotated {
         let (columns, head) = (tile.1, self.heads.dim);
         let cut = || format!("has heads of {head} columns, which its tiles of {columns} columns cut");
         (!self.whole(columns)).then(|| Obstacle::new(cut()).numbers(columns, head))
+    }
+
+    fn unfit_beside_others(&self) -> Option<Obstacle> {
+        Some(Obstacle::new("is RotatedGemm, whose heads a second kernel rotates once the product is complete"))
     }
 
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
