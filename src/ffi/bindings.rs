@@ -391,7 +391,7 @@ pub const CUSYNC_MAX_POSTS: _bindgen_ty_2 = 4;
 pub const CUSYNC_COLUMN_TILE: _bindgen_ty_2 = 64;
 #[doc = "< tokens per page of a paged cache"]
 pub const CUSYNC_PAGE_TOKENS: _bindgen_ty_2 = 64;
-#[doc = "< tokens per k-block of CUSYNC_ATTENTION"]
+#[doc = "< tokens per step of CUSYNC_ATTENTION"]
 pub const CUSYNC_PROMPT_TOKENS: _bindgen_ty_2 = 128;
 #[doc = "< floats per slab of a decode kernel with attention"]
 pub const CUSYNC_ATTEND_SLAB: _bindgen_ty_2 = 1040;
@@ -408,6 +408,7 @@ pub const CUSYNC_FAMILY_GEMM: cusync_family = 0;
 pub const CUSYNC_FAMILY_CHAIN: cusync_family = 1;
 #[doc = "< few tokens: worker c of P owns columns [c * n / P, (c + 1) * n / P) of each stage"]
 pub const CUSYNC_FAMILY_DECODE: cusync_family = 2;
+#[doc = "< one stage per launch, without waits, posts, trace and notes; the kernel divides it"]
 pub const CUSYNC_FAMILY_ALONE: cusync_family = 3;
 #[doc = " How a kernel distributes work."]
 pub type cusync_family = ::std::os::raw::c_uint;
@@ -423,9 +424,9 @@ pub struct cusync_kernel_id {
     pub operations: u32,
     #[doc = "< enum cusync_element"]
     pub element: u32,
-    #[doc = "< MMA tile; 64 x 0 for decode kernels, which take any number of columns"]
+    #[doc = "< MMA tile; 64 x 0 for decode kernels, which take any number of columns; 0 x 0: alone"]
     pub tile_m: u32,
-    #[doc = "< MMA tile; 64 x 0 for decode kernels, which take any number of columns"]
+    #[doc = "< MMA tile; 64 x 0 for decode kernels, which take any number of columns; 0 x 0: alone"]
     pub tile_n: u32,
     #[doc = "< CTAs per worker"]
     pub cluster_m: u32,
@@ -629,7 +630,7 @@ const _: () = {
     ["Offset of field: cusync_norm::centred"][::std::mem::offset_of!(cusync_norm, centred) - 0usize];
     ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 4usize];
 };
-#[doc = " The heads of CUSYNC_ATTENTION, CUSYNC_ATTEND and CUSYNC_ROTATED_GEMM, and their key/value caches."]
+#[doc = " The heads of CUSYNC_ATTENTION and CUSYNC_ATTEND, and their key/value caches."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_heads {
@@ -639,7 +640,7 @@ pub struct cusync_heads {
     pub kv_heads: u32,
     #[doc = "< 64 or 128"]
     pub head_dim: u32,
-    #[doc = "< tokens per sequence in the cache; CUSYNC_ROTATED_GEMM: tokens per sequence"]
+    #[doc = "< tokens per sequence in the cache"]
     pub capacity: u32,
     #[doc = "< pages in the pool; 0: contiguous cache"]
     pub pages: u32,
@@ -655,7 +656,7 @@ const _: () = {
     ["Offset of field: cusync_heads::capacity"][::std::mem::offset_of!(cusync_heads, capacity) - 12usize];
     ["Offset of field: cusync_heads::pages"][::std::mem::offset_of!(cusync_heads, pages) - 16usize];
 };
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_ATTENTION (chain kernels): attention over whole sequences of k.most tokens each, stored consecutively in the\n rows of operand A, m x (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. A tile is one head\n and CUSYNC_PROMPT_TOKENS tokens of a sequence, or the whole sequence if it is shorter; with several sequences no\n other lengths are supported. A k-block is CUSYNC_PROMPT_TOKENS keys and values. If k.first = k.step = the rows of a\n tile, tokens attend to themselves and earlier tokens; if k.first = k.most and k.step = 0, to their whole sequence.\n If KEYS and VALUES (sequences, kv_heads, capacity, head_dim) are given, keys and values are written there from row\n 0. `pages` is 0.\n\n CUSYNC_ROTATED_GEMM (chain kernels with attention) produces that operand A: out = A B + bias, where n is\n (query_heads + 2 kv_heads) * head_dim. Queries and keys are rotated before rounding: row r by position r % capacity\n of ROTARY (capacity x head_dim or longer; cosines of head_dim / 2 pairs, then sines), with elements (i, i + head_dim\n / 2) of a head as a pair. A tile is shared by at most half as many parts as it has units, because both elements of a\n pair belong to one part.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; k is its column count, n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. The new key and value are appended to\n the cache and attended to with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_ATTENTION (alone): attention over whole sequences of k.most tokens each, stored consecutively in the rows of\n operand A, m x (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If k.first = k.step =\n min(k.most, CUSYNC_PROMPT_TOKENS), tokens attend to themselves and earlier tokens; if k.first = k.most and k.step =\n 0, to their whole sequence. If KEYS and VALUES (sequences, kv_heads, capacity, head_dim) are given, keys and values\n are written there from row 0. `pages` is 0.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; k is its column count, n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. The new key and value are appended to\n the cache and attended to with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct cusync_stage {
@@ -678,7 +679,7 @@ pub struct cusync_stage {
     pub images: cusync_images,
     #[doc = "< CUSYNC_NORM; otherwise zeros"]
     pub norm: cusync_norm,
-    #[doc = "< CUSYNC_ATTENTION, CUSYNC_ATTEND, CUSYNC_ROTATED_GEMM; otherwise zeros"]
+    #[doc = "< CUSYNC_ATTENTION, CUSYNC_ATTEND; otherwise zeros"]
     pub heads: cusync_heads,
     #[doc = "< decode: workers compute `rounds` even parts of `out` each, in as many stages that\n< differ in `round` only; 0 of 1: one part each"]
     pub round: u32,

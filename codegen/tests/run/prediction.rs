@@ -131,7 +131,7 @@ fn predictions_of_generation_are_near_what_they_were_fitted_to() {
     let error = c.mean_error();
     println!("{} compared, mean error {:.1} %", c.rows.len(), error * 100.0);
     if shipped() {
-        assert_eq!((c.rows.len(), c.other_schedules), (84, 0));
+        assert_eq!((c.rows.len(), c.other_schedules), (42, 0));
         assert!(error <= 0.08, "{error}");
     }
 }
