@@ -48,11 +48,7 @@ const BLOCKS: Kinds = (
     &CACHES,
     &[("attention", &PROMPT_TOKENS), ("prompt_block", &PROMPT_TOKENS), ("attend", &[2048])],
 );
-const WHOLE_LAYERS: Kinds = (
-    &["layer", "layers"],
-    &LAYER_CACHES,
-    &[("prompt_layer", &LAYER_TOKENS)],
-);
+const WHOLE_LAYERS: Kinds = (&["layer", "layers"], &LAYER_CACHES, &[("prompt_layer", &LAYER_TOKENS)]);
 
 /// A pipeline with the dims of its size.
 pub type LayerPoint = (String, Size);

@@ -57,8 +57,8 @@ pub use graph::{EdgeKind, Graph, GraphNode, allocation};
 #[cfg(test)]
 pub(crate) use kernel::takes_alone;
 pub use kernel::{
-    Delays, Deviations, Kernel, KernelArgs, Synchronisation, alone_id, chain_id, compiled, ctas_of, decode_id, gemm_id,
-    kernels, kernels_of, resident,
+    Delays, Deviations, Kernel, KernelArgs, Synchronisation, alone_id, chain_id, compiled, ctas_of,
+    decode_id, gemm_id, kernels, kernels_of, resident,
 };
 pub use mail::{Boxes, HostMail, Letter, MAIL, MailLine};
 pub use mailbox::{COMMANDS, Command, JobLine, Words};

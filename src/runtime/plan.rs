@@ -208,7 +208,8 @@ mod tests {
                         match plan(executor) {
                             Ok(plan) => assert!(chains && !attends && plan.launch().lists().is_some()),
                             Err(e) => {
-                                let says = if chains { "neither waits nor posts" } else { "no kernels for a100" };
+                                let says =
+                                    if chains { "neither waits nor posts" } else { "no kernels for a100" };
                                 assert!((attends || !chains) && e.to_string().contains(says), "{e}")
                             }
                         }

@@ -205,7 +205,8 @@ impl Candidate {
     /// The launches of chain kernels that run one stage each, as separate candidates.
     pub fn alone(&self) -> impl Iterator<Item = (StageId, Candidate)> + '_ {
         self.launch.kernels().iter().filter_map(|kernel| {
-            let (graph, launch) = (self.graph.only(kernel.stage), Launch::Lists(kernel.kernel.lists()?.clone()));
+            let (graph, launch) =
+                (self.graph.only(kernel.stage), Launch::Lists(kernel.kernel.lists()?.clone()));
             Some((kernel.stage, Candidate::launched(graph, self.device.clone(), launch)))
         })
     }

@@ -95,7 +95,8 @@ impl Ledger {
         let Launch::Lists(schedule) = plan.launch() else {
             return refuse("a host can hand out the items of a chain kernel, and this plan has none");
         };
-        let apart = |stage: &Stage| Some(format!("`{}` {}", stage.name, stage.op.unfit_beside_others()?.reason));
+        let apart =
+            |stage: &Stage| Some(format!("`{}` {}", stage.name, stage.op.unfit_beside_others()?.reason));
         if let Some(why) = plan.graph().stages.iter().find_map(apart) {
             return refuse(&why);
         }

@@ -101,7 +101,8 @@ impl Plan {
         let weight = |o: &&Operand| matches!(o.kind, OperandKind::B | OperandKind::Up);
         let mut weights = self.graph.stages[stage.0].operands.iter().filter(weight);
         let ordered = |launched: &StageLaunch| launched.kernel == StageKernel::Ordered;
-        self.launch.kernel(stage).is_some_and(|launched| !ordered(launched)) && weights.all(|o| self.graph.tensors[o.tensor.0].producer.is_none())
+        self.launch.kernel(stage).is_some_and(|launched| !ordered(launched))
+            && weights.all(|o| self.graph.tensors[o.tensor.0].producer.is_none())
     }
     /// Whether no worker of a stage's launch waits for another. Then it may begin early regardless of other work on
     /// the GPU; otherwise all its workers must be on SMs at once, which a launch that begins early does not guarantee.

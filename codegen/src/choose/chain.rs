@@ -137,7 +137,8 @@ fn allowed(
     without_lists(device).map_or(Ok(()), Err)?;
     let without = |stage: &ResolvedStage| {
         let none = |why: &str| Obstacle::new(format!("is {}, which {why}", stage.op.name()));
-        let beside = || stage.op.unfit_beside_others().filter(|_| !stage.op.in_chain() || resolved.stages.len() > 1);
+        let beside =
+            || stage.op.unfit_beside_others().filter(|_| !stage.op.in_chain() || resolved.stages.len() > 1);
         let unfit = match stage.op.unfit_in_any().or_else(beside) {
             Some(unfit) => unfit,
             None if stage.op.in_chain() => return None,

@@ -2,8 +2,8 @@
 //! that stage's operation. It runs alone, or is a chain kernel with the best tile, cluster and lists for the stage.
 
 use super::chain::{self, chain, edge_choices};
-use super::{ChainOverride, Choice};
 use super::obstacles::{beyond_chains, without_lists};
+use super::{ChainOverride, Choice};
 use crate::check::{Candidate, How, Launch, Prediction, StageKernel, StageLaunch};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;

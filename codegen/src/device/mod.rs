@@ -17,8 +17,8 @@ mod programs;
 pub(crate) use cost::k_block_us;
 pub use cost::{AloneCost, CostModel, RowCost, TileRate, WindowCost, area};
 pub use kernels::{
-    ALONE, Activation, CHAIN_KERNELS, ChainKernel, DECODE_KERNELS, DecodeKernel, Epilogue, KERNELS, KernelShape,
-    Operation, Operations, turned_groups,
+    ALONE, Activation, CHAIN_KERNELS, ChainKernel, DECODE_KERNELS, DecodeKernel, Epilogue, KERNELS,
+    KernelShape, Operation, Operations, turned_groups,
 };
 pub use l2::{Fetch, L2Cost};
 pub use profile::{DEVICES, DecodeCost, LibraryCost, Profile};

@@ -230,9 +230,8 @@ impl Profile {
             return Some(("max_parts".into(), format!("is {}; it has to be at most 255", c.max_parts)));
         }
         let windows = || c.windows.iter();
-        let rates = || {
-            c.rates.iter().chain([&c.other]).chain(&self.rates).chain(windows().flat_map(|w| &w.rates))
-        };
+        let rates =
+            || c.rates.iter().chain([&c.other]).chain(&self.rates).chain(windows().flat_map(|w| &w.rates));
         let positive_rates = rates().map(|r| ("rate", r.rate));
         let positive = [
             ("sm_gbs", c.rows.sm_gbs),

@@ -476,7 +476,8 @@ fn chains_do_what_was_judged() {
 fn norms_do_what_was_judged() {
     let Some(gpu) = delayed() else { return };
     let name = "llama65_norm_mlp";
-    let plans = [(300, STATIC), (200, DYNAMIC)].map(|(m, config)| (name.into(), fused(&gpu, name, m, config)));
+    let plans =
+        [(300, STATIC), (200, DYNAMIC)].map(|(m, config)| (name.into(), fused(&gpu, name, m, config)));
     all_conform(&gpu, &plans);
 }
 

@@ -107,11 +107,7 @@ fn launches_that_do_not_follow_each_other() {
     for how in [How::STREAMS, How::Programmatic, How::Host] {
         let mut c = sound();
         c.launch.how_mut().into_iter().for_each(|each| *each = how);
-        only(
-            &judge(&c),
-            Obligation::Bounds,
-            &["`up` has a kernel of its own", "waits for no other stage"],
-        );
+        only(&judge(&c), Obligation::Bounds, &["`up` has a kernel of its own", "waits for no other stage"]);
     }
 }
 
@@ -137,7 +133,11 @@ fn a_stage_that_runs_alone_is_proved_between_kernel_boundaries_only() {
             }
         });
         c.launch.how_mut().into_iter().for_each(|each| *each = how);
-        only(&judge(&c), Obligation::Bounds, &["`attend` has a kernel of its own", "waits for no other stage"]);
+        only(
+            &judge(&c),
+            Obligation::Bounds,
+            &["`attend` has a kernel of its own", "waits for no other stage"],
+        );
     }
     let mut late = c.clone();
     late.launch.kernels_mut().swap(1, 2);

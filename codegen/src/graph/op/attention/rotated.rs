@@ -66,7 +66,9 @@ impl Rules for Rotated {
     }
 
     fn unfit_beside_others(&self) -> Option<Obstacle> {
-        Some(Obstacle::new("is RotatedGemm, whose heads a second kernel rotates once the product is complete"))
+        Some(Obstacle::new(
+            "is RotatedGemm, whose heads a second kernel rotates once the product is complete",
+        ))
     }
 
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
