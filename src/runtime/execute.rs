@@ -3,11 +3,12 @@
 //! The proved [`cusync_gen::check::Launch`] determines which kernels are launched, and in which order.
 //!
 //! `serial`: one stream, one kernel after another; no waits, no posts, static schedule. If a plan found that
-//! overlap does not pay, it is a serial chain under every executor. If a stage has no kernel of its own,
-//! every stage is launched by the chain kernel that is best for it alone; workers of such a launch wait for
-//! each other's partial sums, but for no other stage. Programmatic edges join these launches if no tile is
-//! split, and otherwise if [`Overlap`] allows it: a chain kernel loads weights, then waits for the end of the
-//! previous kernel.
+//! overlap does not pay, it is a serial chain under every executor. If a stage has no kernel that follows an
+//! order, normalizations and attentions are launched by kernels that run alone, and every other stage by the
+//! chain kernel that is best for it; workers of such a launch wait for each other's partial sums, but for no
+//! other stage. Programmatic edges join these launches if no tile is split, and otherwise if [`Overlap`]
+//! allows it: a chain kernel loads weights, then waits for the end of the previous kernel. A product whose
+//! heads are rotated is followed by the kernel that rotates them.
 //!
 //! `library`: like `serial`, but cuBLASLt may compute matrix products. Preparing a pipeline times each stage
 //! both ways and keeps the faster one. These results never count as ours.

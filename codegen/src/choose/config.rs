@@ -345,7 +345,7 @@ impl std::fmt::Display for Config {
                     format!("{} {m} x {n}{cluster} {mode}{cut}", s.stage)
                 };
                 let stages = stages.iter().map(stage).collect::<Vec<_>>();
-                write!(f, "{}; a chain kernel a stage", stages.join(", "))
+                write!(f, "{}; a kernel a stage", stages.join(", "))
             }
             Config::Stages { executor, stages, edges } => {
                 let stage = |s: &StageConfig| {

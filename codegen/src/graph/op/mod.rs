@@ -5,6 +5,7 @@
 
 mod attention;
 mod conv;
+mod cost;
 mod custom;
 mod gemm;
 mod norm;
@@ -15,6 +16,7 @@ use std::ops::Range;
 
 pub use attention::{Attend, Attention, Cache, Heads, PAGE, Rotated};
 pub use conv::Conv;
+pub(crate) use cost::{Bound, Cost};
 pub use norm::Norm;
 pub use pool::Pool;
 pub use sliding::{Sliding, Window};
@@ -163,7 +165,8 @@ impl Op {
 
     /// Whether a kernel that neither waits nor posts runs a stage with rows of `n` columns, if it has a launch to itself.
     pub fn runs_alone(&self, n: u32) -> bool {
-        self.operation().is_some_and(|operation| ALONE.contains(operation)) && self.rules().fits_alone(n)
+        let wide = matches!(self, Op::Norm(_)) && n > norm::MOST_ALONE;
+        !wide && self.operation().is_some_and(|operation| ALONE.contains(operation))
     }
 
     /// Whether cuBLASLt computes it for operands of these kinds. Gating and rotating are separate kernels there.
@@ -241,27 +244,6 @@ pub(crate) enum Tiles {
     /// These tiles, regardless of the kernels built. `meaning` describes the three numbers; `of_kernel` tells whether
     /// they are the tiles of the kernel that runs the stage, if any.
     Own { list: Vec<MmaTile>, meaning: &'static str, of_kernel: bool },
-}
-
-/// Cost of an operation's tiles.
-#[derive(Clone, Copy)]
-pub(crate) struct Cost {
-    /// Whether it is a GEMM of whole matrices.
-    pub(crate) gemm: bool,
-    /// Matrix products per output tile and k-block.
-    pub(crate) products: f64,
-    pub(crate) bound: Bound,
-}
-
-/// Limiting factor of a tile's time.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Bound {
-    /// The rate and copies of the GEMM kernel with this tile; rows of tiles share operand B.
-    Kernel,
-    /// This fraction of the matrix rate; the first operand's tensor is read once.
-    Rate(f64),
-    /// Reading every operand once and writing the output.
-    Bytes,
 }
 
 /// Properties of an operation needed by the graph layer and by the choice. Defaults suit operations without special
@@ -358,11 +340,6 @@ pub(crate) trait Rules {
     /// See [`Op::unfit_beside_others`].
     fn unfit_beside_others(&self) -> Option<Obstacle> {
         None
-    }
-
-    /// Whether the kernel that runs alone, if there is one, takes rows of `n` columns.
-    fn fits_alone(&self, _n: u32) -> bool {
-        true
     }
 
     /// See [`Op::unfit`].

@@ -17,7 +17,7 @@ use crate::spec::NormSpec;
 const ROWS: &[u32] = &[1, 2, 4, 8, 16, 32, 64];
 
 /// Maximum columns of a row that the kernel that runs alone keeps in registers (`csrc/kernels/norm/sm90/alone.cu`).
-const MOST_ALONE: u32 = 32768;
+pub(super) const MOST_ALONE: u32 = 32768;
 
 /// A row normalization.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,10 +91,6 @@ impl Rules for Norm {
 
     fn unsplit(&self) -> Option<&'static str> {
         Some("is not split along its rows")
-    }
-
-    fn fits_alone(&self, n: u32) -> bool {
-        n <= MOST_ALONE
     }
 
     fn operand_shape(&self, kind: OperandKind, (m, n, _): (u32, u32, u32)) -> Option<(u32, u32)> {
