@@ -3,7 +3,7 @@
 
 use cusync_gen::check::StageKernel;
 use cusync_gen::graph::{
-    Activation, Attend, Attention, DataType, Epilogue, Heads, Op, OperandKind, Rotated, Stage,
+    Activation, Attend, Attention, DataType, Epilogue, Heads, Op, OperandKind, Rotated, Stage, StageId,
 };
 use cusync_gen::schedule::decode::rounds_in;
 
