@@ -96,7 +96,9 @@ fn verify(label: &str, plan: &Plan) {
         let mut pipeline = CpuPipeline::new(plan, &inputs, CpuOptions::default()).expect("small");
         for run in 0..2 {
             let stats = pipeline.run().unwrap_or_else(|e| panic!("{label}: {e}"));
-            assert_eq!(stats.threads, ctas(plan), "a thread a CTA");
+            if plan.launch().is_one_kernel() {
+                assert_eq!(stats.threads, ctas(plan), "a thread a CTA");
+            }
             let written = pipeline.written();
             let judged = judge.compare(&|tensor| written.get(tensor).cloned()).expect("all are there");
             assert!(!judged.is_empty());
