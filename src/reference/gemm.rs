@@ -178,7 +178,9 @@ pub(super) fn rotated(
     operands: &dyn Operands,
     rounds: Option<Element>,
 ) -> Result<Expected, ReferenceError> {
-    let mut made = plain(stage, Activation::Identity.into(), operands, rounds)?;
+    let mut made = plain(stage, Activation::Identity.into(), operands, None)?;
+    // A kernel that rotates what another one stored reads the product with its bias.
+    rounds.into_iter().for_each(|element| made.round_once_more(element));
     let table = operands.needed(stage, OperandKind::Rotary)?;
     let cols = made.values.cols;
     let rows = made.values.data.par_chunks_mut(cols).zip(made.slack.par_chunks_mut(cols)).enumerate();

@@ -114,6 +114,8 @@ fn changes(stage: &Stage, view: &View<'_>, known: bool) -> Result<Vec<(TensorId,
 /// Results of a stage from operands that change from run to run.
 struct Made {
     operands: Vec<Matrix>,
+    /// Of [`Given`]: pipelines that share a reference may differ in it.
+    rounds_product: bool,
     out: Expected,
 }
 
@@ -122,7 +124,7 @@ pub(crate) struct Stages<'a> {
     graph: Graph,
     custom: HashMap<String, CustomReference<'a>>,
     chain: HashMap<TensorId, Matrix>,
-    /// Results of the last comparison: reused if the operands are unchanged.
+    /// Results of the last comparison: reused if operands and roundings are unchanged.
     made: Mutex<Vec<Option<Made>>>,
 }
 
@@ -161,13 +163,16 @@ impl<'a> Stages<'a> {
             let view = View { memory, instead: &instead };
             let changing = stage.operands.iter().map(|o| o.tensor).filter(|tensor| self.is_changing(*tensor));
             let operands = changing.map(|tensor| view.tensor(tensor)).collect::<Result<Vec<_>, _>>()?;
-            if made.as_ref().is_none_or(|made| made.operands != operands) {
-                let given = Given { appended: true, rounds_product: memory.rounds_product(stage) };
+            let rounds_product = memory.rounds_product(stage);
+            let known =
+                made.as_ref().filter(|made| made.operands == operands && made.rounds_product == rounds_product);
+            if known.is_none() {
+                let given = Given { appended: true, rounds_product };
                 let mut out = expected(graph, stage, &view, custom, given)?;
                 if !instead.is_empty() {
                     out = out.of_unknown_operands();
                 }
-                *made = Some(Made { operands, out });
+                *made = Some(Made { operands, rounds_product, out });
             }
             let Some(Made { out, .. }) = made else { continue };
             let verdict = |tensor: TensorId, after: &Expected| -> Result<Accuracy, ReferenceError> {
