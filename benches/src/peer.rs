@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{OperandKind, TensorId};
+use cusync_gen::graph::{Activation, Op, OperandKind, TensorId};
 
 use super::{Error, Result};
-use cusync::device::{BoundStage, CublasLt, Device, DeviceBuffer, Role, Stream, StreamK, helpers};
-use cusync::ffi;
+use cusync::device::{BoundStage, CublasLt, Device, DeviceBuffer, Stream, StreamK, helpers};
 use cusync::measure::GraphVariant;
 use cusync::runtime::verify::{Accuracy, Reference};
 use cusync::runtime::{Pipeline, Tensor, element_code};
@@ -49,7 +48,7 @@ struct Step {
 enum After {
     Nothing,
     /// (product, result, activation)
-    Activate(Tensor, Tensor, u32),
+    Activate(Tensor, Tensor, Activation),
     /// (packed product, result, rows, columns of the result)
     Gate(Tensor, Tensor, u32, u32),
 }
@@ -84,7 +83,7 @@ impl PeerChain {
             let mut steps = Vec::new();
             for (index, stage) in graph.stages.iter().enumerate() {
                 let mut args = pipeline.bound_stage(set, index)?;
-                if args.matrix(Role::Bias).is_some() || args.matrix(Role::Residual).is_some() {
+                if args.matrix(OperandKind::Bias).is_some() || args.matrix(OperandKind::Residual).is_some() {
                     return Err(Error::Argument(format!(
                         "stage {}: the peers of the benchmark compute no bias and no residual",
                         stage.name
@@ -93,13 +92,13 @@ impl PeerChain {
                 let source = stage.operand(OperandKind::A);
                 let own = source.and_then(|o| outputs.iter().find(|(t, _)| *t == o.tensor));
                 if let Some((_, own)) = own {
-                    args.set(Role::A, own.clone());
+                    args.set(OperandKind::A, own.clone());
                 }
                 let result = outputs[index].1.clone();
-                let (activation, gated) = (args.activation, args.gated());
+                let (activation, gated) = (stage.op.epilogue().activation, stage.op.is_gated());
                 // A gated stage is one product with gate and up side by side, followed by its activation.
-                args.shape.1 = args.packed_columns();
-                args.operation = ffi::CUSYNC_GEMM;
+                args.stage.n = args.packed_columns();
+                args.stage.op = Op::Gemm(activation.into());
                 args.out = if gated { products[index].clone() } else { result.clone() };
                 let weights = stage.operand(OperandKind::B);
                 let constant = weights.is_some_and(|b| graph.tensors[b.tensor.0].producer.is_none());
@@ -107,9 +106,9 @@ impl PeerChain {
                 let mut after = After::Nothing;
                 if gated {
                     after = After::Gate(products[index].clone(), result, stage.m, stage.n);
-                } else if activation != ffi::CUSYNC_IDENTITY && !gemm.fuses_activation() {
+                } else if activation != Activation::Identity && !gemm.fuses_activation() {
                     args.out = products[index].clone();
-                    args.activation = ffi::CUSYNC_IDENTITY;
+                    args.stage.op = Op::Gemm(Activation::Identity.into());
                     gemm = make(device, args, constant)?;
                     after = After::Activate(products[index].clone(), result, activation);
                 }

@@ -433,8 +433,7 @@ type MakeGemm = dyn FnMut(&Device, BoundStage, bool) -> Result<Box<dyn PeerGemm>
 fn cublaslt() -> Box<MakeGemm> {
     let mut tuned: Vec<(bool, CublasLt)> = Vec::new();
     Box::new(move |device, args, constant| {
-        let key = |t: &CublasLt| (t.stage().shape, t.stage().activation);
-        let same = |(was, t): &&(bool, CublasLt)| (*was, key(t)) == (constant, (args.shape, args.activation));
+        let same = |(was, t): &&(bool, CublasLt)| *was == constant && t.stage().is_like(&args);
         if let Some((_, like)) = tuned.iter().find(same) {
             return Ok(Box::new(like.like(args)?));
         }

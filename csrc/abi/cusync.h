@@ -130,13 +130,6 @@ typedef struct cusync_operand {
   uint32_t read_at;  ///< enum cusync_read_at
 } cusync_operand;
 
-/// Reduction depth: tiles in row m of a stage's grid reduce over min(first + m * step, most) elements of k. For matrix
-/// products all rows have the same depth: first = most = k, step = 0. Under a causal mask the depth grows along a
-/// sequence, and m counts rows within the sequence.
-typedef struct cusync_depth {
-  uint32_t first, step, most;
-} cusync_depth;
-
 /// The images of a convolution or a pool. A tile is rows of one image (a divisor of its height), or whole images.
 typedef struct cusync_images {
   uint32_t height, width, channels;  ///< input image; `channels` is a multiple of 8
@@ -164,9 +157,18 @@ typedef struct cusync_norm {
 typedef struct cusync_heads {
   uint32_t query_heads, kv_heads;  ///< CUSYNC_ATTEND: at most 8 query heads share a key/value head
   uint32_t head_dim;               ///< 64 or 128
-  uint32_t capacity;               ///< tokens per sequence in the cache
+  uint32_t tokens;                 ///< of each sequence in A; CUSYNC_ATTEND: 1
+  uint32_t causal;                 ///< CUSYNC_ATTENTION: 1: tokens attend to themselves and earlier ones; 0: to all
+  uint32_t capacity;               ///< tokens per sequence in the cache; 0: no cache
   uint32_t pages;                  ///< pages in the pool; 0: contiguous cache
 } cusync_heads;
+
+/// The sizes of an operation that m, n and k do not state. CUSYNC_GEMM and CUSYNC_GATED_GEMM have none.
+typedef union cusync_shape {
+  cusync_images images;  ///< CUSYNC_CONV2D, CUSYNC_POOL
+  cusync_norm norm;      ///< CUSYNC_NORM
+  cusync_heads heads;    ///< CUSYNC_ATTENTION, CUSYNC_ATTEND
+} cusync_shape;
 
 /// One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.
 /// CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7
@@ -180,14 +182,12 @@ typedef struct cusync_heads {
 /// is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one
 /// k-block with as many elements as the window has pixels.
 ///
-/// CUSYNC_ATTENTION (alone): attention over whole sequences of k.most tokens each, stored consecutively in the rows of
-/// operand A, m x (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If k.first = k.step =
-/// min(k.most, CUSYNC_PROMPT_TOKENS), tokens attend to themselves and earlier tokens; if k.first = k.most and k.step =
-/// 0, to their whole sequence. If KEYS and VALUES (sequences, kv_heads, capacity, head_dim) are given, keys and values
-/// are written there from row 0. `pages` is 0.
+/// CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x
+/// (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,
+/// capacity, head_dim) are given, keys and values are written there from row 0. `pages` is 0.
 ///
 /// CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2
-/// kv_heads) * head_dim: queries, keys, values of all heads; k is its column count, n is query_heads * head_dim. KEYS
+/// kv_heads) * head_dim: queries, keys, values of all heads; n is query_heads * head_dim. KEYS
 /// and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to
 /// sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens
 /// in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key
@@ -202,11 +202,10 @@ typedef struct cusync_stage {
   uint32_t residual_first;  ///< 1: residual added before the activation; 0: added after it, or none
   uint32_t index;       ///< index of the stage in the plan, for reports
   uint32_t m, n;        ///< size of `out`, also if gated
-  cusync_depth k;
-  cusync_tiles tiles;    ///< except in decode kernels
-  cusync_images images;  ///< CUSYNC_CONV2D, CUSYNC_POOL; otherwise zeros
-  cusync_norm norm;      ///< CUSYNC_NORM; otherwise zeros
-  cusync_heads heads;    ///< CUSYNC_ATTENTION, CUSYNC_ATTEND; otherwise zeros
+  uint32_t k;           ///< length of the reduction: terms of a product's sum, elements of a normalized row, pixels of a
+                        ///< window, or tokens to which a query may attend
+  cusync_tiles tiles;   ///< except in decode kernels
+  cusync_shape shape;
   uint32_t round, rounds;  ///< decode: workers compute `rounds` even parts of `out` each, in as many stages that
                            ///< differ in `round` only; 0 of 1: one part each
   uint32_t operand_count, wait_count, post_count;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Validation of requests before any kernel sees them.
+// Validation of requests before any kernel sees them: pointers, alignment, the limits of the kernels, and sizes that
+// bound accesses to memory or divide. That tiles, edges and shapes belong together is proved before a plan is launched;
+// nothing here repeats it.
 #include "abi/kernel.h"
 #include "cusync/semaphore.cuh"
 #include "kernels/common/notes.cuh"
@@ -34,139 +36,96 @@ bool is_product(uint32_t operation) {
   return operation == CUSYNC_GEMM || operation == CUSYNC_GATED_GEMM || operation == CUSYNC_CONV2D;
 }
 
-/// When an operation reads an operand of a role; ~0: never.
-uint32_t read_at(uint32_t operation, uint32_t role) {
-  bool const attends = operation == CUSYNC_ATTEND, normalises = operation == CUSYNC_NORM, product = is_product(operation);
-  switch (role) {
-    case CUSYNC_OPERAND_A: return CUSYNC_READ_IN_K_LOOP;
-    case CUSYNC_OPERAND_B: return product ? CUSYNC_READ_IN_K_LOOP : ~0u;
-    case CUSYNC_OPERAND_BIAS: return product || normalises ? CUSYNC_READ_IN_EPILOGUE : ~0u;
-    case CUSYNC_OPERAND_RESIDUAL: return product ? CUSYNC_READ_IN_EPILOGUE : ~0u;
-    case CUSYNC_OPERAND_GAIN: return normalises ? CUSYNC_READ_IN_EPILOGUE : ~0u;
-    case CUSYNC_OPERAND_KEYS:
-    case CUSYNC_OPERAND_VALUES: return attends || operation == CUSYNC_ATTENTION ? CUSYNC_READ_IN_K_LOOP : ~0u;
-    case CUSYNC_OPERAND_ROTARY:
-    case CUSYNC_OPERAND_LENGTHS:
-    case CUSYNC_OPERAND_PAGES: return attends ? CUSYNC_READ_IN_K_LOOP : ~0u;
-    default: return ~0u;
+/// The operands that a stage cannot do without, as bits 1 << role.
+uint32_t required(cusync_stage const& s) {
+  constexpr uint32_t a = 1 << CUSYNC_OPERAND_A, cache = 1 << CUSYNC_OPERAND_KEYS | 1 << CUSYNC_OPERAND_VALUES;
+  switch (s.operation) {
+    case CUSYNC_NORM: return a | 1 << CUSYNC_OPERAND_GAIN;
+    case CUSYNC_POOL: return a;
+    case CUSYNC_ATTENTION: return operand(s, CUSYNC_OPERAND_KEYS) ? a | cache : a;
+    case CUSYNC_ATTEND: return a | cache | 1 << CUSYNC_OPERAND_LENGTHS | (s.shape.heads.pages ? 1 << CUSYNC_OPERAND_PAGES : 0);
+    default: return a | 1 << CUSYNC_OPERAND_B;
   }
 }
 
-uintptr_t alignment(uint32_t role, bool decode) {
+uintptr_t alignment(uint32_t role, bool scalar) {
   switch (role) {
     case CUSYNC_OPERAND_BIAS:
-    case CUSYNC_OPERAND_RESIDUAL: return decode ? 2 : 16;
+    case CUSYNC_OPERAND_RESIDUAL: return scalar ? 2 : 16;
     case CUSYNC_OPERAND_LENGTHS:
     case CUSYNC_OPERAND_PAGES: return 4;
     default: return 16;
   }
 }
 
-/// Operands have known roles, each at most once, and are read when the operation reads them. In decode kernels epilogue
-/// operands need only element alignment.
-bool valid_operands(cusync_stage const& s, bool decode) {
+/// All memory of a stage. `scalar`: its epilogue reads and writes single elements.
+bool valid_memory(cusync_stage const& s, bool scalar) {
   if (s.operand_count > CUSYNC_MAX_OPERANDS) return false;
+  uint32_t given = 0;
   for (uint32_t i = 0; i < s.operand_count; ++i) {
     cusync_operand const& o = s.operands[i];
-    if (!o.data || operand(s, o.role) != &o || o.read_at != read_at(s.operation, o.role)) return false;
-    if (!aligned(o.data, alignment(o.role, decode))) return false;
+    if (o.role > CUSYNC_OPERAND_GAIN || given >> o.role & 1 || o.read_at > CUSYNC_READ_IN_EPILOGUE) return false;
+    if (!o.data || !aligned(o.data, alignment(o.role, scalar))) return false;
+    given |= 1u << o.role;
   }
-  return operand(s, CUSYNC_OPERAND_A);
+  return (required(s) & ~given) == 0 && s.out && aligned(s.out, scalar ? 2 : 16);
 }
 
-/// Images of a convolution or a pool: rows are pixels, and tiles are whole image rows or whole images.
+/// Sizes in the range of kernels and tensor maps. Rows are whole vectors of 16 bytes, except where `scalar`.
+bool valid_sizes(cusync_stage const& s, bool scalar) {
+  if (!s.m || !s.n || !s.k || s.m > kMaxSize || s.n > kMaxSize / 2 || s.k > kMaxSize) return false;
+  if (s.activation > CUSYNC_RELU || s.residual_first > 1) return false;
+  return (scalar || s.n % 8 == 0) && (!is_product(s.operation) || s.k % 8 == 0);
+}
+
+/// Images without empty axes, whose windows stay inside. Tiles are whole rows of pixels.
 bool valid_images(cusync_stage const& s) {
-  cusync_images const& i = s.images;
+  cusync_images const& i = s.shape.images;
   for (uint32_t const size : {i.height, i.width, i.channels, i.out_height, i.out_width, i.filter_rows, i.filter_cols,
-                              i.stride_rows, i.stride_cols, s.tiles.rows})
+                              i.stride_rows, i.stride_cols})
     if (size == 0 || size > kMaxSize) return false;
-  if (i.padding_rows > kMaxSize || i.padding_cols > kMaxSize || i.channels % 8) return false;
+  if (i.padding_rows > kMaxSize || i.padding_cols > kMaxSize || i.channels % 8 || s.tiles.rows % i.out_width) return false;
   auto const fits = [](uint64_t in, uint64_t padding, uint64_t filter, uint64_t stride, uint64_t out) {
     return in + 2 * padding >= filter && (in + 2 * padding - filter) / stride + 1 == out;
   };
-  if (!fits(i.height, i.padding_rows, i.filter_rows, i.stride_rows, i.out_height)) return false;
-  if (!fits(i.width, i.padding_cols, i.filter_cols, i.stride_cols, i.out_width)) return false;
-  uint64_t const image = uint64_t(i.out_height) * i.out_width;
-  if (s.m % image) return false;
-  uint32_t const pixels = s.tiles.rows;
-  if (pixels % i.out_width) return false;
-  return pixels < image ? image % pixels == 0 : pixels % image == 0;
+  return fits(i.height, i.padding_rows, i.filter_rows, i.stride_rows, i.out_height) &&
+         fits(i.width, i.padding_cols, i.filter_cols, i.stride_cols, i.out_width) &&
+         s.m % (uint64_t(i.out_height) * i.out_width) == 0;
 }
 
-/// Every window contains pixels, and averaged windows have no padding.
-bool valid_pool(cusync_stage const& s) {
-  cusync_images const& i = s.images;
-  if (s.m == 0 || s.m > kMaxSize || s.n != i.channels || !valid_images(s)) return false;
-  if (uint64_t(i.filter_rows) * i.filter_cols != s.k.most) return false;
-  if (i.padding_rows >= i.filter_rows || i.padding_cols >= i.filter_cols) return false;
-  if (i.mean > 1 || (i.mean && (i.padding_rows || i.padding_cols))) return false;
-  return valid_operands(s, false) && s.activation == CUSYNC_IDENTITY && !s.residual_first && s.out && aligned(s.out, 16);
-}
-
-/// Rows are read and written 16 bytes at a time. In decode kernels each thread holds its part of a row in registers.
-bool valid_norm(cusync_stage const& s, bool decode) {
-  if (decode && s.n > CUSYNC_MAX_NORMED) return false;
-  if (s.m == 0 || s.n == 0 || s.m > kMaxSize || s.n > kMaxSize || s.n % 8 || s.k.most != s.n) return false;
-  if (s.norm.centred > 1 || !(s.norm.epsilon > 0.f)) return false;
-  if (!valid_operands(s, false) || !operand(s, CUSYNC_OPERAND_GAIN)) return false;
-  return s.activation == CUSYNC_IDENTITY && s.out && aligned(s.out, 16);
-}
-
-/// Sizes, operands and arithmetic of a matrix product.
-bool valid_product(cusync_stage const& s, bool decode) {
-  uint32_t const k = s.k.most;
-  if (s.m == 0 || s.n == 0 || k == 0 || s.m > kMaxSize || s.n > kMaxSize / 2 || k > kMaxSize) return false;
-  if (s.k.first != k || s.k.step != 0) return false;
-  if (k % 8 || (!decode && s.n % 8)) return false;
-  if (!valid_operands(s, decode) || !operand(s, CUSYNC_OPERAND_B)) return false;
-  if (!s.out || !aligned(s.out, decode ? 2 : 16)) return false;
-  bool const gated = s.operation == CUSYNC_GATED_GEMM;
-  bool const adds = operand(s, CUSYNC_OPERAND_BIAS) || operand(s, CUSYNC_OPERAND_RESIDUAL);
-  if (s.operation == CUSYNC_CONV2D) {
-    cusync_images const& i = s.images;
-    if (i.mean || !valid_images(s) || uint64_t(i.filter_rows) * i.filter_cols * i.channels != k) return false;
-  }
-  if (s.residual_first > (operand(s, CUSYNC_OPERAND_RESIDUAL) ? 1 : 0)) return false;
-  return s.activation <= CUSYNC_RELU && !(gated && (adds || s.activation != CUSYNC_IDENTITY));
-}
-
-/// Head sizes that kernels support, and an output with all heads.
-bool valid_outputs(cusync_stage const& s) {
-  cusync_heads const& h = s.heads;
+/// Heads that kernels support.
+bool valid_heads(cusync_heads const& h) {
   if (!h.kv_heads || !h.query_heads || h.query_heads > 1024 || h.query_heads % h.kv_heads) return false;
-  if ((h.head_dim != 64 && h.head_dim != 128) || s.activation) return false;
-  return s.m != 0 && s.m <= kMaxSize && s.n == h.query_heads * h.head_dim && s.out && aligned(s.out, 16);
+  return (h.head_dim == 64 || h.head_dim == 128) && h.capacity <= kMaxSize && h.tokens && h.tokens <= 1u << 22;
 }
 
 /// Whole sequences, which the kernel divides itself.
 bool valid_prompt(cusync_stage const& s) {
-  if (!valid_outputs(s)) return false;
-  uint32_t const tokens = s.k.most, rows = min_u32(CUSYNC_PROMPT_TOKENS, tokens);
-  if (rows == 0 || tokens > 1u << 22 || s.m % tokens) return false;
-  bool const causal = s.k.first == rows && s.k.step == rows, full = s.k.first == tokens && s.k.step == 0;
-  bool const keys = operand(s, CUSYNC_OPERAND_KEYS), values = operand(s, CUSYNC_OPERAND_VALUES);
-  if (keys != values || s.heads.pages || (keys ? s.heads.capacity < tokens : s.heads.capacity != 0)) return false;
-  return (causal || full) && valid_operands(s, false);
+  cusync_heads const& h = s.shape.heads;
+  bool const cached = operand(s, CUSYNC_OPERAND_KEYS) || operand(s, CUSYNC_OPERAND_VALUES);
+  if (!valid_heads(h) || s.m % h.tokens || h.pages || (cached ? h.capacity < h.tokens : h.capacity != 0)) return false;
+  return s.n == h.query_heads * h.head_dim;
 }
 
-/// Sizes and operands of attention.
+/// The next token of each sequence. Rows of the cache are counted in 32 bits.
 bool valid_attention(cusync_stage const& s) {
-  cusync_heads const& h = s.heads;
-  if (!valid_outputs(s) || h.query_heads / h.kv_heads > 8) return false;
-  uint32_t const columns = (h.query_heads + 2 * h.kv_heads) * h.head_dim;
-  if (s.k.most != columns || s.k.first != columns || s.k.step) return false;
-  // Cache rows, and units times workers, must fit in 32 bits.
+  cusync_heads const& h = s.shape.heads;
+  if (!valid_heads(h) || !h.capacity || h.query_heads / h.kv_heads > 8 || s.n != h.query_heads * h.head_dim) return false;
   uint64_t const sequence = ceil_div(h.capacity, CUSYNC_PAGE_TOKENS) * uint64_t(CUSYNC_PAGE_TOKENS) * h.kv_heads;
-  if (!h.capacity || h.capacity > kMaxSize || s.m * sequence > kMaxSize) return false;
-  if (uint64_t(h.pages) * h.kv_heads * CUSYNC_PAGE_TOKENS > kMaxSize) return false;
-  if (!valid_operands(s, true) || (h.pages != 0) != (operand(s, CUSYNC_OPERAND_PAGES) != nullptr)) return false;
-  bool const cached = operand(s, CUSYNC_OPERAND_KEYS) && operand(s, CUSYNC_OPERAND_VALUES);
-  return cached && operand(s, CUSYNC_OPERAND_LENGTHS);
+  return s.m * sequence <= kMaxSize && uint64_t(h.pages) * h.kv_heads * CUSYNC_PAGE_TOKENS <= kMaxSize;
 }
 
-/// Whether kernels wait for this operand if a stage produces it. Gains, caches and tables come only from the user.
-bool awaited(uint32_t operation, uint32_t role) {
-  return role == CUSYNC_OPERAND_A || (is_product(operation) && read_at(operation, role) != ~0u);
+/// The limits of an operation's kernels.
+bool valid_shape(cusync_stage const& s, bool decode) {
+  cusync_images const& i = s.shape.images;
+  switch (s.operation) {
+    case CUSYNC_CONV2D: return !decode && valid_images(s) && uint64_t(i.filter_rows) * i.filter_cols * i.channels == s.k;
+    case CUSYNC_POOL: return !decode && valid_images(s) && i.channels == s.n;
+    case CUSYNC_NORM: return !decode || s.n <= CUSYNC_MAX_NORMED;
+    case CUSYNC_ATTENTION: return !decode && valid_prompt(s);
+    case CUSYNC_ATTEND: return decode && valid_attention(s);
+    default: return true;
+  }
 }
 
 /// The planned tiles cover the output, and those of a product are the kernel's.
@@ -178,15 +137,13 @@ bool valid_tiles(cusync_stage const& s, cusync_kernel_id const& id) {
   return uint64_t(t.grid_m) * t.grid_n <= kMaxSize;
 }
 
-/// Every edge feeds an existing operand of a kind that kernels wait for. Decode kernels wait by columns, not by k-block.
-bool valid_edges(cusync_stage const& s, bool decode) {
+/// Edges feed operands that kernels wait for and that the stage has.
+bool valid_edges(cusync_stage const& s) {
   if (s.wait_count > CUSYNC_MAX_WAITS || s.post_count > CUSYNC_MAX_POSTS) return false;
   for (uint32_t i = 0; i < s.wait_count; ++i) {
     cusync_edge const& e = s.waits[i];
-    if (!valid_policy(e.policy) || e.wait_at > CUSYNC_WAIT_AT_START || !operand(s, e.operand)) return false;
-    if (!awaited(s.operation, e.operand)) return false;
-    if (!e.tile_rows || !e.tile_cols || !e.tensor_rows || !e.tensor_cols) return false;
-    if (!decode && e.k_blocks != s.tiles.k_blocks) return false;
+    if (!valid_policy(e.policy) || e.wait_at > CUSYNC_WAIT_AT_START || !e.tile_rows || !e.tile_cols) return false;
+    if (e.operand > CUSYNC_OPERAND_RESIDUAL || !operand(s, e.operand)) return false;
   }
   for (uint32_t i = 0; i < s.post_count; ++i)
     if (!valid_policy(s.posts[i])) return false;
@@ -251,7 +208,8 @@ bool valid_shares(Request const& r) {
     cusync_stage const& stage = r.stages[s];
     if (stage.operation != CUSYNC_ATTEND) continue;
     if (!first) first = &stage;
-    if (stage.heads.capacity != first->heads.capacity || stage.heads.kv_heads != first->heads.kv_heads) return false;
+    cusync_heads const &h = stage.shape.heads, &same = first->shape.heads;
+    if (h.capacity != same.capacity || h.kv_heads != same.kv_heads) return false;
     if (data_of(stage, CUSYNC_OPERAND_LENGTHS) != data_of(*first, CUSYNC_OPERAND_LENGTHS)) return false;
     ++attentions;
   }
@@ -272,18 +230,20 @@ bool valid_share(Request const& r, uint32_t index) {
   cusync_stage const& s = r.stages[index];
   uint32_t const width = r.kernel.id.width, workers = r.work.workers;
   bool const attends = s.operation == CUSYNC_ATTEND;
-  if (s.m != r.stages[0].m || s.m > width || s.n > 1u << 24 || s.k.most > 1u << 24) return false;
+  cusync_heads const& heads = s.shape.heads;
+  uint32_t const read = attends ? (heads.query_heads + 2 * heads.kv_heads) * heads.head_dim : s.k;  // columns of A
+  if (s.m != r.stages[0].m || s.m > width || s.n > 1u << 24 || read > 1u << 24) return false;
   // The index arithmetic of decode/attend.h, decode/layout.h and decode/share.h is 32-bit.
-  uint64_t const units = attends ? uint64_t(s.m) * s.heads.kv_heads * ceil_div(s.heads.capacity, CUSYNC_PAGE_TOKENS) : 0;
+  uint64_t const units = attends ? uint64_t(s.m) * heads.kv_heads * ceil_div(heads.capacity, CUSYNC_PAGE_TOKENS) : 0;
   if ((units + 1) * workers >> 32) return false;
   if (s.rounds > CUSYNC_MAX_STAGES || (is_product(s.operation) && s.round >= s.rounds)) return false;
   uint64_t const parts = uint64_t(workers) * s.rounds;
   if (parts > CUSYNC_MAX_PARTS || (s.n + 1) * parts >> 32) return false;
-  if (uint64_t(ceil_div(s.k.most, r.kernel.tile_k)) * workers * workers >> 32) return false;
+  if (uint64_t(ceil_div(read, r.kernel.tile_k)) * workers * workers >> 32) return false;
   if (s.wait_count > 1 || s.post_count > 1) return false;
   // Attention has one column of tiles per head; normalizations have single-row tiles.
   bool const product = is_product(s.operation);
-  if (!posts_by_tile(s, product ? 1 : s.m, product ? workers * s.rounds : attends ? s.heads.kv_heads : 1)) return false;
+  if (!posts_by_tile(s, product ? 1 : s.m, product ? workers * s.rounds : attends ? heads.kv_heads : 1)) return false;
   if (s.post_count && !valid_slots(s.posts[0], s)) return false;
   void const* const a = data_of(s, CUSYNC_OPERAND_A);
   if (a == s.out) return false;
@@ -293,20 +253,15 @@ bool valid_share(Request const& r, uint32_t index) {
     cusync_stage const& producer = r.stages[p];
     if (producer.post_count && producer.posts[0].slot_base == s.waits[0].policy.slot_base)
       return valid_slots(s.waits[0].policy, producer) && s.waits[0].policy.grid_n == producer.posts[0].grid_n &&
-             producer.n == s.k.most && producer.out == a && !(attends && producer.operation > CUSYNC_GATED_GEMM);
+             producer.n == read && producer.out == a && !(attends && producer.operation > CUSYNC_GATED_GEMM);
   }
   return false;
 }
 
-/// Whether two sets of a session differ only in pointers.
+/// Whether two sets of a session differ only in pointers: their kernel reads no more of the others.
 bool alike(cusync_stage const& x, cusync_stage const& y) {
-  bool const sizes = x.operation == y.operation && x.m == y.m && x.n == y.n && x.k.most == y.k.most &&
-                     x.round == y.round && x.rounds == y.rounds;
-  bool const epilogue = x.activation == y.activation && x.residual_first == y.residual_first;
-  bool const slots = x.wait_count == y.wait_count && x.post_count == y.post_count &&
-                     (!x.wait_count || x.waits[0].policy.slot_base == y.waits[0].policy.slot_base) &&
-                     (!x.post_count || x.posts[0].slot_base == y.posts[0].slot_base);
-  return sizes && epilogue && slots && x.operand_count == y.operand_count;
+  return x.operation == y.operation && x.m == y.m && x.n == y.n && x.k == y.k && x.round == y.round &&
+         x.rounds == y.rounds && x.operand_count == y.operand_count;
 }
 
 /// Additional requirements of a session; other kernels have no mailbox.
@@ -338,16 +293,9 @@ bool valid(Request const& r) {
   if (!r.stages || !r.count || r.count > r.kernel.stages || !valid_sync(r) || !valid_table(r)) return false;
   for (uint32_t i = 0; i < r.count; ++i) {
     cusync_stage const& s = r.stages[i];
-    if (!decode && !valid_tiles(s, id)) return false;
-    bool sound = false;
-    switch (s.operation) {
-      case CUSYNC_NORM: sound = valid_norm(s, decode); break;
-      case CUSYNC_POOL: sound = !decode && valid_pool(s); break;
-      case CUSYNC_ATTENTION: sound = valid_prompt(s); break;
-      case CUSYNC_ATTEND: sound = decode && valid_attention(s); break;
-      default: sound = valid_product(s, decode);
-    }
-    if (!sound || !valid_edges(s, decode)) return false;
+    bool const scalar = decode && is_product(s.operation);
+    if (!valid_memory(s, scalar) || !valid_sizes(s, scalar) || !valid_edges(s)) return false;
+    if ((!decode && !valid_tiles(s, id)) || !valid_shape(s, decode)) return false;
     if (decode) continue;
     if (!posts_by_tile(s, s.tiles.grid_m, s.tiles.grid_n)) return false;
     if (id.family != CUSYNC_FAMILY_CHAIN && !valid_order_work(r, s.tiles.grid_m, s.tiles.grid_n)) return false;

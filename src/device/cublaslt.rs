@@ -3,14 +3,15 @@
 use std::ffi::{c_int, c_void};
 
 use cudarc::cublaslt::sys;
+use cusync_gen::graph::{Activation, Element, OperandKind, Stage};
 
 use super::context::{Device, installed};
 use super::error::{Error, Result};
 use super::helpers;
 use super::memory::DeviceBuffer;
-use super::stage::{BoundStage, Role};
+use super::stage::BoundStage;
 use super::stream::Stream;
-use crate::ffi;
+use super::words::element_code;
 
 /// Workspace that algorithms may use; NVIDIA recommends this size on Hopper.
 const WORKSPACE: usize = 32 << 20;
@@ -99,31 +100,27 @@ impl Product {
             layouts: [std::ptr::null_mut(); 3],
             preference: std::ptr::null_mut(),
         };
-        let element = match stage.element {
-            ffi::CUSYNC_F16 => sys::cudaDataType::CUDA_R_16F,
-            ffi::CUSYNC_BF16 => sys::cudaDataType::CUDA_R_16BF,
-            other => return Err(Error::BadArgument(format!("cuBLASLt with elements of kind {other}"))),
-        };
+        let element = data_type(stage.element);
         let (compute, scale) = (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_R_32F);
         use sys::cublasLtEpilogue_t as Epilogue;
-        let bias = stage.matrix(Role::Bias);
-        let activation = if stage.gated() { ffi::CUSYNC_IDENTITY } else { stage.activation };
+        let bias = stage.matrix(OperandKind::Bias);
+        let (Stage { name, op, m, k, .. }, n) = (&stage.stage, stage.packed_columns());
+        let activation = op.epilogue().activation;
         let epilogue = match (activation, bias.is_some()) {
-            (ffi::CUSYNC_GELU_TANH, false) => Epilogue::CUBLASLT_EPILOGUE_GELU,
-            (ffi::CUSYNC_GELU_TANH, true) => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
-            (ffi::CUSYNC_RELU, false) => Epilogue::CUBLASLT_EPILOGUE_RELU,
-            (ffi::CUSYNC_RELU, true) => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
-            (ffi::CUSYNC_IDENTITY, false) => Epilogue::CUBLASLT_EPILOGUE_DEFAULT,
-            (ffi::CUSYNC_IDENTITY, true) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
-            (other, _) => return Err(Error::BadArgument(format!("cuBLASLt with activation {other}"))),
+            (Activation::GeluTanh, false) => Epilogue::CUBLASLT_EPILOGUE_GELU,
+            (Activation::GeluTanh, true) => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
+            (Activation::Relu, false) => Epilogue::CUBLASLT_EPILOGUE_RELU,
+            (Activation::Relu, true) => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
+            (Activation::Identity, false) => Epilogue::CUBLASLT_EPILOGUE_DEFAULT,
+            (Activation::Identity, true) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
         };
-        let late = activation != ffi::CUSYNC_IDENTITY && !stage.residual_first;
-        if late && stage.matrix(Role::Residual).is_some() {
-            let why = format!("{}: cuBLASLt adds a residual before the activation", stage.name);
-            return Err(Error::BadArgument(why));
+        let late = activation != Activation::Identity && !op.epilogue().residual_first;
+        if late && stage.matrix(OperandKind::Residual).is_some() {
+            return Err(Error::BadArgument(format!(
+                "{name}: cuBLASLt adds a residual before the activation"
+            )));
         }
-        let (m, n, k) =
-            (u64::from(stage.shape.0), u64::from(stage.packed_columns()), u64::from(stage.shape.2));
+        let (m, n, k) = (u64::from(*m), u64::from(n), u64::from(*k));
         let result = if floats { sys::cudaDataType::CUDA_R_32F } else { element };
         let of_weights = if weights == Weights::Turned { (element, k, n) } else { (element, n, k) };
         let shapes = [of_weights, (element, k, m), (result, n, m)];
@@ -184,7 +181,8 @@ impl Product {
     /// Transposed copy of a stage's operand B; `self` uses that layout.
     fn turn(&self, device: &Device, stage: &BoundStage) -> Result<DeviceBuffer<u16>> {
         let (_, from, _) = stage.product()?;
-        let turned = DeviceBuffer::new(device, from.len(), &format!("turned weights of {}", stage.name))?;
+        let turned =
+            DeviceBuffer::new(device, from.len(), &format!("turned weights of {}", stage.stage.name))?;
         let transform = Transform::new(stage)?;
         let stream = Stream::new(device)?;
         let (one, zero) = (1f32, 0f32);
@@ -259,6 +257,13 @@ impl Product {
     }
 }
 
+fn data_type(element: Element) -> sys::cudaDataType {
+    match element {
+        Element::F16 => sys::cudaDataType::CUDA_R_16F,
+        Element::Bf16 => sys::cudaDataType::CUDA_R_16BF,
+    }
+}
+
 /// Owned handles of the transposition of a stage's operand B.
 struct Transform {
     desc: sys::cublasLtMatrixTransformDesc_t,
@@ -268,11 +273,8 @@ struct Transform {
 impl Transform {
     fn new(stage: &BoundStage) -> Result<Transform> {
         let mut transform = Transform { desc: std::ptr::null_mut(), from: std::ptr::null_mut() };
-        let element = match stage.element {
-            ffi::CUSYNC_BF16 => sys::cudaDataType::CUDA_R_16BF,
-            _ => sys::cudaDataType::CUDA_R_16F,
-        };
-        let (n, k) = (u64::from(stage.packed_columns()), u64::from(stage.shape.2));
+        let element = data_type(stage.element);
+        let (n, k) = (u64::from(stage.packed_columns()), u64::from(stage.stage.k));
         // SAFETY: every out-pointer outlives its call, the attribute has the stated size, and `Transform`'s
         // drop destroys everything created, even if a later call fails.
         unsafe {
@@ -323,13 +325,17 @@ enum Unfinished {
 
 impl Unfinished {
     fn new(device: &Device, stage: &BoundStage) -> Result<Option<Unfinished>> {
-        let len = stage.shape.0 as usize * stage.packed_columns() as usize;
-        let label = format!("the product of {}", stage.name);
-        Ok(match (stage.gated() || stage.rotates(), stage.element) {
-            (true, ffi::CUSYNC_BF16) => Some(Unfinished::Floats(DeviceBuffer::new(device, len, &label)?)),
+        let Stage { name, op, m, .. } = &stage.stage;
+        let (len, label) = (*m as usize * stage.packed_columns() as usize, format!("the product of {name}"));
+        Ok(match stage.element {
+            Element::Bf16 if op.is_gated() || stage.rotates() => {
+                Some(Unfinished::Floats(DeviceBuffer::new(device, len, &label)?))
+            }
+            Element::F16 if op.is_gated() => {
+                Some(Unfinished::Halves(DeviceBuffer::new(device, len, &label)?))
+            }
             // Heads are rotated in place.
-            (true, _) if stage.gated() => Some(Unfinished::Halves(DeviceBuffer::new(device, len, &label)?)),
-            _ => None,
+            Element::F16 | Element::Bf16 => None,
         })
     }
 }
@@ -384,7 +390,8 @@ impl CublasLt {
         let turned = (weights == Weights::Turned).then(|| product.turn(device, &stage)).transpose()?;
         let candidates = product.candidates()?;
         let Some(&algorithm) = candidates.first() else {
-            return Err(Error::NotBuilt(format!("cuBLASLt: no algorithm for {:?}: it", stage.shape)));
+            let Stage { m, n, k, .. } = &stage.stage;
+            return Err(Error::NotBuilt(format!("cuBLASLt: no algorithm for {m} x {n} x {k}: it")));
         };
         let workspace = DeviceBuffer::zeroed(device, WORKSPACE, "the cuBLASLt workspace")?;
         let mut gemm =
@@ -401,9 +408,8 @@ impl CublasLt {
     /// The same product on other operands of the same shape, without tuning again.
     pub fn like(&self, stage: BoundStage) -> Result<CublasLt> {
         stage.product()?;
-        let alike = |s: &BoundStage| (s.operation, s.shape, s.element, s.activation);
-        if alike(&stage) != alike(&self.stage) {
-            return Err(Error::BadArgument(format!("cuBLASLt product of {}", stage.name)));
+        if !stage.is_like(&self.stage) {
+            return Err(Error::BadArgument(format!("cuBLASLt product of {}", stage.stage.name)));
         }
         let unfinished = Unfinished::new(&self.device, &stage)?;
         let weights = if self.turned.is_some() { Weights::Turned } else { Weights::AsBound };
@@ -450,7 +456,7 @@ impl CublasLt {
             Some(Unfinished::Floats(product)) => product.pointer(),
         };
         // Added before the activation: the residual of a stage that adds it there or has no activation.
-        let residual = self.stage.matrix(Role::Residual);
+        let residual = self.stage.matrix(OperandKind::Residual);
         let (one, beta) = (1f32, if residual.is_some() { 1f32 } else { 0f32 });
         let added = residual.map_or(to, |r| r.pointer());
         let [b, a, d] = self.product.layouts;
@@ -477,8 +483,8 @@ impl CublasLt {
                 stream.pointer().cast(),
             )
         })?;
-        let ((m, n, _), element) = (self.stage.shape, self.stage.element);
-        let rotates = self.stage.rotates();
+        let Stage { m, n, .. } = &self.stage.stage;
+        let (m, n, element, rotates) = (*m, *n, element_code(self.stage.element), self.stage.rotates());
         match &self.unfinished {
             None if rotates => helpers::rotate(out, &self.stage, stream),
             None => Ok(()),

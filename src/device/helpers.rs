@@ -1,9 +1,12 @@
 //! Helpers of the kernel library for tests and benchmarks, asynchronous on a stream.
 
+use cusync_gen::graph::{Activation, Op, OperandKind, Stage};
+
 use super::error::{Error, Result, check_status};
 use super::memory::{DeviceBuffer, Plain};
-use super::stage::{BoundStage, Role};
+use super::stage::BoundStage;
 use super::stream::Stream;
+use super::words;
 use crate::ffi;
 
 fn at_least(name: &str, have: usize, want: u64) -> Result<()> {
@@ -128,14 +131,15 @@ pub fn gated_activation<T: Plain>(
 /// Rotates the queries and keys of stage `qkv` from their product, which is in float32, or in the element
 /// type of the result and then may be the result itself.
 pub fn rotate<T: Plain>(product: &DeviceBuffer<T>, qkv: &BoundStage, stream: &Stream) -> Result<()> {
-    let (m, n, _) = qkv.shape;
-    let ffi::cusync_heads { query_heads, kv_heads, head_dim, capacity, .. } = qkv.heads;
-    let missing = || Error::BadArgument(format!("{} without angles", qkv.name));
-    let angles = qkv.matrix(Role::Rotary).ok_or_else(missing)?;
+    let Stage { name, op, m, n, .. } = &qkv.stage;
+    let (Op::RotatedGemm(rotated), Some(angles)) = (op, qkv.matrix(OperandKind::Rotary)) else {
+        return Err(Error::BadArgument(format!("{name} rotates no heads, or has no angles")));
+    };
+    let (m, n, dim) = (*m, *n, rotated.heads.dim);
     let area = u64::from(m) * u64::from(n);
     at_least("product of heads", product.len(), area)?;
     at_least("rotated heads", qkv.out.len(), area)?;
-    at_least("angles", angles.len(), u64::from(capacity) * u64::from(head_dim))?;
+    at_least("angles", angles.len(), u64::from(rotated.tokens) * u64::from(dim))?;
     // SAFETY: all sizes were checked.
     let status = unsafe {
         ffi::cusync_rotate(
@@ -145,21 +149,21 @@ pub fn rotate<T: Plain>(product: &DeviceBuffer<T>, qkv: &BoundStage, stream: &St
             qkv.out.pointer(),
             m,
             n,
-            (query_heads + kv_heads) * head_dim,
-            head_dim,
-            capacity,
-            qkv.element,
+            rotated.columns(),
+            dim,
+            rotated.tokens,
+            words::element_code(qkv.element),
             stream.pointer(),
         )
     };
-    check_status(|| format!("rotation of {}", qkv.name), status)
+    check_status(|| format!("rotation of {name}"), status)
 }
 
 /// d = activation(x), element by element.
 pub fn activate(
     x: &DeviceBuffer<u16>,
     d: &DeviceBuffer<u16>,
-    activation: u32,
+    activation: Activation,
     element: u32,
     stream: &Stream,
 ) -> Result<()> {
@@ -170,7 +174,7 @@ pub fn activate(
             x.pointer(),
             d.pointer(),
             x.len() as u64,
-            activation,
+            words::activation_code(activation),
             element,
             stream.pointer(),
         )

@@ -3,6 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use cusync_gen::device::{Operation, Operations};
+use cusync_gen::graph::OperandKind;
 use cusync_gen::schedule::decode::in_pairs;
 
 use super::context::Device;
@@ -10,7 +12,7 @@ use super::error::{Error, Result, check_status};
 use super::helpers;
 use super::memory::{DeviceBuffer, Report};
 use super::notes::Notes;
-use super::stage::{BoundStage, Role};
+use super::stage::BoundStage;
 use super::stream::{LaunchAttributes, Stream};
 use super::work::{Slabs, Work, parts_of};
 use crate::ffi;
@@ -214,6 +216,10 @@ impl KernelArgs {
         self.stages.iter().filter(|stage| stage.round.0 == 0).map(BoundStage::repacked_bytes).sum()
     }
 
+    fn operations(&self) -> Operations {
+        self.stages.iter().filter_map(|bound| bound.stage.op.operation()).collect()
+    }
+
     /// Rejects arguments that would let a kernel access memory out of bounds.
     fn validate(&self, info: &ffi::cusync_kernel_info) -> Result<()> {
         let refuse = |why: String| Err(Error::BadArgument(format!("{}: {why}", self.name)));
@@ -231,17 +237,14 @@ impl KernelArgs {
         if let Some(trace) = &self.sync.trace {
             self.holds("trace records", trace.len(), self.trace_records())?;
         }
-        for stage in &self.stages {
-            let (workers, given) = (self.work.workers(), stage.laid_out_for());
-            let parts = workers * stage.round.1;
-            let (operation, (_, n, k)) = (stage.operation, stage.shape);
-            let attends =
-                self.stages.iter().any(|s| [ffi::CUSYNC_ATTEND, ffi::CUSYNC_NORM].contains(&s.operation));
-            let paired =
-                attends && in_pairs((k, n), operation == ffi::CUSYNC_GATED_GEMM, workers, self.id.width);
-            let parts = if paired { workers / 2 } else { parts };
+        let operations = self.operations();
+        let attends = operations.contains(Operation::Attend) || operations.contains(Operation::Norm);
+        for bound in &self.stages {
+            let (workers, given, stage) = (self.work.workers(), bound.laid_out_for(), &bound.stage);
+            let paired = attends && in_pairs((stage.k, stage.n), stage.op.is_gated(), workers, self.id.width);
+            let parts = if paired { workers / 2 } else { workers * bound.round.1 };
             // Attention and normalizations stream no weights.
-            let weights = stage.operands.iter().any(|(role, _)| *role == Role::B);
+            let weights = bound.operands.iter().any(|(kind, _)| *kind == OperandKind::B);
             match &self.work {
                 Work::Shares { .. } if given == weights.then_some(parts) => {}
                 Work::Order { .. } | Work::Lists { .. } if given.is_none() => {}
@@ -277,8 +280,9 @@ impl KernelArgs {
                         ));
                     }
                 }
-                let attentions = self.stages.iter().filter(|s| s.attends());
-                let wanted = parts_of(attentions.map(|s| (s.shape.0, s.heads.kv_heads)), *workers);
+                let attentions = self.stages.iter().map(|bound| &bound.stage);
+                let attentions = attentions.filter_map(|s| Some((s.m, s.op.attend()?.heads.kv)));
+                let wanted = parts_of(attentions, *workers);
                 let have = |f: fn(&Slabs) -> usize| slabs.as_deref().map_or(0, f);
                 let floats = wanted.0 * ffi::CUSYNC_ATTEND_SLAB as usize;
                 self.holds("parts of heads", have(|s| s.sums.len()), floats)?;
@@ -351,7 +355,7 @@ impl Kernel {
     /// shape, or workers that wait for each other would not all be resident at once.
     pub fn new(device: &Device, mut args: KernelArgs) -> Result<Kernel> {
         let _entered = device.enter()?;
-        args.id.operations = args.stages.iter().fold(0, |set, stage| set | 1 << stage.operation.min(31));
+        args.id.operations = args.operations().bits();
         let info = compiled(&args.id)?;
         args.validate(&info)?;
         let resident = resident(device, &args.id)?;

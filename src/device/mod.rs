@@ -67,8 +67,9 @@ pub use module::{Arg, Function, KernelCall, Module, Shape};
 pub use notes::Notes;
 pub use pinned::{CopyCall, PinnedBuffer};
 pub use repack::RepackedWeights;
-pub use stage::{BoundStage, Role, Source};
+pub use stage::{BoundStage, Source};
 pub use stream::{Event, GraphExec, LaunchAttributes, Stream};
 #[cfg(feature = "peers")]
 pub use streamk::StreamK;
+pub use words::element_code;
 pub use work::{DecodeTuning, Slabs, Work, WorkLists};

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use cusync_gen::graph::{Element, Op, OperandKind, Stage};
+
 use super::error::{Error, Result};
 use super::memory::DeviceBuffer;
 use super::repack::RepackedWeights;
+use super::words;
 use crate::ffi;
 
 /// A tensor of 16-bit floats in device memory, stored as bits.
@@ -12,60 +15,6 @@ type Values = Arc<DeviceBuffer<u16>>;
 
 /// Lengths or page numbers in device memory.
 type Integers = Arc<DeviceBuffer<i32>>;
-
-/// Role of an operand in its operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Left matrix, M x K.
-    A,
-    /// Right matrix, K x N: weights, or the output of another stage. Gate and up of a gated stage are
-    /// interleaved.
-    B,
-    /// Row of N, added to every row.
-    Bias,
-    /// Matrix of M x N, added last.
-    Residual,
-    /// Cached keys.
-    Keys,
-    /// Cached values.
-    Values,
-    /// Cached tokens of each sequence.
-    Lengths,
-    /// Pages of each sequence.
-    Pages,
-    /// Cosines and sines of each position.
-    Rotary,
-    /// Row of N that scales normalized rows.
-    Gain,
-}
-
-impl Role {
-    /// C ABI code of the role.
-    fn code(self) -> u32 {
-        match self {
-            Role::A => ffi::CUSYNC_OPERAND_A,
-            Role::B => ffi::CUSYNC_OPERAND_B,
-            Role::Bias => ffi::CUSYNC_OPERAND_BIAS,
-            Role::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
-            Role::Keys => ffi::CUSYNC_OPERAND_KEYS,
-            Role::Values => ffi::CUSYNC_OPERAND_VALUES,
-            Role::Lengths => ffi::CUSYNC_OPERAND_LENGTHS,
-            Role::Pages => ffi::CUSYNC_OPERAND_PAGES,
-            Role::Rotary => ffi::CUSYNC_OPERAND_ROTARY,
-            Role::Gain => ffi::CUSYNC_OPERAND_GAIN,
-        }
-    }
-
-    /// Point at which operations read it.
-    fn read_at(self) -> u32 {
-        match self {
-            Role::A | Role::B | Role::Keys | Role::Values | Role::Lengths | Role::Pages | Role::Rotary => {
-                ffi::CUSYNC_READ_IN_K_LOOP
-            }
-            Role::Bias | Role::Residual | Role::Gain => ffi::CUSYNC_READ_IN_EPILOGUE,
-        }
-    }
-}
 
 /// Source of an operand's values.
 #[derive(Clone, Debug)]
@@ -78,63 +27,48 @@ pub enum Source {
     Repacked(Arc<RepackedWeights>),
 }
 
-/// One stage: out = act(A B + bias) + residual or act(A B + bias + residual), or out = silu(A Bg) * (A Bu),
-/// or a convolution of the images A with the filter B, or a pool of them, or the rows of A normalized, or
-/// attention. Matrices are row-major.
+/// A stage of a proved plan with its memory. Matrices are row-major.
 #[derive(Clone, Debug)]
 pub struct BoundStage {
-    /// Name of the stage, for errors.
-    pub name: String,
-    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_CONV2D`, `CUSYNC_ATTENTION`, `CUSYNC_NORM`, `CUSYNC_ATTEND` or
-    /// `CUSYNC_POOL`.
-    pub operation: u32,
-    /// Images of a convolution or a pool; the default for other operations.
-    pub images: ffi::cusync_images,
-    /// Parameters of a normalization; the default for other operations.
-    pub norm: ffi::cusync_norm,
-    /// `CUSYNC_IDENTITY`, `CUSYNC_GELU_TANH` or `CUSYNC_RELU`.
-    pub activation: u32,
-    /// Whether the residual is added before the activation.
-    pub residual_first: bool,
-    /// `CUSYNC_F16` or `CUSYNC_BF16`.
-    pub element: u32,
+    /// The stage as planned and proved.
+    pub stage: Stage,
+    /// Element type of its matrices.
+    pub element: Element,
     /// Index of the stage in its plan, for reports.
     pub index: u32,
-    /// (M, N, K); N is that of the output, even if gated. For an attention over whole sequences, K is the
-    /// tokens per sequence.
-    pub shape: (u32, u32, u32),
-    /// Its tiles as planned, except in decode kernels.
-    pub tiles: ffi::cusync_tiles,
-    /// Operands by role, each role once.
-    pub operands: Vec<(Role, Source)>,
+    /// In a decode kernel: index of the round, and number of rounds; each worker computes one part of the
+    /// output per round.
+    pub round: (u32, u32),
+    /// Operands by role, each role once. Operand B of a gated stage also has the up weights, interleaved;
+    /// the query of an attention stands for the matrix that also has keys and values.
+    pub operands: Vec<(OperandKind, Source)>,
     /// M x N.
     pub out: Values,
     /// Incoming edges.
     pub waits: Vec<ffi::cusync_edge>,
     /// Outgoing edges.
     pub posts: Vec<ffi::cusync_policy>,
-    /// Heads of an attention, or of a product that is rotated; the default for other operations.
-    pub heads: ffi::cusync_heads,
-    /// Whether tokens of an attention over whole sequences attend only to earlier tokens and themselves.
-    pub causal: bool,
-    /// In a decode kernel: index of the round, and number of rounds; each worker computes one part of the
-    /// output per round.
-    pub round: (u32, u32),
 }
 
 impl BoundStage {
     /// Matrix of a role; `None` if there is none, or it is repacked.
-    pub fn matrix(&self, role: Role) -> Option<&Values> {
-        self.operands.iter().find_map(|(r, source)| match source {
-            Source::Matrix(values) if *r == role => Some(values),
+    pub fn matrix(&self, kind: OperandKind) -> Option<&Values> {
+        self.operands.iter().find_map(|(k, source)| match source {
+            Source::Matrix(values) if *k == kind => Some(values),
             Source::Matrix(_) | Source::Integers(_) | Source::Repacked(_) => None,
         })
     }
 
     /// Replaces the matrix of a role.
-    pub fn set(&mut self, role: Role, values: Values) {
-        self.operands.retain(|(r, _)| *r != role);
-        self.operands.push((role, Source::Matrix(values)));
+    pub fn set(&mut self, kind: OperandKind, values: Values) {
+        self.operands.retain(|(k, _)| *k != kind);
+        self.operands.push((kind, Source::Matrix(values)));
+    }
+
+    /// Whether another stage has the same operation and sizes.
+    pub fn is_like(&self, other: &BoundStage) -> bool {
+        let sizes = |s: &BoundStage| (s.stage.m, s.stage.n, s.stage.k, s.element);
+        self.stage.op == other.stage.op && sizes(self) == sizes(other)
     }
 
     /// The same stage without synchronization.
@@ -142,134 +76,43 @@ impl BoundStage {
         BoundStage { waits: Vec::new(), posts: Vec::new(), ..self }
     }
 
-    /// Whether gate and up are multiplied.
-    pub fn gated(&self) -> bool {
-        self.operation == ffi::CUSYNC_GATED_GEMM
-    }
-
     /// Whether a second kernel rotates the heads of the product.
     pub fn rotates(&self) -> bool {
-        self.operation == ffi::CUSYNC_GEMM && self.matrix(Role::Rotary).is_some()
-    }
-
-    /// Whether it is an attention.
-    pub fn attends(&self) -> bool {
-        self.operation == ffi::CUSYNC_ATTEND
-    }
-
-    /// Rows and columns of a matrix in a role.
-    fn size_of(&self, role: Role) -> (u64, u64) {
-        let wide = |(rows, columns): (u32, u32)| (u64::from(rows), u64::from(columns));
-        let (m, n, k) = self.shape;
-        let ffi::cusync_heads { query_heads, kv_heads, head_dim, capacity, pages } = self.heads;
-        match role {
-            Role::A if self.operation == ffi::CUSYNC_ATTENTION => {
-                wide((m, (query_heads + 2 * kv_heads).saturating_mul(head_dim)))
-            }
-            Role::A if matches!(self.operation, ffi::CUSYNC_CONV2D | ffi::CUSYNC_POOL) => self.images_shape(),
-            Role::A => wide((m, k)),
-            Role::B => wide((k, self.packed_columns())),
-            Role::Bias | Role::Gain => wide((1, n)),
-            Role::Residual => wide((m, n)),
-            Role::Keys | Role::Values => {
-                let sequences = if self.operation == ffi::CUSYNC_ATTENTION { m / k.max(1) } else { m };
-                let tokens = match pages {
-                    0 => u64::from(sequences) * u64::from(capacity),
-                    pages => u64::from(pages) * u64::from(ffi::CUSYNC_PAGE_TOKENS),
-                };
-                (tokens.saturating_mul(kv_heads.into()), head_dim.into())
-            }
-            Role::Lengths => wide((1, m)),
-            Role::Pages => wide((m, capacity.div_ceil(ffi::CUSYNC_PAGE_TOKENS))),
-            Role::Rotary => wide((capacity, head_dim)),
-        }
+        matches!(self.stage.op, Op::RotatedGemm(_))
     }
 
     /// Columns of B as stored in memory.
     pub fn packed_columns(&self) -> u32 {
-        if self.gated() { 2 * self.shape.1 } else { self.shape.1 }
+        if self.stage.op.is_gated() { 2 * self.stage.n } else { self.stage.n }
     }
 
     /// Matrices A, B and output of a stage whose operands are all plain matrices, with sizes checked against
     /// its shape.
     pub(super) fn product(&self) -> Result<(&Values, &Values, &Values)> {
         self.raw()?;
-        let missing = |name: &str| Error::BadArgument(format!("{} without a matrix {name}", self.name));
-        let a = self.matrix(Role::A).ok_or_else(|| missing("A"))?;
-        let b = self.matrix(Role::B).ok_or_else(|| missing("B"))?;
+        let missing = |name: &str| Error::BadArgument(format!("{} without a matrix {name}", self.stage.name));
+        let a = self.matrix(OperandKind::A).ok_or_else(|| missing("A"))?;
+        let b = self.matrix(OperandKind::B).ok_or_else(|| missing("B"))?;
         Ok((a, b, &self.out))
     }
 
     /// The C form, after checking that every buffer has the size given by the shape.
     pub(super) fn raw(&self) -> Result<ffi::cusync_stage> {
-        let (m, n, k) = self.shape;
-        // An overflowing size never equals the length of a buffer.
-        let exact = |name: &str, have: usize, rows: u64, columns: u64| {
-            let want = rows.saturating_mul(columns) as usize;
-            if have == want {
-                return Ok(());
-            }
-            Err(Error::Length { what: format!("{name} of {}", self.name), have, want })
-        };
-        exact("the output", self.out.len(), m.into(), n.into())?;
-        let mut raw = ffi::cusync_stage {
-            operation: self.operation,
-            activation: self.activation,
-            residual_first: self.residual_first.into(),
-            images: self.images,
-            norm: self.norm,
-            tiles: self.tiles,
-            index: self.index,
-            m,
-            n,
-            k: match self.causal {
-                true => {
-                    let rows = k.min(ffi::CUSYNC_PROMPT_TOKENS);
-                    ffi::cusync_depth { first: rows, step: rows, most: k }
-                }
-                false => ffi::cusync_depth { first: k, step: 0, most: k },
-            },
-            heads: self.heads,
-            round: self.round.0,
-            rounds: self.round.1,
-            out: self.out.pointer(),
-            ..Default::default()
-        };
+        let mut raw = words::stage(&self.stage).ok_or_else(|| self.bad("no kernel runs it"))?;
+        (raw.index, raw.round, raw.rounds) = (self.index, self.round.0, self.round.1);
+        self.exact("the output", self.out.len(), (self.stage.m, self.stage.n))?;
+        raw.out = self.out.pointer();
         self.fits("operands", self.operands.len(), raw.operands.len())?;
         self.fits("incoming edges", self.waits.len(), raw.waits.len())?;
         self.fits("outgoing edges", self.posts.len(), raw.posts.len())?;
-        for (role, source) in &self.operands {
-            let (rows, columns) = self.size_of(*role);
-            let data = match source {
-                // A table may have positions that no sequence reaches.
-                Source::Matrix(values)
-                    if *role == Role::Rotary && values.len() as u64 > rows.saturating_mul(columns) =>
-                {
-                    values.pointer()
-                }
-                Source::Matrix(values) => {
-                    exact(&format!("{role:?}"), values.len(), rows, columns)?;
-                    values.pointer()
-                }
-                Source::Integers(values) => {
-                    exact(&format!("{role:?}"), values.len(), rows, columns)?;
-                    values.pointer()
-                }
-                Source::Repacked(weights) if *role == Role::B && weights.are_of(k, n, self.gated()) => {
-                    weights.pointer()
-                }
-                Source::Repacked(_) => {
-                    let why = format!("{}: {role:?} is laid out for another stage", self.name);
-                    return Err(Error::BadArgument(why));
-                }
-            };
+        for (kind, source) in &self.operands {
+            let data = self.pointer(*kind, source)?;
             // The kernel that rotates a product takes its angles itself.
-            if *role == Role::Rotary && self.operation == ffi::CUSYNC_GEMM {
+            if *kind == OperandKind::Rotary && self.rotates() {
                 continue;
             }
-            let to = &mut raw.operands[raw.operand_count as usize];
+            raw.operands[raw.operand_count as usize] = words::operand(*kind, data);
             raw.operand_count += 1;
-            *to = ffi::cusync_operand { data, role: role.code(), read_at: role.read_at() };
         }
         raw.wait_count = self.waits.len() as u32;
         raw.waits[..self.waits.len()].copy_from_slice(&self.waits);
@@ -278,19 +121,53 @@ impl BoundStage {
         Ok(raw)
     }
 
-    /// Pixels and channels of a convolution's input.
-    fn images_shape(&self) -> (u64, u64) {
-        let i = &self.images;
-        let area = |height: u32, width: u32| u64::from(height) * u64::from(width);
-        let count = u64::from(self.shape.0) / area(i.out_height, i.out_width).max(1);
-        (count.saturating_mul(area(i.height, i.width)), i.channels.into())
+    /// Address of an operand, after checking its size.
+    fn pointer(&self, kind: OperandKind, source: &Source) -> Result<*mut std::ffi::c_void> {
+        let Stage { op, n, k, .. } = &self.stage;
+        let shape = self.stage.operand_shape(kind);
+        let (rows, columns) = shape.ok_or_else(|| self.bad(&format!("{kind:?} is none of its operands")))?;
+        let columns = if kind == OperandKind::B { self.packed_columns() } else { columns };
+        let name = format!("{kind:?}");
+        match source {
+            // A table may have positions that no sequence reaches.
+            Source::Matrix(values) if kind == OperandKind::Rotary => {
+                let least = values.len().min(rows as usize * columns as usize);
+                self.exact(&name, least, (rows, columns))?;
+                Ok(values.pointer())
+            }
+            Source::Matrix(values) => {
+                self.exact(&name, values.len(), (rows, columns))?;
+                Ok(values.pointer())
+            }
+            Source::Integers(values) => {
+                self.exact(&name, values.len(), (rows, columns))?;
+                Ok(values.pointer())
+            }
+            Source::Repacked(weights) if kind == OperandKind::B && weights.are_of(*k, *n, op.is_gated()) => {
+                Ok(weights.pointer())
+            }
+            Source::Repacked(_) => Err(self.bad(&format!("{kind:?} is laid out for another stage"))),
+        }
+    }
+
+    fn bad(&self, why: &str) -> Error {
+        Error::BadArgument(format!("{}: {why}", self.stage.name))
+    }
+
+    /// A saturated size never equals the length of a buffer.
+    fn exact(&self, name: &str, have: usize, (rows, columns): (u32, u32)) -> Result<()> {
+        let want = rows as usize * columns as usize;
+        if have == want {
+            return Ok(());
+        }
+        Err(Error::Length { what: format!("{name} of {}", self.stage.name), have, want })
     }
 
     fn fits(&self, name: &str, have: usize, most: usize) -> Result<()> {
         if have <= most {
             return Ok(());
         }
-        Err(Error::BadArgument(format!("{}: {have} {name}, a kernel takes {most}", self.name)))
+        Err(self.bad(&format!("{have} {name}, a kernel takes {most}")))
     }
 
     /// One past the last semaphore slot of the stage's edges.
@@ -309,7 +186,7 @@ impl BoundStage {
 
     /// Bytes of repacked weights.
     pub fn repacked_bytes(&self) -> usize {
-        let bytes = |(_, source): &(Role, Source)| match source {
+        let bytes = |(_, source): &(OperandKind, Source)| match source {
             Source::Repacked(weights) => weights.bytes(),
             Source::Matrix(_) | Source::Integers(_) => 0,
         };

@@ -8,6 +8,7 @@ use super::error::{Error, Result, check_status};
 use super::memory::DeviceBuffer;
 use super::stage::BoundStage;
 use super::stream::Stream;
+use super::words;
 use crate::ffi;
 
 /// CUTLASS's Stream-K kernel on a stage's operands: a peer of the benchmarks, never part of a pipeline.
@@ -35,20 +36,20 @@ impl StreamK {
     pub fn new(device: &Device, stage: BoundStage) -> Result<StreamK> {
         let _entered = device.enter()?;
         stage.product()?;
-        let raw = stage.raw()?;
-        let call = || format!("Stream-K peer of stage {}", stage.name);
+        let (raw, element) = (stage.raw()?, words::element_code(stage.element));
+        let call = || format!("Stream-K peer of stage {}", stage.stage.name);
         let (mut bytes, mut handle) = (0, std::ptr::null_mut());
         // SAFETY: a null workspace asks for the size only.
         let status = unsafe {
             let none = std::ptr::null_mut::<c_void>();
-            ffi::cusync_streamk_create(&raw, stage.element, none, &mut bytes, &mut handle)
+            ffi::cusync_streamk_create(&raw, element, none, &mut bytes, &mut handle)
         };
         check_status(call, status)?;
         // At least one byte: a null workspace would ask for the size again.
         let workspace = DeviceBuffer::zeroed(device, (bytes as usize).max(1), "the Stream-K workspace")?;
         // SAFETY: the workspace has the size asked for; the operands are those of `stage`.
         let status = unsafe {
-            ffi::cusync_streamk_create(&raw, stage.element, workspace.pointer(), &mut bytes, &mut handle)
+            ffi::cusync_streamk_create(&raw, element, workspace.pointer(), &mut bytes, &mut handle)
         };
         check_status(call, status)?;
         let handle = NonNull::new(handle).ok_or_else(|| Error::NoHostMemory(call()))?;
@@ -60,6 +61,6 @@ impl StreamK {
         let _entered = self.device.enter()?;
         // SAFETY: handle and stream are live.
         let status = unsafe { ffi::cusync_streamk_launch(self.handle.as_ptr(), stream.pointer()) };
-        check_status(|| format!("launch of the Stream-K peer of {}", self.stage.name), status)
+        check_status(|| format!("launch of the Stream-K peer of {}", self.stage.stage.name), status)
     }
 }

@@ -1,13 +1,131 @@
-//! Policies, edges and orders in the C ABI's form; the only place that builds them. Tables are where the
-//! caller put them, in host or device memory.
+//! Stages, policies, edges and orders in the C ABI's form; the only place that builds them. Tables are where
+//! the caller put them, in host or device memory.
 
+use std::ffi::c_void;
 use std::ptr::null;
 
 use cusync_gen::check::EdgeNumbers;
-use cusync_gen::graph::{Axis, OperandKind};
+use cusync_gen::graph::{
+    Activation, Axis, Cache, Element, Epilogue, Heads, Norm, Op, OperandKind, Sliding, Stage, When,
+};
 use cusync_gen::sync::{Order, SlotMap, WaitAt};
 
 use crate::ffi;
+
+/// A stage as planned, without memory, edges and rounds; `None` if no kernel runs its operation.
+pub(crate) fn stage(stage: &Stage) -> Option<ffi::cusync_stage> {
+    let (rows, columns) = stage.out_tile();
+    let Epilogue { activation, residual_first } = stage.op.epilogue();
+    Some(ffi::cusync_stage {
+        operation: stage.op.operation()? as u32,
+        activation: activation_code(activation),
+        residual_first: residual_first.into(),
+        m: stage.m,
+        n: stage.n,
+        k: stage.k,
+        tiles: ffi::cusync_tiles {
+            rows,
+            // Accumulators of gate and up.
+            columns: if stage.op.is_gated() { 2 * columns } else { columns },
+            grid_m: stage.grid.0,
+            grid_n: stage.grid.1,
+            k_blocks: stage.k_blocks,
+        },
+        shape: shape(stage),
+        ..Default::default()
+    })
+}
+
+/// The sizes of a stage's operation.
+fn shape(stage: &Stage) -> ffi::cusync_shape {
+    match &stage.op {
+        Op::Gemm(_) | Op::GatedGemm | Op::RotatedGemm(_) | Op::Custom => ffi::cusync_shape::default(),
+        Op::Conv2d(conv) => images(&conv.sliding, conv.channels, false),
+        Op::Pool(pool) => images(&pool.sliding, stage.n, pool.mean),
+        Op::Attention(prompt) => heads(&prompt.heads, prompt.tokens, prompt.causal, prompt.cache),
+        Op::Attend(attend) => heads(&attend.heads, 1, false, Some(attend.cache)),
+        Op::Norm(Norm { centred, epsilon }) => {
+            ffi::cusync_shape { norm: ffi::cusync_norm { centred: u32::from(*centred), epsilon: *epsilon } }
+        }
+    }
+}
+
+fn heads(heads: &Heads, tokens: u32, causal: bool, cache: Option<Cache>) -> ffi::cusync_shape {
+    ffi::cusync_shape {
+        heads: ffi::cusync_heads {
+            query_heads: heads.query,
+            kv_heads: heads.kv,
+            head_dim: heads.dim,
+            tokens,
+            causal: causal.into(),
+            capacity: cache.map_or(0, |cache| cache.capacity),
+            pages: cache.and_then(|cache| cache.pages).unwrap_or(0),
+        },
+    }
+}
+
+fn images(sliding: &Sliding, channels: u32, mean: bool) -> ffi::cusync_shape {
+    ffi::cusync_shape {
+        images: ffi::cusync_images {
+            height: sliding.input.0,
+            width: sliding.input.1,
+            channels,
+            out_height: sliding.output.0,
+            out_width: sliding.output.1,
+            filter_rows: sliding.filter.0,
+            filter_cols: sliding.filter.1,
+            stride_rows: sliding.stride.0,
+            stride_cols: sliding.stride.1,
+            padding_rows: sliding.padding.0,
+            padding_cols: sliding.padding.1,
+            mean: mean.into(),
+        },
+    }
+}
+
+/// An operand, with the time of its reads.
+pub(crate) fn operand(kind: OperandKind, data: *const c_void) -> ffi::cusync_operand {
+    let read_at = match kind.when() {
+        When::First | When::Each => ffi::CUSYNC_READ_IN_K_LOOP,
+        When::Epilogue => ffi::CUSYNC_READ_IN_EPILOGUE,
+    };
+    ffi::cusync_operand { data, role: role(kind), read_at }
+}
+
+/// C ABI code of an operand's role.
+fn role(kind: OperandKind) -> u32 {
+    match kind {
+        // Queries, keys and values are columns of one matrix.
+        OperandKind::A | OperandKind::Query | OperandKind::Key | OperandKind::Value => ffi::CUSYNC_OPERAND_A,
+        OperandKind::B | OperandKind::Up => ffi::CUSYNC_OPERAND_B,
+        OperandKind::Bias => ffi::CUSYNC_OPERAND_BIAS,
+        OperandKind::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
+        OperandKind::CachedKeys => ffi::CUSYNC_OPERAND_KEYS,
+        OperandKind::CachedValues => ffi::CUSYNC_OPERAND_VALUES,
+        OperandKind::Lengths => ffi::CUSYNC_OPERAND_LENGTHS,
+        OperandKind::Pages => ffi::CUSYNC_OPERAND_PAGES,
+        OperandKind::Rotary => ffi::CUSYNC_OPERAND_ROTARY,
+        OperandKind::Gain => ffi::CUSYNC_OPERAND_GAIN,
+        OperandKind::Custom(_) => ffi::CUSYNC_OPERAND_CUSTOM,
+    }
+}
+
+/// C ABI code of an element type.
+pub fn element_code(element: Element) -> u32 {
+    match element {
+        Element::F16 => ffi::CUSYNC_F16,
+        Element::Bf16 => ffi::CUSYNC_BF16,
+    }
+}
+
+/// C ABI code of an activation.
+pub(crate) fn activation_code(activation: Activation) -> u32 {
+    match activation {
+        Activation::Identity => ffi::CUSYNC_IDENTITY,
+        Activation::GeluTanh => ffi::CUSYNC_GELU_TANH,
+        Activation::Relu => ffi::CUSYNC_RELU,
+    }
+}
 
 /// A policy; `tables` are the map's slots and posts, if it has tables.
 pub(crate) fn policy(map: &SlotMap, tables: Option<(*const u32, *const u32)>) -> ffi::cusync_policy {
@@ -37,22 +155,7 @@ pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>)
     ffi::cusync_edge {
         policy: policy(&edge.policy, tables),
         id: edge.id,
-        operand: match edge.operand {
-            // Queries, keys and values are columns of one matrix.
-            OperandKind::A | OperandKind::Query | OperandKind::Key | OperandKind::Value => {
-                ffi::CUSYNC_OPERAND_A
-            }
-            OperandKind::B | OperandKind::Up => ffi::CUSYNC_OPERAND_B,
-            OperandKind::Bias => ffi::CUSYNC_OPERAND_BIAS,
-            OperandKind::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
-            OperandKind::CachedKeys
-            | OperandKind::CachedValues
-            | OperandKind::Lengths
-            | OperandKind::Pages
-            | OperandKind::Rotary
-            | OperandKind::Custom(_) => ffi::CUSYNC_OPERAND_CUSTOM,
-            OperandKind::Gain => ffi::CUSYNC_OPERAND_GAIN,
-        },
+        operand: role(edge.operand),
         wait_at: match edge.wait_at {
             WaitAt::PerKBlock => ffi::CUSYNC_WAIT_PER_K_BLOCK,
             WaitAt::Start => ffi::CUSYNC_WAIT_AT_START,

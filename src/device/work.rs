@@ -244,11 +244,11 @@ impl WorkLists {
             if u32::from(item.role) > ffi::CUSYNC_SHARE {
                 return refuse("without a role", item);
             }
-            let (tiles, id) = (&stage.tiles, &kernel.id);
-            let inside = u32::from(item.m) < tiles.grid_m.div_ceil(id.cluster_m)
-                && u32::from(item.n) < tiles.grid_n.div_ceil(id.cluster_n)
+            let (stage, id) = (&stage.stage, &kernel.id);
+            let inside = u32::from(item.m) < stage.grid.0.div_ceil(id.cluster_m)
+                && u32::from(item.n) < stage.grid.1.div_ceil(id.cluster_n)
                 && item.k_begin < item.k_end
-                && u32::from(item.k_end) <= tiles.k_blocks;
+                && u32::from(item.k_end) <= stage.k_blocks;
             if !inside {
                 return refuse(&format!("of stage {} outside its grid", stage.name), item);
             }

@@ -526,22 +526,6 @@ impl Default for cusync_operand {
         }
     }
 }
-#[doc = " Reduction depth: tiles in row m of a stage's grid reduce over min(first + m * step, most) elements of k. For matrix\n products all rows have the same depth: first = most = k, step = 0. Under a causal mask the depth grows along a\n sequence, and m counts rows within the sequence."]
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
-pub struct cusync_depth {
-    pub first: u32,
-    pub step: u32,
-    pub most: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of cusync_depth"][::std::mem::size_of::<cusync_depth>() - 12usize];
-    ["Alignment of cusync_depth"][::std::mem::align_of::<cusync_depth>() - 4usize];
-    ["Offset of field: cusync_depth::first"][::std::mem::offset_of!(cusync_depth, first) - 0usize];
-    ["Offset of field: cusync_depth::step"][::std::mem::offset_of!(cusync_depth, step) - 4usize];
-    ["Offset of field: cusync_depth::most"][::std::mem::offset_of!(cusync_depth, most) - 8usize];
-};
 #[doc = " The images of a convolution or a pool. A tile is rows of one image (a divisor of its height), or whole images."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -640,25 +624,59 @@ pub struct cusync_heads {
     pub kv_heads: u32,
     #[doc = "< 64 or 128"]
     pub head_dim: u32,
-    #[doc = "< tokens per sequence in the cache"]
+    #[doc = "< of each sequence in A; CUSYNC_ATTEND: 1"]
+    pub tokens: u32,
+    #[doc = "< CUSYNC_ATTENTION: 1: tokens attend to themselves and earlier ones; 0: to all"]
+    pub causal: u32,
+    #[doc = "< tokens per sequence in the cache; 0: no cache"]
     pub capacity: u32,
     #[doc = "< pages in the pool; 0: contiguous cache"]
     pub pages: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_heads"][::std::mem::size_of::<cusync_heads>() - 20usize];
+    ["Size of cusync_heads"][::std::mem::size_of::<cusync_heads>() - 28usize];
     ["Alignment of cusync_heads"][::std::mem::align_of::<cusync_heads>() - 4usize];
     ["Offset of field: cusync_heads::query_heads"]
         [::std::mem::offset_of!(cusync_heads, query_heads) - 0usize];
     ["Offset of field: cusync_heads::kv_heads"][::std::mem::offset_of!(cusync_heads, kv_heads) - 4usize];
     ["Offset of field: cusync_heads::head_dim"][::std::mem::offset_of!(cusync_heads, head_dim) - 8usize];
-    ["Offset of field: cusync_heads::capacity"][::std::mem::offset_of!(cusync_heads, capacity) - 12usize];
-    ["Offset of field: cusync_heads::pages"][::std::mem::offset_of!(cusync_heads, pages) - 16usize];
+    ["Offset of field: cusync_heads::tokens"][::std::mem::offset_of!(cusync_heads, tokens) - 12usize];
+    ["Offset of field: cusync_heads::causal"][::std::mem::offset_of!(cusync_heads, causal) - 16usize];
+    ["Offset of field: cusync_heads::capacity"][::std::mem::offset_of!(cusync_heads, capacity) - 20usize];
+    ["Offset of field: cusync_heads::pages"][::std::mem::offset_of!(cusync_heads, pages) - 24usize];
 };
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_ATTENTION (alone): attention over whole sequences of k.most tokens each, stored consecutively in the rows of\n operand A, m x (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If k.first = k.step =\n min(k.most, CUSYNC_PROMPT_TOKENS), tokens attend to themselves and earlier tokens; if k.first = k.most and k.step =\n 0, to their whole sequence. If KEYS and VALUES (sequences, kv_heads, capacity, head_dim) are given, keys and values\n are written there from row 0. `pages` is 0.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; k is its column count, n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. The new key and value are appended to\n the cache and attended to with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
+#[doc = " The sizes of an operation that m, n and k do not state. CUSYNC_GEMM and CUSYNC_GATED_GEMM have none."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Copy, Clone)]
+pub union cusync_shape {
+    #[doc = "< CUSYNC_CONV2D, CUSYNC_POOL"]
+    pub images: cusync_images,
+    #[doc = "< CUSYNC_NORM"]
+    pub norm: cusync_norm,
+    #[doc = "< CUSYNC_ATTENTION, CUSYNC_ATTEND"]
+    pub heads: cusync_heads,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_shape"][::std::mem::size_of::<cusync_shape>() - 48usize];
+    ["Alignment of cusync_shape"][::std::mem::align_of::<cusync_shape>() - 4usize];
+    ["Offset of field: cusync_shape::images"][::std::mem::offset_of!(cusync_shape, images) - 0usize];
+    ["Offset of field: cusync_shape::norm"][::std::mem::offset_of!(cusync_shape, norm) - 0usize];
+    ["Offset of field: cusync_shape::heads"][::std::mem::offset_of!(cusync_shape, heads) - 0usize];
+};
+impl Default for cusync_shape {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x\n (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,\n capacity, head_dim) are given, keys and values are written there from row 0. `pages` is 0.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. The new key and value are appended to\n the cache and attended to with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
+#[repr(C)]
+#[derive(Copy, Clone)]
 pub struct cusync_stage {
     #[doc = "< enum cusync_operation"]
     pub operation: u32,
@@ -672,15 +690,11 @@ pub struct cusync_stage {
     pub m: u32,
     #[doc = "< size of `out`, also if gated"]
     pub n: u32,
-    pub k: cusync_depth,
+    #[doc = "< length of the reduction: terms of a product's sum, elements of a normalized row, pixels of a\n< window, or tokens to which a query may attend"]
+    pub k: u32,
     #[doc = "< except in decode kernels"]
     pub tiles: cusync_tiles,
-    #[doc = "< CUSYNC_CONV2D, CUSYNC_POOL; otherwise zeros"]
-    pub images: cusync_images,
-    #[doc = "< CUSYNC_NORM; otherwise zeros"]
-    pub norm: cusync_norm,
-    #[doc = "< CUSYNC_ATTENTION, CUSYNC_ATTEND; otherwise zeros"]
-    pub heads: cusync_heads,
+    pub shape: cusync_shape,
     #[doc = "< decode: workers compute `rounds` even parts of `out` each, in as many stages that\n< differ in `round` only; 0 of 1: one part each"]
     pub round: u32,
     #[doc = "< decode: workers compute `rounds` even parts of `out` each, in as many stages that\n< differ in `round` only; 0 of 1: one part each"]
@@ -697,7 +711,7 @@ pub struct cusync_stage {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 992usize];
+    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 960usize];
     ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
     ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
     ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
@@ -707,22 +721,20 @@ const _: () = {
     ["Offset of field: cusync_stage::m"][::std::mem::offset_of!(cusync_stage, m) - 16usize];
     ["Offset of field: cusync_stage::n"][::std::mem::offset_of!(cusync_stage, n) - 20usize];
     ["Offset of field: cusync_stage::k"][::std::mem::offset_of!(cusync_stage, k) - 24usize];
-    ["Offset of field: cusync_stage::tiles"][::std::mem::offset_of!(cusync_stage, tiles) - 36usize];
-    ["Offset of field: cusync_stage::images"][::std::mem::offset_of!(cusync_stage, images) - 56usize];
-    ["Offset of field: cusync_stage::norm"][::std::mem::offset_of!(cusync_stage, norm) - 104usize];
-    ["Offset of field: cusync_stage::heads"][::std::mem::offset_of!(cusync_stage, heads) - 112usize];
-    ["Offset of field: cusync_stage::round"][::std::mem::offset_of!(cusync_stage, round) - 132usize];
-    ["Offset of field: cusync_stage::rounds"][::std::mem::offset_of!(cusync_stage, rounds) - 136usize];
+    ["Offset of field: cusync_stage::tiles"][::std::mem::offset_of!(cusync_stage, tiles) - 28usize];
+    ["Offset of field: cusync_stage::shape"][::std::mem::offset_of!(cusync_stage, shape) - 48usize];
+    ["Offset of field: cusync_stage::round"][::std::mem::offset_of!(cusync_stage, round) - 96usize];
+    ["Offset of field: cusync_stage::rounds"][::std::mem::offset_of!(cusync_stage, rounds) - 100usize];
     ["Offset of field: cusync_stage::operand_count"]
-        [::std::mem::offset_of!(cusync_stage, operand_count) - 140usize];
+        [::std::mem::offset_of!(cusync_stage, operand_count) - 104usize];
     ["Offset of field: cusync_stage::wait_count"]
-        [::std::mem::offset_of!(cusync_stage, wait_count) - 144usize];
+        [::std::mem::offset_of!(cusync_stage, wait_count) - 108usize];
     ["Offset of field: cusync_stage::post_count"]
-        [::std::mem::offset_of!(cusync_stage, post_count) - 148usize];
-    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 152usize];
-    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 248usize];
-    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 256usize];
-    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 768usize];
+        [::std::mem::offset_of!(cusync_stage, post_count) - 112usize];
+    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 120usize];
+    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 216usize];
+    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 224usize];
+    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 736usize];
 };
 impl Default for cusync_stage {
     fn default() -> Self {

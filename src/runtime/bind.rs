@@ -2,17 +2,14 @@
 //! stages of kernels, peers and references.
 
 use cusync_gen::check::StageKernel;
-use cusync_gen::graph::{
-    Activation, Attend, Attention, DataType, Epilogue, Heads, Op, OperandKind, Rotated, Stage, StageId,
-};
+use cusync_gen::graph::{DataType, OperandKind, StageId};
 use cusync_gen::schedule::decode::rounds_in;
 
-use super::desc::{activation_code, element_code};
 use super::error::{Error, Result};
 use super::one::OneKernel;
 use super::pipeline::{Pipeline, Work};
 use crate::device::{
-    self, BoundStage, Deviations, KernelArgs, Role, Source, Synchronisation, alone_id, gemm_id,
+    self, BoundStage, Deviations, KernelArgs, Source, Synchronisation, alone_id, element_code, gemm_id,
 };
 use crate::ffi;
 
@@ -36,7 +33,7 @@ impl Pipeline {
         let stage = self.bound_stage(set, index)?;
         Ok(match &self.shared.work {
             Work::Stages { chains, .. } if let Some(one) = &chains[index] => {
-                self.whole(format!("stage {}", stage.name), one, vec![stage])
+                self.whole(format!("stage {}", stage.stage.name), one, vec![stage])
             }
             _ => {
                 let launched = self.plan.launch().kernel(StageId(index));
@@ -69,10 +66,10 @@ impl Pipeline {
     }
 
     fn ordered(&self, index: usize, stage: BoundStage, drawn: bool, sync: Synchronisation) -> KernelArgs {
-        let planned = &self.plan.graph().stages[index];
+        let ((m, n, _), element) = (stage.stage.mma_tile, element_code(stage.element));
         KernelArgs {
-            name: format!("stage {}", stage.name),
-            id: gemm_id(self.plan.device().arch, stage.element, (planned.mma_tile.0, planned.mma_tile.1)),
+            name: format!("stage {}", stage.stage.name),
+            id: gemm_id(self.plan.device().arch, element, (m, n)),
             stages: vec![stage],
             work: device::Work::Order { order: self.shared.descriptors.orders[index], drawn },
             sync,
@@ -136,7 +133,7 @@ impl Pipeline {
         Ok(Source::Repacked(repacked.ok_or_else(unbound)?))
     }
 
-    /// Converts a stage of the plan to a stage of a kernel.
+    /// A stage of the plan with its memory.
     fn bind_stage(
         &self,
         set: usize,
@@ -146,50 +143,35 @@ impl Pipeline {
     ) -> Result<BoundStage> {
         let graph = self.plan.graph();
         let stage = &graph.stages[index];
-        let (operation, epilogue) = operation_code(stage)?;
-        let mut operands: Vec<_> = weights.into_iter().map(|weights| (Role::B, weights)).collect();
+        let mut operands: Vec<_> = weights.into_iter().map(|weights| (OperandKind::B, weights)).collect();
         for operand in &stage.operands {
-            let role = match operand.kind {
-                OperandKind::A => Role::A,
-                OperandKind::Bias => Role::Bias,
-                OperandKind::Residual => Role::Residual,
-                OperandKind::Gain => Role::Gain,
+            match operand.kind {
                 // The weights already contain both.
                 OperandKind::B | OperandKind::Up => continue,
                 // Query, key and value are columns of one matrix.
-                OperandKind::Query => Role::A,
                 OperandKind::Key | OperandKind::Value => continue,
-                OperandKind::CachedKeys => Role::Keys,
-                OperandKind::CachedValues => Role::Values,
-                OperandKind::Lengths => Role::Lengths,
-                OperandKind::Pages => Role::Pages,
-                OperandKind::Rotary => Role::Rotary,
-                OperandKind::Custom(_) => {
-                    let why = format!("stage {} reads {:?}, which no kernel does", stage.name, operand.kind);
-                    return Err(Error::Unsupported(why));
-                }
-            };
+                OperandKind::A
+                | OperandKind::Query
+                | OperandKind::Bias
+                | OperandKind::Residual
+                | OperandKind::Gain
+                | OperandKind::CachedKeys
+                | OperandKind::CachedValues
+                | OperandKind::Lengths
+                | OperandKind::Pages
+                | OperandKind::Rotary
+                | OperandKind::Custom(_) => {}
+            }
             let source = match graph.tensors[operand.tensor.0].data {
                 DataType::Element => Source::Matrix(self.memory(set, operand.tensor)?),
                 DataType::Int32 => Source::Integers(self.integers(set, operand.tensor)?),
             };
-            operands.push((role, source));
+            operands.push((operand.kind, source));
         }
-        let (heads, k) = heads_of(stage);
-        let causal = matches!(&stage.op, Op::Attention(attention) if attention.causal);
         Ok(BoundStage {
-            name: stage.name.clone(),
-            operation,
-            activation: activation_code(epilogue.activation),
-            residual_first: epilogue.residual_first,
-            images: images_of(stage),
-            norm: norm_of(stage),
-            tiles: tiles_of(stage),
-            element: element_code(graph.element),
+            stage: stage.clone(),
+            element: graph.element,
             index: index as u32,
-            shape: (stage.m, stage.n, k),
-            heads,
-            causal,
             round: (0, 1),
             operands,
             out: self.memory(set, stage.out)?,
@@ -213,114 +195,15 @@ impl Pipeline {
     }
 }
 
-/// Heads of an attention in the C ABI's form (default for other stages), and the reduction length, or the row
-/// length that an attention with a cache reads.
-fn heads_of(stage: &Stage) -> (ffi::cusync_heads, u32) {
-    let raw = |heads: &Heads, capacity, pages: Option<u32>| ffi::cusync_heads {
-        query_heads: heads.query,
-        kv_heads: heads.kv,
-        head_dim: heads.dim,
-        capacity,
-        pages: pages.unwrap_or(0),
-    };
-    match &stage.op {
-        Op::Attend(Attend { heads, cache, .. }) => (raw(heads, cache.capacity, cache.pages), heads.columns()),
-        Op::Attention(Attention { heads, cache, .. }) => {
-            (raw(heads, cache.map_or(0, |cache| cache.capacity), None), stage.k)
-        }
-        Op::RotatedGemm(Rotated { heads, tokens }) => (raw(heads, *tokens, None), stage.k),
-        Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => {
-            (ffi::cusync_heads::default(), stage.k)
-        }
-    }
-}
-
-/// C ABI code of a stage's operation, and its epilogue.
-fn operation_code(stage: &Stage) -> Result<(u32, Epilogue)> {
-    let none = Epilogue::from(Activation::Identity);
-    match &stage.op {
-        Op::Gemm(epilogue) => Ok((ffi::CUSYNC_GEMM, *epilogue)),
-        Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, none)),
-        Op::RotatedGemm(_) => Ok((ffi::CUSYNC_GEMM, none)),
-        Op::Conv2d(conv) => Ok((ffi::CUSYNC_CONV2D, conv.epilogue)),
-        Op::Norm(_) => Ok((ffi::CUSYNC_NORM, none)),
-        Op::Pool(_) => Ok((ffi::CUSYNC_POOL, none)),
-        Op::Attend(_) => Ok((ffi::CUSYNC_ATTEND, none)),
-        Op::Attention(_) => Ok((ffi::CUSYNC_ATTENTION, none)),
-        Op::Custom => {
-            let why = format!("stage {}: {} has no CUDA kernel yet", stage.name, stage.op.name());
-            Err(Error::Unsupported(why))
-        }
-    }
-}
-
-/// The tiles that were planned and proved; those of a gated product count accumulators of gate and up.
-fn tiles_of(stage: &Stage) -> ffi::cusync_tiles {
-    let (rows, columns) = stage.out_tile();
-    let per_column = if stage.op.is_gated() { 2 } else { 1 };
-    ffi::cusync_tiles {
-        rows,
-        columns: columns * per_column,
-        grid_m: stage.grid.0,
-        grid_n: stage.grid.1,
-        k_blocks: stage.k_blocks,
-    }
-}
-
-/// Images of a convolution or pool; empty for other operations.
-fn images_of(stage: &Stage) -> ffi::cusync_images {
-    let (sliding, channels, mean) = match &stage.op {
-        Op::Conv2d(conv) => (&conv.sliding, conv.channels, false),
-        Op::Pool(pool) => (&pool.sliding, stage.n, pool.mean),
-        Op::Gemm(_)
-        | Op::GatedGemm
-        | Op::RotatedGemm(_)
-        | Op::Attention(_)
-        | Op::Attend(_)
-        | Op::Norm(_)
-        | Op::Custom => {
-            return Default::default();
-        }
-    };
-    ffi::cusync_images {
-        height: sliding.input.0,
-        width: sliding.input.1,
-        channels,
-        out_height: sliding.output.0,
-        out_width: sliding.output.1,
-        filter_rows: sliding.filter.0,
-        filter_cols: sliding.filter.1,
-        stride_rows: sliding.stride.0,
-        stride_cols: sliding.stride.1,
-        padding_rows: sliding.padding.0,
-        padding_cols: sliding.padding.1,
-        mean: mean.into(),
-    }
-}
-
-/// Parameters of a normalization; empty for other operations.
-fn norm_of(stage: &Stage) -> ffi::cusync_norm {
-    match &stage.op {
-        Op::Norm(norm) => ffi::cusync_norm { centred: u32::from(norm.centred), epsilon: norm.epsilon },
-        Op::Gemm(_)
-        | Op::GatedGemm
-        | Op::RotatedGemm(_)
-        | Op::Conv2d(_)
-        | Op::Attention(_)
-        | Op::Attend(_)
-        | Op::Pool(_)
-        | Op::Custom => Default::default(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use cusync_gen::check::Executor;
     use cusync_gen::choose;
     use cusync_gen::device::{Operation, Profile};
+    use cusync_gen::graph::Stage;
 
     use super::*;
-    use crate::device::takes_alone;
+    use crate::device::{takes_alone, words};
     use crate::runtime::{Overrides, resolve_text};
 
     const PROMPT: &str = r#"Pipeline(name: "p", dims: { "B": 3, "S": 65, "D": 64, "C": 2100 }, stages: [
@@ -330,29 +213,17 @@ mod tests {
 
     /// The request for a stage's own launch, with the pointer of some memory.
     fn request(stage: &Stage) -> ffi::cusync_stage {
-        let ((operation, _), (heads, k)) = (operation_code(stage).expect("a kernel"), heads_of(stage));
-        let causal = matches!(&stage.op, Op::Attention(attention) if attention.causal);
-        let rows = k.min(ffi::CUSYNC_PROMPT_TOKENS);
-        let (first, step) = if causal { (rows, rows) } else { (k, 0) };
         let data = std::ptr::without_provenance_mut::<std::ffi::c_void>(1 << 12);
-        let mut raw = ffi::cusync_stage {
-            operation,
-            m: stage.m,
-            n: stage.n,
-            k: ffi::cusync_depth { first, step, most: k },
-            tiles: tiles_of(stage),
-            heads,
-            out: data,
-            ..Default::default()
-        };
-        let mut roles = vec![ffi::CUSYNC_OPERAND_A];
-        if heads.capacity > 0 {
-            roles.extend([ffi::CUSYNC_OPERAND_KEYS, ffi::CUSYNC_OPERAND_VALUES]);
+        let mut raw = words::stage(stage).expect("a kernel");
+        raw.out = data;
+        let mut kinds = vec![OperandKind::Query];
+        if stage.op.cache().is_some() {
+            kinds.extend([OperandKind::CachedKeys, OperandKind::CachedValues]);
         }
-        for (to, role) in raw.operands.iter_mut().zip(&roles) {
-            *to = ffi::cusync_operand { data, role: *role, read_at: ffi::CUSYNC_READ_IN_K_LOOP };
+        for (to, kind) in raw.operands.iter_mut().zip(&kinds) {
+            *to = words::operand(*kind, data);
         }
-        raw.operand_count = roles.len() as u32;
+        raw.operand_count = kinds.len() as u32;
         raw
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cusync_gen::check::EdgeNumbers;
 use cusync_gen::check::Plan;
-use cusync_gen::graph::{Activation, Element, StageId};
+use cusync_gen::graph::StageId;
 
 use crate::device::{Device, DeviceBuffer, Result, words};
 use crate::ffi;
@@ -45,22 +45,5 @@ impl Descriptors {
             edges.push(words::edge(&numbers, tables));
         }
         Ok(Descriptors { orders, edges, tables })
-    }
-}
-
-/// C ABI code of an element type.
-pub fn element_code(element: Element) -> u32 {
-    match element {
-        Element::F16 => ffi::CUSYNC_F16,
-        Element::Bf16 => ffi::CUSYNC_BF16,
-    }
-}
-
-/// C ABI code of an activation.
-pub(super) fn activation_code(activation: Activation) -> u32 {
-    match activation {
-        Activation::Identity => ffi::CUSYNC_IDENTITY,
-        Activation::GeluTanh => ffi::CUSYNC_GELU_TANH,
-        Activation::Relu => ffi::CUSYNC_RELU,
     }
 }

@@ -33,7 +33,7 @@ mod stats;
 mod supported;
 mod traced;
 
-pub use desc::element_code;
+pub use crate::device::element_code;
 pub use error::{Error, Result, executor_name};
 pub use execute::Captured;
 pub use options::{Options, Overlap};

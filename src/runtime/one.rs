@@ -7,11 +7,10 @@ use cusync_gen::graph::{Graph, Stage};
 use cusync_gen::schedule::decode::{Decode, rounds_in};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
-use super::desc::element_code;
 use super::error::{Error, Result};
 use crate::device::{
     DecodeTuning, Device, DeviceBuffer, Report, Slabs, Synchronisation, Work, WorkLists, chain_id, compiled,
-    ctas_of, decode_id,
+    ctas_of, decode_id, element_code,
 };
 use crate::ffi;
 

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use cusync_gen::graph::{Graph, OperandKind, PAGE, TensorId};
 
-use super::desc::element_code;
 use super::error::{Error, Result};
 use super::pipeline::{Integers, Pipeline, Tensor};
-use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, helpers};
+use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, element_code, helpers};
 use crate::inputs::{Values, cached, weight_scale};
 
 /// Sets of inputs. Each set has its own weights and attention caches, so that rotating among sets keeps them

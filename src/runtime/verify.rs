@@ -11,10 +11,9 @@ use std::sync::Arc;
 use cusync_gen::check::How;
 use cusync_gen::graph::{DataType, Element, Op, Stage, TensorId};
 
-use super::desc::element_code;
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Tensor};
-use crate::device::{self, DeviceBuffer, helpers};
+use crate::device::{self, DeviceBuffer, element_code, helpers};
 use crate::element::Bits;
 use crate::reference::gemm::Sums;
 pub use crate::reference::{Accuracy, first_wrong, worst};

@@ -210,6 +210,12 @@ impl Stage {
         self.op.in_library(self.operands.iter().map(|operand| operand.kind))
     }
 
+    /// Rows and columns that an operand must have, saturated to 32 bits; `None` if the operation has no such operand,
+    /// or takes any. A table of rotation angles may have more rows.
+    pub fn operand_shape(&self, kind: OperandKind) -> Option<(u32, u32)> {
+        self.op.rules().operand_shape(kind, (self.m, self.n, self.k))
+    }
+
     /// Rows and columns of the largest tile of the output.
     pub fn out_tile(&self) -> (u32, u32) {
         self.partition.largest((self.m, self.n))

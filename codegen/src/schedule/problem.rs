@@ -258,7 +258,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         col_bytes: product(f64::from(tile_n * cluster.1) * k_bytes),
         units: if !products { 1 } else { super::units(stage).min(MOST_PARTS) },
         blocks: super::blocks(stage),
-        epilogue_us: cost.epilogue_us(stage.op.activation(), (stage.op.is_gated(), adds), &shape),
+        epilogue_us: cost.epilogue_us(stage.op.epilogue().activation, (stage.op.is_gated(), adds), &shape),
         slabs: shape.slabs * area / (128.0 * 256.0),
     }
 }

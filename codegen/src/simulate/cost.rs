@@ -71,7 +71,7 @@ impl TileCost {
             last_us: last_us * k_blocks,
             fixed_us: device.tile_us
                 + device.fused.epilogue_us(
-                    stage.op.activation(),
+                    stage.op.epilogue().activation,
                     (stage.op.is_gated(), false),
                     &device.tile_rate((bm, bn)),
                 ),

@@ -8,7 +8,7 @@
 int main() {
   using namespace cusync::kernels::sm90;
   cusync_stage stage{};
-  cusync_images& i = stage.images;
+  cusync_images& i = stage.shape.images;
   unsigned slots, area, groups;
   while (std::scanf("%u %u %u %u %u %u %u %u %u %u %u %u %u %u %u", &i.height, &i.width, &i.channels, &i.out_height, &i.out_width,
                     &i.filter_rows, &i.filter_cols, &i.stride_rows, &i.stride_cols, &i.padding_rows, &i.padding_cols,

@@ -72,7 +72,7 @@ inline bool cut_slots(Window& to, uint32_t groups) {
 /// The windows of a valid convolution in a kernel with tiles of `tile_m` slots and `area` 128-byte rows for windows;
 /// false if they do not fit. `turned`: number of warpgroups of a turned kernel, 0 for other kernels.
 inline bool make_window(cusync_stage const& stage, uint32_t tile_m, uint32_t area, uint32_t turned, Window& to) {
-  cusync_images const& i = stage.images;
+  cusync_images const& i = stage.shape.images;
   uint32_t const pixels = stage.tiles.rows, rows = min_u32(pixels / i.out_width, i.out_height);
   uint32_t const images = pixels / (rows * i.out_width);
   uint32_t const class_rows = i.stride_rows < i.filter_rows ? i.stride_rows : i.filter_rows;

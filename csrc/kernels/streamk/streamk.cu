@@ -25,7 +25,7 @@ extern "C" int32_t cusync_streamk_create(cusync_stage const* stage, uint32_t ele
   *out = nullptr;
   if (!data_of(*stage, CUSYNC_OPERAND_A) || !data_of(*stage, CUSYNC_OPERAND_B) || !stage->out)
     return CUSYNC_ERROR_BAD_ARGUMENT;
-  uint32_t const k = stage->k.most;
+  uint32_t const k = stage->k;
   if (!stage->m || !stage->n || !k || k % 8 || stage->n % 8 || element > CUSYNC_BF16) return CUSYNC_ERROR_BAD_ARGUMENT;
   // The baseline covers MLPs only.
   bool const adds = data_of(*stage, CUSYNC_OPERAND_BIAS) || data_of(*stage, CUSYNC_OPERAND_RESIDUAL);

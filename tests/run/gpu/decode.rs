@@ -4,6 +4,7 @@ use crate::common::{Gpu, gpu, quick};
 use crate::decode_rig::{Layer, Model, RUN, Rig, SKIP_WAITS, STARVE, STREAM_ONLY, gated, models, plain};
 use cusync::device::{DecodeTuning, Delays, Deviations, Kernel, LaunchAttributes, kernels_of};
 use cusync::ffi;
+use cusync_gen::graph::Activation;
 
 /// Whether this binary's kernels support delays.
 const DELAYS: bool = option_env!("CUSYNC_HAS_DELAYS").is_some();
@@ -60,26 +61,26 @@ fn mlps_are_right() {
 /// Shapes that are not multiples of anything: short last k-blocks, chunks and groups, workers without a feature, one to
 /// four row tiles, and chains that read inputs late.
 fn ragged() -> Vec<Model> {
-    let identity = ffi::CUSYNC_IDENTITY;
+    let identity = Activation::Identity;
     let residual = |n, from, activation| Layer { bias: true, residual: Some(from), ..plain(n, activation) };
     vec![
-        Model { name: "narrow", k: 8, layers: vec![plain(72, ffi::CUSYNC_RELU), plain(40, identity)] },
+        Model { name: "narrow", k: 8, layers: vec![plain(72, Activation::Relu), plain(40, identity)] },
         Model {
             name: "one",
             k: 520,
-            layers: vec![Layer { bias: true, ..plain(1096, ffi::CUSYNC_GELU_TANH) }],
+            layers: vec![Layer { bias: true, ..plain(1096, Activation::GeluTanh) }],
         },
         Model {
             name: "late",
             k: 2752,
-            layers: vec![plain(2752, ffi::CUSYNC_RELU), residual(2752, 0, identity)],
+            layers: vec![plain(2752, Activation::Relu), residual(2752, 0, identity)],
         },
         Model { name: "gates", k: 344, layers: vec![gated(1000), gated(2744), plain(344, identity)] },
-        Model { name: "tall", k: 264, layers: vec![plain(16888, ffi::CUSYNC_RELU), plain(264, identity)] },
+        Model { name: "tall", k: 264, layers: vec![plain(16888, Activation::Relu), plain(264, identity)] },
         Model {
             name: "own",
             k: 1000,
-            layers: vec![plain(1000, identity), residual(1000, 1, ffi::CUSYNC_RELU)],
+            layers: vec![plain(1000, identity), residual(1000, 1, Activation::Relu)],
         },
         Model {
             name: "eight",
@@ -107,7 +108,7 @@ fn ragged_chains_are_right() {
 #[test]
 fn many_rows_are_right_or_refused() {
     let Some(gpu) = hopper() else { return };
-    let wide = |n| Model { name: "wide", k: 512, layers: vec![plain(n, ffi::CUSYNC_IDENTITY)] };
+    let wide = |n| Model { name: "wide", k: 512, layers: vec![plain(n, Activation::Identity)] };
     for model in [wide(20000), wide(33000)] {
         for m in [5, 12, 32, 64] {
             assert_runs_right(&gpu, &model, m, ffi::CUSYNC_F16);
@@ -173,7 +174,7 @@ fn slots_that_change_hands_are_read_in_time() {
         DecodeTuning::default(),
     ];
     // Always two k-blocks per chunk in the second layer, and an odd number of k-blocks.
-    let odd = Model { name: "odd", k: 1024, layers: vec![gated(2752), plain(12288, ffi::CUSYNC_IDENTITY)] };
+    let odd = Model { name: "odd", k: 1024, layers: vec![gated(2752), plain(12288, Activation::Identity)] };
     let llama = models().swap_remove(1);
     let launches = if quick() { 200 } else { 1500 };
     for (model, m) in [(&llama, 1), (&llama, 8), (&odd, 1), (&odd, 20)] {

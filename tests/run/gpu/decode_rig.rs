@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use cusync::device::{
     BoundStage, DecodeTuning, Delays, Deviations, Device, DeviceBuffer, Event, Kernel, KernelArgs,
-    LaunchAttributes, RepackedWeights, Report, Role, Source, Stream, Synchronisation, Work, decode_id,
-    helpers, kernels_of, resident,
+    LaunchAttributes, RepackedWeights, Report, Source, Stream, Synchronisation, Work, decode_id, helpers,
+    kernels_of, resident,
 };
 use cusync::element::Bits;
 use cusync::ffi;
 use cusync::reference::{Accuracy, Matrix, gemm, judge};
-use cusync_gen::graph::{Activation, Element};
+use cusync_gen::graph::{Activation, Element, Op, OperandKind, Partition, Stage, TensorId};
 
 /// An ordinary run.
 pub const RUN: Deviations = Deviations {
@@ -29,7 +29,7 @@ pub const STARVE: Deviations = Deviations { starve: true, ..RUN };
 pub struct Layer {
     pub n: u32,
     pub gated: bool,
-    pub activation: u32,
+    pub activation: Activation,
     pub bias: bool,
     /// The added tensor: 0 is the chain's input, i + 1 the output of layer i.
     pub residual: Option<usize>,
@@ -44,20 +44,20 @@ pub struct Model {
 }
 
 /// A plain GEMM.
-pub fn plain(n: u32, activation: u32) -> Layer {
+pub fn plain(n: u32, activation: Activation) -> Layer {
     Layer { n, gated: false, activation, bias: false, residual: None }
 }
 
 /// A gated one.
 pub fn gated(n: u32) -> Layer {
-    Layer { n, gated: true, activation: ffi::CUSYNC_IDENTITY, bias: false, residual: None }
+    Layer { n, gated: true, activation: Activation::Identity, bias: false, residual: None }
 }
 
 /// The measured MLPs.
 pub fn models() -> Vec<Model> {
-    let down = |n| plain(n, ffi::CUSYNC_IDENTITY);
+    let down = |n| plain(n, Activation::Identity);
     vec![
-        Model { name: "gpt3", k: 12288, layers: vec![plain(6144, ffi::CUSYNC_GELU_TANH), down(12288)] },
+        Model { name: "gpt3", k: 12288, layers: vec![plain(6144, Activation::GeluTanh), down(12288)] },
         Model { name: "llama65", k: 8192, layers: vec![gated(2752), down(8192)] },
         Model { name: "llama3_70b", k: 8192, layers: vec![gated(3584), down(8192)] },
     ]
@@ -148,6 +148,10 @@ impl Rig {
         Rig { device, stream, model, element, m, tensors, biases, sources, sets: laid_out, id, workers, sync }
     }
 
+    fn element(&self) -> Element {
+        if self.element == ffi::CUSYNC_BF16 { Element::Bf16 } else { Element::F16 }
+    }
+
     /// A layer's output slots: one per 64 columns, after the slots of the layers before it.
     fn slots(&self, layer: usize) -> ffi::cusync_policy {
         let count = |l: &Layer| l.n.div_ceil(64);
@@ -188,28 +192,35 @@ impl Rig {
     fn stage(&self, i: usize, weights: Source) -> BoundStage {
         let layer = self.model.layers[i];
         let k = if i == 0 { self.model.k } else { self.model.layers[i - 1].n };
-        let mut operands = vec![(Role::A, Source::Matrix(self.tensors[i].clone())), (Role::B, weights)];
-        operands.extend(self.biases[i].clone().map(|b| (Role::Bias, Source::Matrix(b))));
+        let mut operands =
+            vec![(OperandKind::A, Source::Matrix(self.tensors[i].clone())), (OperandKind::B, weights)];
+        operands.extend(self.biases[i].clone().map(|b| (OperandKind::Bias, Source::Matrix(b))));
         let residual = layer.residual.map(|t| self.tensors[t].clone());
-        operands.extend(residual.map(|r| (Role::Residual, Source::Matrix(r))));
-        BoundStage {
+        operands.extend(residual.map(|r| (OperandKind::Residual, Source::Matrix(r))));
+        let partition = Partition::Even { parts: self.workers };
+        let stage = Stage {
             name: format!("{} {i}", self.model.name),
-            operation: if layer.gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM },
-            activation: layer.activation,
-            residual_first: false,
-            round: (0, 1),
-            images: ffi::cusync_images::default(),
-            norm: ffi::cusync_norm::default(),
-            tiles: ffi::cusync_tiles::default(),
-            element: self.element,
+            op: if layer.gated { Op::GatedGemm } else { Op::Gemm(layer.activation.into()) },
+            m: self.m,
+            n: layer.n,
+            k,
+            mma_tile: (64, 64, 64),
+            partition,
+            grid: partition.grid((self.m, layer.n)),
+            k_blocks: k.div_ceil(64),
+            split_k: 1,
+            operands: Vec::new(),
+            out: TensorId(i),
+        };
+        BoundStage {
+            stage,
+            element: self.element(),
             index: i as u32,
-            shape: (self.m, layer.n, k),
+            round: (0, 1),
             operands,
             out: self.tensors[i + 1].clone(),
             waits: Vec::new(),
             posts: Vec::new(),
-            heads: ffi::cusync_heads::default(),
-            causal: false,
         }
     }
 
@@ -286,7 +297,7 @@ impl Rig {
     fn judge(&self, i: usize) -> Accuracy {
         let layer = self.model.layers[i];
         let (k, n) = (if i == 0 { self.model.k } else { self.model.layers[i - 1].n }, layer.n);
-        let element = if self.element == ffi::CUSYNC_BF16 { Element::Bf16 } else { Element::F16 };
+        let element = self.element();
         let values = |bits: &DeviceBuffer<u16>, rows: u32| {
             let (mut host, mut data) = (vec![0; bits.len()], vec![0.0; bits.len()]);
             bits.download(&mut host).expect("downloads");
@@ -311,14 +322,9 @@ impl Rig {
         let expected = match &source.up {
             Some(up) => gemm::gated(sums, &product(up)),
             None => {
-                let activation = match layer.activation {
-                    ffi::CUSYNC_GELU_TANH => Activation::GeluTanh,
-                    ffi::CUSYNC_RELU => Activation::Relu,
-                    _ => Activation::Identity,
-                };
                 let bias = self.biases[i].as_ref().map(|bias| values(bias, 1));
                 let residual = layer.residual.map(|from| values(&self.tensors[from], self.m));
-                gemm::finish(sums, activation.into(), bias.as_ref(), residual.as_ref())
+                gemm::finish(sums, layer.activation.into(), bias.as_ref(), residual.as_ref())
             }
         };
         let largest = expected.values.data.iter().fold(0f32, |most, x| most.max(x.abs()));

@@ -3,7 +3,7 @@
 use crate::common::gpu;
 use cusync::device::{DeviceBuffer, Stream, alone_id, chain_id, decode_id, gemm_id, helpers, kernels};
 use cusync::ffi;
-use cusync_gen::device::{ALONE, CHAIN_KERNELS, DECODE_KERNELS, KERNELS};
+use cusync_gen::device::{ALONE, Activation, CHAIN_KERNELS, DECODE_KERNELS, KERNELS};
 use half::{bf16, f16};
 
 #[test]
@@ -81,7 +81,7 @@ fn separate_activations_match_their_formulas() {
     let gated = DeviceBuffer::<u16>::zeroed(&gpu.device, m * n, "gated").expect("fits");
     helpers::gated_activation(&source, &gated, m as u32, n as u32, ffi::CUSYNC_F16, &stream).expect("runs");
     let gelu = DeviceBuffer::<u16>::zeroed(&gpu.device, bits.len(), "gelu").expect("fits");
-    helpers::activate(&source, &gelu, ffi::CUSYNC_GELU_TANH, ffi::CUSYNC_F16, &stream).expect("runs");
+    helpers::activate(&source, &gelu, Activation::GeluTanh, ffi::CUSYNC_F16, &stream).expect("runs");
     stream.synchronize().expect("done");
 
     let close = |have: u16, want: f64, label: &str| {

@@ -133,8 +133,8 @@ impl Rules for Gemm {
         if self.gated { "gated gemm".into() } else { format!("gemm{}", self.epilogue.suffix()) }
     }
 
-    fn activation(&self) -> Activation {
-        self.epilogue.activation
+    fn epilogue(&self) -> Epilogue {
+        self.epilogue
     }
 
     fn noun(&self) -> &'static str {

@@ -221,9 +221,9 @@ impl Op {
         self.rules().rows_loaded(rows)
     }
 
-    /// The activation of its epilogue.
-    pub fn activation(&self) -> Activation {
-        self.rules().activation()
+    /// The operations on its sums.
+    pub fn epilogue(&self) -> Epilogue {
+        self.rules().epilogue()
     }
 
     /// Matrix products per output tile and k-block.
@@ -258,9 +258,9 @@ pub(crate) trait Rules {
     /// The operation and its parameters, as rendered files describe them.
     fn label(&self) -> String;
 
-    /// The activation of its epilogue.
-    fn activation(&self) -> Activation {
-        Activation::Identity
+    /// See [`Op::epilogue`].
+    fn epilogue(&self) -> Epilogue {
+        Activation::Identity.into()
     }
 
     /// Its noun in messages.
@@ -302,8 +302,8 @@ pub(crate) trait Rules {
         stage.k_blocks
     }
 
-    /// The shape that an operand of a stage of (M, N, K) must have; `None` if there is no such operand, or any shape
-    /// is valid.
+    /// The shape that an operand of a stage of (M, N, K) must have, saturated to 32 bits; `None` if there is no such
+    /// operand, or any shape is valid. A table of rotation angles may have more rows.
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)>;
 
     /// The footprint of an operand, and the one that follows a filter; `None` on 32-bit overflow, and for footprints

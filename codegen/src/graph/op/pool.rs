@@ -129,8 +129,7 @@ impl Rules for Pool {
     }
 
     fn operand_shape(&self, kind: OperandKind, (_, n, _): (u32, u32, u32)) -> Option<(u32, u32)> {
-        let Sliding { images, input: (height, width), .. } = self.sliding;
-        (kind == OperandKind::A).then_some((images * height * width, n))
+        (kind == OperandKind::A).then_some((self.sliding.all_inputs(), n))
     }
 
     fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {

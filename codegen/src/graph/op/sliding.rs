@@ -68,6 +68,11 @@ pub(super) fn pair(
 }
 
 impl Sliding {
+    /// Pixels of all input images, saturated to 32 bits.
+    pub(super) fn all_inputs(&self) -> u32 {
+        self.images.saturating_mul(self.input.0).saturating_mul(self.input.1)
+    }
+
     /// The window over the stage's first operand, after checking the input images against the output images.
     pub(super) fn lower(
         stated: &Stated<'_>,

@@ -142,7 +142,7 @@ fn row_by_row_us(graph: &Graph, workers: usize, cost: &CostModel) -> f64 {
             }
             let shape = cost.tile_rate((stage.mma_tile.0, stage.mma_tile.1), (1, 1));
             free[worker] =
-                end + cost.epilogue_us(stage.op.activation(), (stage.op.is_gated(), false), &shape);
+                end + cost.epilogue_us(stage.op.epilogue().activation, (stage.op.is_gated(), false), &shape);
             done[s][tile as usize] = free[worker] + cost.post_us;
         }
     }

@@ -231,14 +231,14 @@ Code code() {
 template <class Element, int Dim>
 int32_t create(Request const& request, cusync_kernel** out) {
   cusync_stage const& stage = request.stages[0];
-  cusync_heads const& heads = stage.heads;
-  uint64_t const tokens = stage.k.most, sequences = stage.m / tokens, columns = stage.n + 2 * heads.kv_heads * Dim;
+  cusync_heads const& heads = stage.shape.heads;
+  uint64_t const tokens = heads.tokens, sequences = stage.m / tokens, columns = stage.n + 2 * heads.kv_heads * Dim;
   void* const keys = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_KEYS));
   void* const values = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_VALUES));
   void const* const qkv = data_of(stage, CUSYNC_OPERAND_A);
   Alone alone{};
-  alone.prompt = {stage.k.most, uint16_t(ceil_div(stage.k.most, kQueries)), uint16_t(heads.query_heads / heads.kv_heads),
-                  uint8_t(stage.k.step != 0), uint8_t(keys != nullptr)};
+  alone.prompt = {heads.tokens, uint16_t(ceil_div(heads.tokens, kQueries)), uint16_t(heads.query_heads / heads.kv_heads),
+                  uint8_t(heads.causal), uint8_t(keys != nullptr)};
   alone.delays = request.sync.test.delays;
   alone.heads = heads.query_heads, alone.heads_of_all = uint32_t(alone.heads * sequences);
   auto const map_cache = [&](CUtensorMap& map, void* cache) {
@@ -262,7 +262,7 @@ struct Attention {
 
   static Code code() { return sm90::code<Element, 128>(); }
   static int32_t create(Request const& request, cusync_kernel** out) {
-    return request.stages[0].heads.head_dim == 128 ? sm90::create<Element, 128>(request, out) : sm90::create<Element, 64>(request, out);
+    return request.stages[0].shape.heads.head_dim == 128 ? sm90::create<Element, 128>(request, out) : sm90::create<Element, 64>(request, out);
   }
 };
 

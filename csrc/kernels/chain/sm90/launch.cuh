@@ -59,7 +59,7 @@ struct ChainHost {
         if (residual && !map_box<Element, 2>(table[s].residual, residual, {stage.n, stage.m}, {64, C::kUnitRows}))
           return status_of(cudaErrorInvalidValue);
         if (uint32_t const rows = stage.m % C::kTileM;
-            rows && !map_box<Element, 3>(table[s].last_rows, data_of(stage, CUSYNC_OPERAND_A), {stage.k.most, stage.m, 1}, {C::kTileK, rows, 1}))
+            rows && !map_box<Element, 3>(table[s].last_rows, data_of(stage, CUSYNC_OPERAND_A), {stage.k, stage.m, 1}, {C::kTileK, rows, 1}))
           return status_of(cudaErrorInvalidValue);
       } else {
         if (!make_window(stage, C::kTileM, C::kWindowRows, C::kTurned ? C::kConsumerGroups : 0, p.windows[s])) return CUSYNC_ERROR_BAD_ARGUMENT;

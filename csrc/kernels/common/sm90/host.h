@@ -28,8 +28,8 @@ bool map_operands(cusync_stage const& stage, typename C::Mainloop::Params& to) {
   using Mainloop = typename C::Mainloop;
   // A filter is one matrix per tap, so k-blocks end at the channels of a tap.
   bool const taps = stage.operation == CUSYNC_CONV2D;
-  int const m = int(stage.m), n = int(packed_columns(stage)), k = int(taps ? stage.images.channels : stage.k.most);
-  int const count = int(stage.k.most) / k;
+  int const m = int(stage.m), n = int(packed_columns(stage)), k = int(taps ? stage.shape.images.channels : stage.k);
+  int const count = int(stage.k) / k;
   typename Mainloop::Arguments const operands{
       static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_A)),
       cutlass::make_cute_packed_stride(typename Mainloop::StrideA{}, {m, k, count}),

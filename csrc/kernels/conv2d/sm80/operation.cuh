@@ -58,7 +58,7 @@ struct Config<CUSYNC_CONV2D, Element_, TileM_, TileN_, Ring_> {
   };
 
   static Operands operands_of(cusync_stage const& stage) {
-    cusync_images const& i = stage.images;
+    cusync_images const& i = stage.shape.images;
     int const count = int(stage.m / (i.out_height * i.out_width)), height = int(i.height), width = int(i.width);
     int const channels = int(i.channels), columns = int(stage.n), rows = int(i.filter_rows), cols = int(i.filter_cols);
     auto const problem = [&](int c, int k) {

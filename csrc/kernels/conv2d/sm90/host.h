@@ -16,7 +16,7 @@ inline bool groups_filters(cusync_stage const& stage, Window const& window) {
 template <class C>
 bool map_windows(cusync_stage const& stage, Window const& window, WindowTable& to) {
   using Element = typename C::Element;
-  cusync_images const& i = stage.images;
+  cusync_images const& i = stage.shape.images;
   auto const type = std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   uint64_t const images = stage.m / (uint64_t(i.out_height) * i.out_width), row = uint64_t(i.width) * i.channels * sizeof(Element);
   cuuint64_t const sizes[] = {i.channels, i.width, i.height, images};

@@ -65,7 +65,7 @@ inline void plan_session(SessionParams& p, Request const& request) {
 inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& request, uint32_t chunk_bytes,
                          uint32_t most_shift, bool paired) {
   bool const gated = from.operation == CUSYNC_GATED_GEMM;
-  static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes, most_shift, paired,
+  static_cast<Geometry&>(stage) = geometry(from.k, from.n, gated, request.work.workers, chunk_bytes, most_shift, paired,
                                             {from.round, from.rounds});
   stage.activation = uint16_t(from.activation), stage.residual_first = uint16_t(from.residual_first);
   static_cast<Tensors&>(stage) = tensors_of(from);
@@ -78,7 +78,7 @@ template <class AnyParams>
 bool plan_pairs(AnyParams& p, uint32_t s, cusync_stage const& from, uint32_t width) {
   static_assert(is_narrow(kPairRows, kPairWidth));
   uint32_t const workers = p.workers.value;
-  if (!in_pairs(from.k.most, from.n, from.operation == CUSYNC_GATED_GEMM, workers, width)) return false;
+  if (!in_pairs(from.k, from.n, from.operation == CUSYNC_GATED_GEMM, workers, width)) return false;
   p.pair_of[s] = uint8_t(++p.pairs);
   p.pair_bytes = std::max(p.pair_bytes, round_up(ceil_div(from.n, workers) * width * 4, 16));
   return true;
@@ -113,7 +113,7 @@ bool map_activations(CUtensorMap& map, Stage const& stage, uint32_t tokens) {
 template <class Element, class AnyParams>
 bool plan_attend(AnyParams& p, uint32_t s, uint32_t index, uint32_t counters, Request const& request) {
   cusync_stage const& from = request.stages[s];
-  cusync_heads const& heads = from.heads;
+  cusync_heads const& heads = from.shape.heads;
   Attend& attend = p.attends[index];
   p.attend_of[s] = uint8_t(index + 1), p.capacity = heads.capacity;
   p.lengths = data_as<int32_t const>(from, CUSYNC_OPERAND_LENGTHS);
@@ -139,7 +139,7 @@ template <class AnyParams>
 void plan_norm(AnyParams& p, uint32_t s, cusync_stage const& from, Request const& request) {
   p.stages[s].k = from.n, p.stages[s].chunk_bytes = kSwizzleBytes;
   plan_edges(p.stages[s], from, request);
-  p.norms[s] = {from.norm.epsilon, from.norm.centred, data_as<char const>(from, CUSYNC_OPERAND_GAIN),
+  p.norms[s] = {from.shape.norm.epsilon, from.shape.norm.centred, data_as<char const>(from, CUSYNC_OPERAND_GAIN),
                 data_as<char const>(from, CUSYNC_OPERAND_BIAS)};
 }
 

@@ -98,7 +98,7 @@ struct Config {
 
   static Operands operands_of(cusync_stage const& stage) {
     Operands operands;
-    operands.n = packed_columns(stage), operands.k = stage.k.most;
+    operands.n = packed_columns(stage), operands.k = stage.k;
     operands.of.ptr_A = static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_A));
     operands.of.ptr_B = static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_B));
     operands.of.dA = StrideA{int64_t(operands.k), {}, 0};

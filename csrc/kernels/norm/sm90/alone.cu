@@ -166,8 +166,8 @@ struct Norm {
                        stage.out,
                        stage.m,
                        stage.n / kElements,
-                       stage.norm.centred,
-                       stage.norm.epsilon,
+                       stage.shape.norm.centred,
+                       stage.shape.norm.epsilon,
                        1.f / float(stage.n),
                        request.sync.test.delays};
     // Rows so wide that an SM holds at most three are taken in pairs: an SM then holds four, and a pair shares gain and

@@ -88,8 +88,8 @@ struct Operation<CUSYNC_NORM> {
   static Table table(cusync_stage const& stage) {
     return {data_of(stage, CUSYNC_OPERAND_A),    data_of(stage, CUSYNC_OPERAND_GAIN),
             data_of(stage, CUSYNC_OPERAND_BIAS), stage.out,
-            stage.tiles.rows,                    stage.norm.centred,
-            stage.norm.epsilon};
+            stage.tiles.rows,                    stage.shape.norm.centred,
+            stage.shape.norm.epsilon};
   }
 
   template <class C>

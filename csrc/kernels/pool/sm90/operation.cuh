@@ -25,7 +25,7 @@ struct Operation<CUSYNC_POOL> {
   using Store = RowStore;
   using Table = PoolTable;
 
-  static Table table(cusync_stage const& stage) { return {data_of(stage, CUSYNC_OPERAND_A), stage.out, stage.images, stage.tiles.rows}; }
+  static Table table(cusync_stage const& stage) { return {data_of(stage, CUSYNC_OPERAND_A), stage.out, stage.shape.images, stage.tiles.rows}; }
 
   template <class C>
   class Rows {

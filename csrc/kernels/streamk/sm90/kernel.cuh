@@ -74,7 +74,7 @@ int32_t create(cusync_stage const& stage, void* workspace, unsigned long long* b
   if (error) return kernels::status_of(error);
   if (major != 9) return CUSYNC_ERROR_NOT_BUILT;
 
-  int const m = int(stage.m), n = int(stage.n), k = int(stage.k.most);
+  int const m = int(stage.m), n = int(stage.n), k = int(stage.k);
   typename Device::Arguments arguments{};
   arguments.mode = cutlass::gemm::GemmUniversalMode::kGemm;
   arguments.problem_shape = {m, n, k, 1};

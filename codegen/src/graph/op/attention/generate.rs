@@ -99,13 +99,12 @@ impl Rules for Attend {
         let Attend { heads, cache, .. } = self;
         match kind {
             OperandKind::CachedKeys | OperandKind::CachedValues => {
-                let rows = cache.pages.map_or(m * cache.capacity, |pages| pages * PAGE);
-                Some((rows * heads.kv, heads.dim))
+                let rows = cache.pages.map_or(m.saturating_mul(cache.capacity), |p| p.saturating_mul(PAGE));
+                Some((rows.saturating_mul(heads.kv), heads.dim))
             }
             OperandKind::Lengths => Some((1, m)),
             OperandKind::Pages => Some((m, cache.capacity / PAGE)),
-            // At least as many rows as positions.
-            OperandKind::Rotary => None,
+            OperandKind::Rotary => Some((cache.capacity, heads.dim)),
             _ => in_qkv(kind).then_some((m, heads.columns())),
         }
     }

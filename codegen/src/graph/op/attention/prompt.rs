@@ -96,10 +96,11 @@ impl Attention {
 
     /// Rows of a cache for all sequences; those of a paged cache may be anywhere.
     fn cache_rows(&self) -> u32 {
-        self.cache.map_or(0, |cache| match cache.pages {
-            Some(pages) => pages * PAGE * self.heads.kv,
-            None => self.sequences * cache.capacity * self.heads.kv,
-        })
+        let tokens = self.cache.map_or(0, |cache| match cache.pages {
+            Some(pages) => pages.saturating_mul(PAGE),
+            None => self.sequences.saturating_mul(cache.capacity),
+        });
+        tokens.saturating_mul(self.heads.kv)
     }
 }
 
@@ -174,6 +175,9 @@ impl Rules for Attention {
         match kind {
             OperandKind::CachedKeys | OperandKind::CachedValues => Some((self.cache_rows(), self.heads.dim)),
             OperandKind::Pages => Some((self.sequences, self.cache?.capacity / PAGE)),
+            OperandKind::Rotary => {
+                Some((self.cache.map_or(self.tokens, |cache| cache.capacity), self.heads.dim))
+            }
             _ => in_qkv(kind).then_some((m, self.heads.columns())),
         }
     }

@@ -72,7 +72,10 @@ impl Rules for Rotated {
     }
 
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
-        gemm::operand_shape(kind, size)
+        match kind {
+            OperandKind::Rotary => Some((self.tokens, self.heads.dim)),
+            other => gemm::operand_shape(other, size),
+        }
     }
 
     fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {

@@ -10,7 +10,7 @@ use std::ops::{Deref, Range};
 
 pub(in crate::graph::op) use lower::lower;
 
-use super::{Activation, At, Bound, Cost, Epilogue, MmaTile, Rules, Sliding, Tiles, Window, gemm};
+use super::{At, Bound, Cost, Epilogue, MmaTile, Rules, Sliding, Tiles, Window, gemm};
 use crate::device::{ChainKernel, Operation};
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::obstacle::Obstacle;
@@ -63,8 +63,8 @@ impl Rules for Conv {
         format!("{r} x {s} convolution, stride {stride}, padding {padding}{}", self.epilogue.suffix())
     }
 
-    fn activation(&self) -> Activation {
-        self.epilogue.activation
+    fn epilogue(&self) -> Epilogue {
+        self.epilogue
     }
 
     fn noun(&self) -> &'static str {
@@ -106,7 +106,7 @@ impl Rules for Conv {
 
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
         match kind {
-            OperandKind::A => Some((self.images * self.input.0 * self.input.1, self.channels)),
+            OperandKind::A => Some((self.all_inputs(), self.channels)),
             other => gemm::operand_shape(other, size),
         }
     }
