@@ -26,7 +26,7 @@ impl HostEdge {
     /// # Panics
     /// The plan has no such edge.
     pub fn new(plan: &Plan, edge: usize) -> Self {
-        HostEdge(EdgeNumbers::from_plan(plan, edge))
+        HostEdge(plan.edges()[edge].numbers().clone())
     }
 
     /// The C descriptor; its pointers are into `self`.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use cusync_gen::check::EdgeNumbers;
 use cusync_gen::check::Plan;
 use cusync_gen::graph::StageId;
 
@@ -36,13 +35,13 @@ impl Descriptors {
             orders.push(words::order(order, stage.grid, table));
         }
         let mut edges = Vec::new();
-        for edge in 0..plan.edges().len() {
-            let numbers = EdgeNumbers::from_plan(plan, edge);
+        for edge in plan.edges() {
+            let numbers = edge.numbers();
             let tables = match &numbers.policy.table {
                 Some((slots, posts)) => Some((upload(slots)?, upload(posts)?)),
                 None => None,
             };
-            edges.push(words::edge(&numbers, tables));
+            edges.push(words::edge(numbers, tables));
         }
         Ok(Descriptors { orders, edges, tables })
     }

@@ -4,15 +4,15 @@
 use std::collections::HashMap;
 
 use cusync_gen::check::{Candidate, Plan};
-use cusync_gen::graph::{Dependence, Graph, StageId, When, each_wait, waits_differ};
-use cusync_gen::sync::{SlotMap, Tile, WaitAt};
+use cusync_gen::graph::{Dependence, EdgeNumbers, Graph, StageId, When, each_wait, waits_differ};
+use cusync_gen::sync::Tile;
 
 use super::timeline::{Edge, Span};
 
 /// Edges of a pipeline with their policies.
 pub(super) struct Edges<'a> {
     graph: &'a Graph,
-    list: Vec<(Dependence, SlotMap, WaitAt)>,
+    list: Vec<EdgeNumbers>,
 }
 
 /// A post: its time, and its span.
@@ -31,15 +31,15 @@ struct Need {
 
 impl<'a> Edges<'a> {
     pub(super) fn of_plan(plan: &'a Plan) -> Self {
-        let edges = plan.edges().iter().map(|e| (e.dependence().clone(), e.slots().clone(), e.wait_at()));
-        Edges { graph: plan.graph(), list: edges.collect() }
+        Edges { graph: plan.graph(), list: plan.edges().iter().map(|e| e.numbers().clone()).collect() }
     }
 
     pub(super) fn of_candidate(candidate: &'a Candidate) -> Self {
-        let maps = candidate.slot_maps().into_iter().zip(&candidate.edges);
-        let edges = candidate.graph.dependences.iter().cloned().zip(maps);
-        let list = edges.map(|(d, (map, choice))| (d, map, choice.wait_at)).collect();
-        Edges { graph: &candidate.graph, list }
+        Edges { graph: &candidate.graph, list: candidate.edge_numbers() }
+    }
+
+    fn edges(&self) -> impl Iterator<Item = (&Dependence, &EdgeNumbers)> {
+        self.graph.dependences.iter().zip(&self.list)
     }
 
     /// Edges as a timeline names them.
@@ -60,16 +60,16 @@ impl<'a> Edges<'a> {
     /// Last post to each slot. `finishes` tells which spans complete a tile, or their part of one.
     pub(super) fn posts(&self, spans: &[Span], finishes: impl Fn(usize) -> bool) -> Posts {
         let mut posts: Posts =
-            self.list.iter().map(|(_, map, _)| vec![None; map.slot_count as usize]).collect();
+            self.list.iter().map(|edge| vec![None; edge.policy.slot_count as usize]).collect();
         for (index, span) in spans.iter().enumerate().filter(|(index, _)| finishes(*index)) {
-            for ((dependence, map, _), posts) in self.list.iter().zip(&mut posts) {
+            for ((dependence, edge), posts) in self.edges().zip(&mut posts) {
                 let grid = self.graph.stages[dependence.producer.0].grid;
                 // A cluster at the edge may extend beyond the grid.
                 if dependence.producer.0 != span.stage || span.tile.0 >= grid.0 || span.tile.1 >= grid.1 {
                     continue;
                 }
                 let (m, n) = span.tile;
-                let Some(last) = posts.get_mut(map.slot_of(Tile { m, n }) as usize) else { continue };
+                let Some(last) = posts.get_mut(edge.policy.slot_of(Tile { m, n }) as usize) else { continue };
                 let end = span.end_us();
                 if last.is_none_or(|(other, _)| end > other) {
                     *last = Some((end, index));
@@ -81,11 +81,12 @@ impl<'a> Edges<'a> {
 
     fn needs(&self, stage: usize, tile: Tile, ks: (u32, u32)) -> Vec<Need> {
         let mut needs = Vec::new();
-        let own = self.list.iter().enumerate().filter(|(_, (d, ..))| d.consumer.0 == stage);
-        for (edge, (dependence, map, at)) in own {
-            let late = self.graph.stages[stage].operands[dependence.operand].kind.when() == When::Epilogue;
-            each_wait((self.graph, dependence), map, *at, tile, ks.0..ks.1, &mut |k, tiles| {
-                needs.push(Need { k: if late { ks.1 } else { k }, edge, slots: map.covering(&tiles) });
+        for (dependence, edge) in self.edges().filter(|(d, _)| d.consumer.0 == stage) {
+            let late = edge.operand.when() == When::Epilogue;
+            let made = self.graph.stages[dependence.producer.0].partition;
+            each_wait(edge, made, tile, ks.0..ks.1, &mut |k, tiles| {
+                let (k, slots) = (if late { ks.1 } else { k }, edge.policy.covering(&tiles));
+                needs.push(Need { k, edge: edge.id as usize, slots });
             });
         }
         needs

@@ -2,7 +2,7 @@
 
 use super::{Choice, EdgeChoice, How, Launch};
 use crate::device::Profile;
-use crate::graph::{Dependence, Graph, StageId};
+use crate::graph::{Dependence, EdgeNumbers, Graph, StageId};
 use crate::schedule::decode;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
@@ -227,6 +227,12 @@ impl Candidate {
             maps.push(SlotMap { slot_base, ..map });
         }
         maps
+    }
+
+    /// The edges as numbers, one for each dependence: they are judged, and kept in the plan.
+    pub fn edge_numbers(&self) -> Vec<EdgeNumbers> {
+        let slots = self.slot_maps().into_iter().zip(&self.edges).enumerate();
+        slots.map(|(id, (map, choice))| EdgeNumbers::new(&self.graph, id, map, choice.wait_at)).collect()
     }
 
     /// Slots per dependence.

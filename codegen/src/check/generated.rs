@@ -5,7 +5,10 @@ use std::ops::Range;
 use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
-use crate::graph::{Dependence, Graph, Operand, OperandKind, Partition, Stage, StageId, WaitWalk, When};
+use crate::graph::{
+    Dependence, EdgeNumbers, Footprint, Graph, Operand, OperandKind, Partition, Stage, StageId, WaitWalk,
+    When,
+};
 use crate::schedule::decode::{Decode, is_in_pairs, k_tiles, rounds_in};
 use crate::schedule::{POST_WEIGHT, Part, units};
 use crate::sync::{SlotMap, Tile, WaitAt};
@@ -13,7 +16,7 @@ use crate::sync::{SlotMap, Tile, WaitAt};
 /// The program of the kernels in `csrc/kernels`, which follow `policy.hpp`.
 pub struct Generated<'a> {
     candidate: &'a Candidate,
-    slots: Vec<SlotMap>,
+    numbers: Vec<EdgeNumbers>,
     /// Edges of each stage's main loop and of its epilogue.
     edges: Vec<(Vec<usize>, Vec<usize>)>,
     /// Whether an edge's events depend on the tile's row, and on its column; one entry per edge.
@@ -87,20 +90,21 @@ impl<'a> Generated<'a> {
     /// The program of a candidate's policies and, if present, its schedule.
     pub fn new(candidate: &'a Candidate) -> Self {
         let graph = &candidate.graph;
-        let (parts, slots) = (candidate.launch.work().map(|s| Parts::new(graph, s)), candidate.slot_maps());
+        let parts = candidate.launch.work().map(|s| Parts::new(graph, s));
+        let numbers = candidate.edge_numbers();
         let mut edges = vec![(Vec::new(), Vec::new()); graph.stages.len()];
         for (edge, dependence) in graph.dependences.iter().enumerate() {
             let (main, last) = &mut edges[dependence.consumer.0];
             if when(graph, dependence) == When::Epilogue { last } else { main }.push(edge);
         }
-        let by = graph.dependences.iter().zip(&slots).map(|(dependence, slots)| {
+        let by = graph.dependences.iter().zip(&numbers).map(|(dependence, numbers)| {
             let stage = &graph.stages[dependence.consumer.0];
-            let waits = stage.operands[dependence.operand].window(slots).varies();
+            let waits = Footprint { rows: numbers.rows, cols: numbers.cols }.varies();
             let reads = stage.reads_by(dependence.operand);
             (waits.0 || reads.0, waits.1 || reads.1)
         });
         let by = by.collect();
-        Generated { candidate, slots, edges, by, parts }
+        Generated { candidate, numbers, edges, by, parts }
     }
 
     fn cluster(&self) -> (u32, u32) {
@@ -228,9 +232,9 @@ impl<'a> Generated<'a> {
 
     /// The strand of an edge: a function of the sight alone.
     fn strand_of(&self, edge: usize, sight: Sight) -> Strand<'_> {
-        let (graph, slots) = (&self.candidate.graph, &self.slots[edge]);
-        let at = self.candidate.edges[edge].wait_at;
-        let waits = WaitWalk::new(graph, &graph.dependences[edge], slots, at, sight.tile, sight.ks.clone());
+        let (graph, numbers) = (&self.candidate.graph, &self.numbers[edge]);
+        let made = graph.stages[graph.dependences[edge].producer.0].partition;
+        let (slots, waits) = (&numbers.policy, WaitWalk::new(numbers, made, sight.tile, sight.ks.clone()));
         let weight = if self.candidate.launch.lists().is_some() { POST_WEIGHT } else { 1 };
         Strand { graph, edge, sight, slots, waits, weight }
     }
@@ -300,7 +304,7 @@ fn multicast(
 impl TileProgram for Generated<'_> {
     fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
         let stage = self.candidate.graph.dependences[edge].producer;
-        let slots = self.slots[edge].posted_by(tile);
+        let slots = self.numbers[edge].policy.posted_by(tile);
         if self.parts.is_none() || self.candidate.launch.shares().is_some() {
             // The last slice of a split-K tile outside a schedule posts it.
             return slots.for_each(|slot| f(slot, 1));
@@ -406,7 +410,7 @@ impl Strands for Generated<'_> {
         let stage = graph.dependences[edge].consumer;
         let one = |tile| self.slices(graph, stage, tile) == 1;
         // When all k-blocks are waited for at the start, the wait depends on the last one.
-        if self.candidate.edges[edge].wait_at != WaitAt::PerKBlock || !one(shorter) || !one(longer) {
+        if self.numbers[edge].wait_at != WaitAt::PerKBlock || !one(shorter) || !one(longer) {
             return None;
         }
         let (a, b) = (self.sight_of(edge, shorter, 0)?, self.sight_of(edge, longer, 0)?);

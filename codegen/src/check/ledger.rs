@@ -300,7 +300,7 @@ impl Ledger {
 
 /// The candidate that a plan was made from.
 fn candidate_of(plan: &Plan) -> Candidate {
-    let edge = |e: &super::EdgePlan| EdgeChoice { policy: e.policy.clone(), wait_at: e.wait_at };
+    let edge = |e: &super::EdgePlan| EdgeChoice { policy: e.policy.clone(), wait_at: e.wait_at() };
     let edges = plan.edges.iter().map(edge).collect();
     Candidate { edges, ..Candidate::launched(plan.graph.clone(), plan.device.clone(), plan.launch.clone()) }
 }

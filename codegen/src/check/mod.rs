@@ -83,7 +83,6 @@ pub mod fault;
 mod generated;
 mod launch;
 mod ledger;
-mod numbers;
 mod obligations;
 mod parts;
 mod plan;
@@ -91,6 +90,7 @@ mod program;
 mod report;
 
 pub use crate::executor::Executor;
+pub use crate::graph::EdgeNumbers;
 pub use axiom::Axiom;
 pub use candidate::{
     CacheContract, Candidate, EpochSource, KernelContract, Prediction, SlabContract, StoreCompletion,
@@ -99,7 +99,6 @@ pub use certificate::certificate;
 pub use generated::Generated;
 pub use launch::{CtaResources, How, Launch, StageKernel, StageLaunch, StartGuarantee};
 pub use ledger::{Ledger, NumberedItem};
-pub use numbers::EdgeNumbers;
 pub use parts::Place;
 pub use plan::{Choice, EdgeChoice, EdgePlan, Plan};
 pub use program::{Event, Strands, TileProgram, slice_k_blocks};
@@ -172,19 +171,11 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
 
 /// The plan of a judged candidate.
 fn assemble(candidate: Candidate) -> Plan {
-    let slots = candidate.slot_maps();
+    let numbers = candidate.edge_numbers();
     let Candidate { graph, device, launch, edges, choices, predicted, contract: _ } = candidate;
-    let edges = graph
-        .dependences
-        .iter()
-        .zip(edges)
-        .zip(slots)
-        .map(|((dependence, EdgeChoice { policy, wait_at }), slots)| EdgePlan {
-            dependence: dependence.clone(),
-            policy,
-            wait_at,
-            slots,
-        })
-        .collect();
+    let edge = |((dependence, choice), numbers): ((&crate::graph::Dependence, EdgeChoice), EdgeNumbers)| {
+        EdgePlan { dependence: dependence.clone(), policy: choice.policy, numbers }
+    };
+    let edges = graph.dependences.iter().zip(edges).zip(numbers).map(edge).collect();
     Plan { graph, device, launch, edges, choices, predicted }
 }

@@ -2,7 +2,7 @@
 
 use super::{Candidate, Executor, How, Launch, Prediction, StageKernel, StageLaunch};
 use crate::device::Profile;
-use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
+use crate::graph::{Dependence, EdgeNumbers, Graph, Operand, OperandKind, Stage, StageId};
 use crate::sync::{Policy, SlotMap, WaitAt};
 
 /// A candidate's choices for one edge; see [`super::Candidate`].
@@ -34,8 +34,7 @@ pub struct Choice {
 pub struct EdgePlan {
     pub(crate) dependence: Dependence,
     pub(crate) policy: Policy,
-    pub(crate) wait_at: WaitAt,
-    pub(crate) slots: SlotMap,
+    pub(crate) numbers: EdgeNumbers,
 }
 
 impl EdgePlan {
@@ -49,11 +48,15 @@ impl EdgePlan {
     }
     /// Where the consumer waits.
     pub fn wait_at(&self) -> WaitAt {
-        self.wait_at
+        self.numbers.wait_at
     }
     /// The policy as numbers.
     pub fn slots(&self) -> &SlotMap {
-        &self.slots
+        &self.numbers.policy
+    }
+    /// The numbers that were judged and that devices read.
+    pub fn numbers(&self) -> &EdgeNumbers {
+        &self.numbers
     }
 }
 
@@ -119,7 +122,7 @@ impl Plan {
     }
     /// Semaphore slots of the whole pipeline.
     pub fn slot_count(&self) -> u32 {
-        self.edges.iter().map(|e| e.slots.slot_base + e.slots.slot_count).max().unwrap_or(0)
+        self.edges.iter().map(|e| e.slots().slot_base + e.slots().slot_count).max().unwrap_or(0)
     }
     /// The plan itself or, for a decode plan, the same pipeline in tiles, as user kernels run it: one after another in
     /// graph order, so nothing is left to prove.

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
-use crate::check::{Candidate, EdgeNumbers, How, check};
+use crate::check::{Candidate, How, check};
 use crate::device::Profile;
 use crate::graph::{
     Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Partition, Stage,
@@ -195,7 +195,7 @@ fn the_stamp_follows_the_inputs() {
 #[test]
 fn edges_carry_the_plan_s_numbers() {
     let plan = plan([Policy::Row, Policy::Tile], [Order::GroupedRows(2), Order::RowMajor]);
-    let edge = EdgeNumbers::from_plan(&plan, 1);
+    let edge = plan.edges()[1].numbers();
     assert_eq!((edge.policy.grid, edge.policy.slot_base, edge.policy.slot_count), ((3, 4), 3, 12));
     assert_eq!((edge.operand, edge.tile, edge.tensor), (OperandKind::Residual, (128, 256), (300, 1000)));
 }

@@ -201,7 +201,7 @@ fn edge_view(plan: &Plan, index: usize, name: String) -> EdgeView {
     let dependence = planned.dependence();
     let consumer = &graph.stages[dependence.consumer.0];
     let operand = &consumer.operands[dependence.operand];
-    let numbers = EdgeNumbers::from_plan(plan, index);
+    let numbers = planned.numbers();
     let reads = |m: u32, n: u32| {
         (0..consumer.k_blocks).any(|k| {
             !numbers.rows.range(numbers.tensor.0, m, n, k).is_empty()
@@ -224,7 +224,7 @@ fn edge_view(plan: &Plan, index: usize, name: String) -> EdgeView {
         slot_count: slots.slot_count,
         table: (slots.table.as_ref())
             .map(|(slots, posts)| SlotTables { slots: table(slots), posts: table(posts) }),
-        value: edge_value(&numbers),
+        value: edge_value(numbers),
         assert_posts: slots.slot_count <= MAX_ASSERTED,
         assert_waits: corners,
     }

@@ -22,6 +22,7 @@ use crate::sync::Tile;
 
 mod canonical;
 mod dims;
+mod edge;
 mod fit;
 mod fixture;
 mod lower;
@@ -33,6 +34,7 @@ mod waits;
 
 pub use crate::operand::{DataType, Element, OperandKind, When};
 pub use crate::spec::StatedTile;
+pub use edge::EdgeNumbers;
 pub use fixture::gemm_chain;
 pub use lower::graph_with_tile;
 pub use op::{

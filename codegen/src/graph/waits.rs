@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Axis, Dependence, Footprint, Graph, Partition, StageId, When};
+use super::{Axis, Dependence, EdgeNumbers, Graph, Partition, StageId, When};
 use crate::sync::{SlotMap, Tile, WaitAt};
 
 /// A box of producer tiles.
@@ -33,7 +33,10 @@ impl TileBox {
 /// The producer tiles that consumer tile `tile` reads from at k-block `k`, or a bounding box.
 pub fn producers_of(graph: &Graph, dependence: &Dependence, tile: Tile, k: u32) -> TileBox {
     let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
-    Boxes::new(graph, dependence, &operand.footprint, tile).over(&(k..k + 1))
+    let (tensor, reads) = (&graph.tensors[operand.tensor.0], &operand.footprint);
+    let partition = graph.stages[dependence.producer.0].partition;
+    let boxes = Boxes::new((&reads.rows, &reads.cols), (tensor.rows, tensor.cols), partition, tile);
+    boxes.over(&(k..k + 1))
 }
 
 /// The elements along one axis that a consumer tile reads, as a function of the k-block.
@@ -78,15 +81,8 @@ struct Boxes {
 }
 
 impl Boxes {
-    fn new(graph: &Graph, dependence: &Dependence, footprint: &Footprint, tile: Tile) -> Boxes {
-        let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
-        let tensor = &graph.tensors[operand.tensor.0];
-        Boxes {
-            rows: Reach::new(&footprint.rows, tensor.rows, tile),
-            cols: Reach::new(&footprint.cols, tensor.cols, tile),
-            partition: graph.stages[dependence.producer.0].partition,
-            size: (tensor.rows, tensor.cols),
-        }
+    fn new((rows, cols): (&Axis, &Axis), size: (u32, u32), partition: Partition, tile: Tile) -> Boxes {
+        Boxes { rows: Reach::new(rows, size.0, tile), cols: Reach::new(cols, size.1, tile), partition, size }
     }
 
     fn over(&self, ks: &Range<u32>) -> TileBox {
@@ -110,19 +106,12 @@ pub struct WaitWalk<'a> {
 }
 
 impl<'a> WaitWalk<'a> {
-    /// The waits of the work item of `tile` that covers k-blocks `ks`.
-    pub fn new(
-        graph: &Graph,
-        dependence: &Dependence,
-        slots: &'a SlotMap,
-        at: WaitAt,
-        tile: Tile,
-        ks: Range<u32>,
-    ) -> Self {
-        let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
-        let mut boxes = Boxes::new(graph, dependence, operand.window(slots), tile);
-        boxes.partition = slots.awaited_in(boxes.partition, boxes.size.0);
-        WaitWalk { slots, at, ks, boxes, before: TileBox::EMPTY }
+    /// The waits on an edge of the work item of `tile` that covers k-blocks `ks`. `made`: how the producer's output is
+    /// divided.
+    pub fn new(edge: &'a EdgeNumbers, made: Partition, tile: Tile, ks: Range<u32>) -> Self {
+        let awaited = edge.policy.awaited_in(made, edge.tensor.0);
+        let boxes = Boxes::new((&edge.rows, &edge.cols), edge.tensor, awaited, tile);
+        WaitWalk { slots: &edge.policy, at: edge.wait_at, ks, boxes, before: TileBox::EMPTY }
     }
 
     /// Continues at k-block `k` as if the previous one had just been visited.
@@ -168,16 +157,14 @@ pub fn waits_differ(graph: &Graph, stage: StageId) -> (bool, bool) {
 /// Calls `f` with every wait on one edge of the work item of `tile` that covers k-blocks `ks`: the k-block and the
 /// producer's tiles. Operands that are read once, before or after the main loop, are waited for at the first k-block.
 pub fn each_wait(
-    (graph, dependence): (&Graph, &Dependence),
-    slots: &SlotMap,
-    at: WaitAt,
+    edge: &EdgeNumbers,
+    made: Partition,
     tile: Tile,
     ks: Range<u32>,
     f: &mut dyn FnMut(u32, TileBox),
 ) {
-    let kind = graph.stages[dependence.consumer.0].operands[dependence.operand].kind;
-    let once = kind.when() != When::Each || at == WaitAt::Start;
-    let mut walk = WaitWalk::new(graph, dependence, slots, at, tile, ks.clone());
+    let once = edge.operand.when() != When::Each || edge.wait_at == WaitAt::Start;
+    let mut walk = WaitWalk::new(edge, made, tile, ks.clone());
     for k in ks.start..if once { ks.start + 1 } else { ks.end } {
         let tiles = walk.at(k);
         if !tiles.is_empty() {
@@ -246,6 +233,7 @@ impl SlotMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::Footprint;
     use crate::sync::Policy;
 
     #[test]
@@ -300,11 +288,12 @@ mod tests {
                 for (at, ks) in
                     [(WaitAt::PerKBlock, 0..12), (WaitAt::PerKBlock, 5..9), (WaitAt::Start, 2..12)]
                 {
-                    let tile = Tile { m: 1, n: 2 };
-                    let mut walk = WaitWalk::new(&graph, &dependence, &map, at, tile, ks.clone());
+                    let (tile, made) = (Tile { m: 1, n: 2 }, graph.stages[0].partition);
+                    let edge = EdgeNumbers::new(&graph, 0, map.clone(), at);
+                    let mut walk = WaitWalk::new(&edge, made, tile, ks.clone());
                     for k in ks.clone() {
                         // A walk that knows only the previous k-block.
-                        let mut short = WaitWalk::new(&graph, &dependence, &map, at, tile, ks.clone());
+                        let mut short = WaitWalk::new(&edge, made, tile, ks.clone());
                         if k > ks.start {
                             short.before = short.boxes.over(&(k - 1..k));
                         }
@@ -312,7 +301,7 @@ mod tests {
                         assert_eq!(walk.at(k), alone, "{rows:?} {cols:?} {policy:?} {at:?} {k} of {ks:?}");
                     }
                     // Over several k-blocks, the box contains that of each one.
-                    let over = Boxes::new(&graph, &dependence, &Footprint { rows, cols }, tile).over(&ks);
+                    let over = Boxes::new((&rows, &cols), edge.tensor, made, tile).over(&ks);
                     for k in ks.clone() {
                         let one = producers_of(&graph, &dependence, tile, k);
                         assert!(one.tiles().all(|t| over.m.contains(&t.m) && over.n.contains(&t.n)));

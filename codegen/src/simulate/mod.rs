@@ -186,12 +186,12 @@ fn kernels(
     let graph = &candidate.graph;
     let serial = waiting.is_none();
     let device = &candidate.device;
-    let maps = waiting.map_or(&[][..], |w| &w.maps);
+    let edges = waiting.map_or(&[][..], |w| &w.edges);
     let per_sm = launched.iter().map(|kernel| kernel.ctas_per_sm).max().unwrap_or(1).max(1);
     let slots = device.sms * per_sm;
     let mut workers = Workers::new(slots as usize, 0.0);
     // When each slot of each edge has all its posts.
-    let mut ready: Vec<Vec<f64>> = maps.iter().map(|m| vec![0.0; m.slot_count as usize]).collect();
+    let mut ready: Vec<Vec<f64>> = edges.iter().map(|e| vec![0.0; e.policy.slot_count as usize]).collect();
     let mut timeline = Timeline {
         total_us: 0.0,
         stages: vec![(f64::INFINITY, 0.0); graph.stages.len()],
@@ -250,9 +250,9 @@ fn kernels(
                     posted.run((stage_id, tile), start, &cost, &mut note)
                 }
             };
-            for (edge, map) in maps.iter().enumerate() {
-                if graph.dependences[edge].producer == stage_id {
-                    let at = &mut ready[edge][map.slot_of(tile) as usize];
+            for (index, edge) in edges.iter().enumerate() {
+                if graph.dependences[index].producer == stage_id {
+                    let at = &mut ready[index][edge.policy.slot_of(tile) as usize];
                     *at = at.max(end);
                 }
             }

@@ -5,21 +5,21 @@ use std::ops::Range;
 use super::TileCost;
 use crate::check::Candidate;
 use crate::device::Profile;
-use crate::graph::{StageId, When, each_wait};
-use crate::sync::{SlotMap, Tile, WaitAt};
+use crate::graph::{EdgeNumbers, Footprint, StageId, When, each_wait};
+use crate::sync::{Tile, WaitAt};
 
 /// The waits of all stages under the policies of a candidate. Orders do not change them.
 pub(crate) struct Waiting {
-    pub(super) maps: Vec<SlotMap>,
+    pub(super) edges: Vec<EdgeNumbers>,
     pub(super) stages: Vec<Waits>,
 }
 
 impl Waiting {
     pub(crate) fn new(candidate: &Candidate) -> Waiting {
-        let maps = candidate.slot_maps();
+        let edges = candidate.edge_numbers();
         let stages = 0..candidate.graph.stages.len();
-        let stages = stages.map(|s| Waits::new(candidate, &maps, StageId(s))).collect();
-        Waiting { maps, stages }
+        let stages = stages.map(|s| Waits::new(candidate, &edges, StageId(s))).collect();
+        Waiting { edges, stages }
     }
 }
 
@@ -48,14 +48,14 @@ struct EdgeWaits {
 }
 
 impl EdgeWaits {
-    fn new(candidate: &Candidate, maps: &[SlotMap], edge: usize) -> EdgeWaits {
-        let (graph, at) = (&candidate.graph, candidate.edges[edge].wait_at);
+    fn new(candidate: &Candidate, numbers: &EdgeNumbers) -> EdgeWaits {
+        let (graph, edge) = (&candidate.graph, numbers.id as usize);
         let dependence = &graph.dependences[edge];
-        let consumer = &graph.stages[dependence.consumer.0];
-        let operand = &consumer.operands[dependence.operand];
-        let varies = operand.window(&maps[edge]).varies();
-        let when = operand.kind.when();
-        let once = when != When::Each || at == WaitAt::Start;
+        let (consumer, made) =
+            (&graph.stages[dependence.consumer.0], graph.stages[dependence.producer.0].partition);
+        let varies = Footprint { rows: numbers.rows, cols: numbers.cols }.varies();
+        let when = numbers.operand.when();
+        let once = when != When::Each || numbers.wait_at == WaitAt::Start;
         let uneven = consumer.k_blocks_of(0) < consumer.k_blocks;
         // A wait at the start covers all k-blocks of the tile.
         let by = (varies.0 || once && uneven, varies.1);
@@ -64,8 +64,8 @@ impl EdgeWaits {
         for tile in (0..gm).flat_map(|m| (0..columns).map(move |n| Tile { m, n })) {
             let ks = 0..if by.0 { consumer.k_blocks_of(tile.m) } else { consumer.k_blocks };
             let begin = waits.len();
-            each_wait((graph, dependence), &maps[edge], at, tile, ks, &mut |k, tiles| {
-                maps[edge].each_covering(&tiles, &mut |slot| slots.push(slot));
+            each_wait(numbers, made, tile, ks, &mut |k, tiles| {
+                numbers.policy.each_covering(&tiles, &mut |slot| slots.push(slot));
                 waits.push((k, slots.len()));
             });
             lists.push(begin..waits.len());
@@ -90,12 +90,12 @@ impl EdgeWaits {
 }
 
 impl Waits {
-    fn new(candidate: &Candidate, maps: &[SlotMap], stage: StageId) -> Waits {
+    fn new(candidate: &Candidate, edges: &[EdgeNumbers], stage: StageId) -> Waits {
         let graph = &candidate.graph;
         let consumer = &graph.stages[stage.0];
-        let own = (0..maps.len()).filter(|e| graph.dependences[*e].consumer == stage);
+        let own = edges.iter().filter(|e| graph.dependences[e.id as usize].consumer == stage);
         Waits {
-            edges: own.map(|edge| EdgeWaits::new(candidate, maps, edge)).collect(),
+            edges: own.map(|edge| EdgeWaits::new(candidate, edge)).collect(),
             k_blocks: (0..consumer.grid.0).map(|m| consumer.k_blocks_of(m).max(1)).collect(),
             most: consumer.k_blocks.max(1),
         }

@@ -331,11 +331,11 @@ fn wait_mutants_for_the_device_are_refuted_for_cover() {
                 "the same seed, the same mutants"
             );
             // The numbers passed to the kernel are wrong only in the waits.
-            let wrong = cusync_gen::check::EdgeNumbers::from_plan(&mutant.plan, mutant.edge);
-            let right =
-                cusync_gen::check::EdgeNumbers::from_plan(&check(c.clone()).expect("sound"), mutant.edge);
+            let (wrong, sound) =
+                (mutant.plan.edges()[mutant.edge].numbers(), check(c.clone()).expect("sound"));
+            let right = sound.edges()[mutant.edge].numbers();
             assert_ne!((wrong.rows, wrong.cols), (right.rows, right.cols));
-            assert_eq!((wrong.policy, wrong.tensor, wrong.tile), (right.policy, right.tensor, right.tile));
+            assert_eq!((&wrong.policy, wrong.tensor, wrong.tile), (&right.policy, right.tensor, right.tile));
         }
     }
 }

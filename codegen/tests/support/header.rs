@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use cusync_gen::check::EdgeNumbers;
 use cusync_gen::check::Plan;
 use cusync_gen::emit;
 use cusync_gen::graph::WaitWalk;
@@ -62,7 +61,7 @@ fn expected_dump(plan: &Plan) -> String {
     }
     for (i, edge) in plan.edges().iter().enumerate() {
         let consumer = &graph.stages[edge.dependence().consumer.0];
-        out += &edge_dump(&EdgeNumbers::from_plan(plan, i), consumer.grid);
+        out += &edge_dump(plan.edges()[i].numbers(), consumer.grid);
     }
     out
 }
@@ -92,8 +91,8 @@ fn checked_waits(plan: &Plan) -> String {
         let consumer = &graph.stages[edge.dependence().consumer.0];
         let ks = 0..consumer.k_blocks;
         for (m, n) in (0..consumer.grid.0).flat_map(|m| (0..consumer.grid.1).map(move |n| (m, n))) {
-            let (at, tile) = (edge.wait_at(), Tile { m, n });
-            let mut walk = WaitWalk::new(graph, edge.dependence(), edge.slots(), at, tile, ks.clone());
+            let made = graph.stages[edge.dependence().producer.0].partition;
+            let mut walk = WaitWalk::new(edge.numbers(), made, Tile { m, n }, ks.clone());
             for k in ks.clone() {
                 let slots = edge.slots().covering(&walk.at(k));
                 if slots.is_empty() {

@@ -1,10 +1,10 @@
-//! The edges of a plan as the plain numbers that device code reads (`csrc/include/cusync/desc.h`).
+//! The edges of a pipeline as plain numbers: those that `check` judges and that device code reads
+//! (`csrc/include/cusync/desc.h`).
 
-use super::Plan;
-use crate::graph::{Axis, OperandKind};
+use super::{Axis, Graph, OperandKind};
 use crate::sync::{SlotMap, WaitAt};
 
-/// An edge of a plan (`cusync_edge`).
+/// An edge under a policy (`cusync_edge`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct EdgeNumbers {
     /// The producer's policy.
@@ -28,30 +28,27 @@ pub struct EdgeNumbers {
 }
 
 impl EdgeNumbers {
-    /// Edge number `edge` of a plan.
+    /// Dependence number `id` of a graph under a policy.
     ///
     /// # Panics
-    /// If `edge` is not an index into [`Plan::edges`].
-    pub fn from_plan(plan: &Plan, edge: usize) -> Self {
-        let graph = plan.graph();
-        let planned = &plan.edges()[edge];
-        let dependence = planned.dependence();
+    /// If `id` is not an index into [`Graph::dependences`].
+    pub fn new(graph: &Graph, id: usize, policy: SlotMap, wait_at: WaitAt) -> Self {
+        let dependence = &graph.dependences[id];
         let (producer, consumer) =
             (&graph.stages[dependence.producer.0], &graph.stages[dependence.consumer.0]);
         let operand = &consumer.operands[dependence.operand];
-        let tensor = &graph.tensors[operand.tensor.0];
-        let (slots, window) = (planned.slots(), operand.window(planned.slots()));
-        let tile = if slots.width > 0 { (tensor.rows, slots.width) } else { producer.out_tile() };
+        let (tensor, window) = (&graph.tensors[operand.tensor.0], operand.window(&policy));
+        let tile = if policy.width > 0 { (tensor.rows, policy.width) } else { producer.out_tile() };
         EdgeNumbers {
-            policy: slots.clone(),
-            id: edge as u32,
+            id: id as u32,
             operand: operand.kind,
-            wait_at: planned.wait_at(),
+            wait_at,
             tile,
             tensor: (tensor.rows, tensor.cols),
             k_blocks: consumer.k_blocks,
             rows: window.rows,
             cols: window.cols,
+            policy,
         }
     }
 }
