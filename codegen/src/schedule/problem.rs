@@ -8,8 +8,9 @@ use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 /// Maximum parts that share a tile.
 const MOST_PARTS: u32 = 16;
 
-/// One stage.
-pub(super) struct StageShape {
+/// A stage, and the costs of its tiles.
+pub(super) struct StageCost<'a> {
+    stage: &'a Stage,
     /// Grid of cluster tiles.
     pub(super) grid: (u32, u32),
     pub(super) k_blocks: u32,
@@ -20,9 +21,6 @@ pub(super) struct StageShape {
     math_us: f64,
     /// Bytes that a cluster tile of a row-wise operation reads and writes; 0 for matrix products.
     rows_bytes: f64,
-    /// Rows of the output, and of an MMA tile.
-    m: u32,
-    height: u32,
     /// See [`crate::device::TileRate::first_us`].
     first_us: f64,
     /// Bytes of a k-block of a row and of a column of cluster tiles.
@@ -37,7 +35,7 @@ pub(super) struct StageShape {
     slabs: f64,
 }
 
-impl StageShape {
+impl StageCost<'_> {
     /// Whether a tile may be split along k; a tile without k-blocks to divide may not.
     pub(super) fn may_cut(&self) -> bool {
         self.rows_bytes == 0.0
@@ -67,7 +65,7 @@ pub(super) struct Problem<'a> {
     pub(super) workers: u32,
     /// CTAs per worker.
     cluster: (u32, u32),
-    pub(super) stages: Vec<StageShape>,
+    pub(super) stages: Vec<StageCost<'a>>,
     /// Whether parts of a tile may wait for each other: each needs its own worker, which is unknown if items are
     /// drawn.
     pub(super) may_share: bool,
@@ -130,8 +128,8 @@ impl ItemCost {
 }
 
 impl<'a> Problem<'a> {
-    pub(super) fn new(graph: &Graph, request: &Request<'a>) -> Problem<'a> {
-        let stages = (0..graph.stages.len()).map(|i| shape(graph, StageId(i), request)).collect();
+    pub(super) fn new(graph: &'a Graph, request: &Request<'a>) -> Problem<'a> {
+        let stages = (0..graph.stages.len()).map(|i| stage_cost(graph, StageId(i), request)).collect();
         let may_share = request.mode == Hand::Fixed;
         Problem {
             cost: request.cost,
@@ -179,8 +177,8 @@ impl<'a> Problem<'a> {
         let fetch = Fetch { bytes: (s.row_bytes, s.col_bytes), group, workers: (busy, ctas) };
         let fed = traffic.max(cost.l2.fetch_us(&fetch));
         let readers = (s.grid.0 * s.grid.1).min(self.workers) * self.cluster.0 * self.cluster.1;
-        let rows_of_tiles = s.m.div_ceil(s.height.max(1));
-        let ragged = cost.l2.ragged_us(s.m, rows_of_tiles, s.height, readers);
+        let (m, height) = (s.stage.m, s.stage.out_tile().0);
+        let ragged = cost.l2.ragged_us(m, m.div_ceil(height.max(1)), height, readers);
         // If all rows of tiles are in flight together, every weight comes from memory.
         let first_us = if lines >= along { s.first_us } else { 0.0 };
         ItemCost {
@@ -225,7 +223,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
+fn stage_cost<'a>(graph: &'a Graph, id: StageId, request: &Request) -> StageCost<'a> {
     let (stage, cost, cluster) = (&graph.stages[id.0], request.cost, request.cluster);
     let (tile_m, tile_n, tile_k) = stage.mma_tile;
     let shape = cost.tile_rate((tile_m, tile_n), cluster);
@@ -244,15 +242,14 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     let products = stage.op.has_kernel_tiles();
     let rows_bytes = if products { 0.0 } else { moved };
     let product = |value: f64| if products { value } else { 0.0 };
-    StageShape {
+    StageCost {
+        stage,
         grid: (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1)),
         k_blocks: stage.k_blocks.max(1),
         needs: Needs::for_stage(graph, id, cluster),
         by_columns: graph.dependences.iter().any(cluster_of),
         math_us: product(2.0 * multiplied * f64::from(tile_k) / (rate * 1e6)),
         rows_bytes,
-        m: stage.m,
-        height: stage.op.rules().out_tile(stage.mma_tile).0,
         first_us: shape.first_us,
         row_bytes: product(stage.op.rows_loaded(rows_of(stage, tile_m)) * f64::from(cluster.0) * k_bytes),
         col_bytes: product(f64::from(tile_n * cluster.1) * k_bytes),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::place::{Board, Placed};
-use super::problem::{Problem, StageShape};
+use super::problem::{Problem, StageCost};
 use super::split::Region;
 
 /// How the tiles of a stage are split.
@@ -99,7 +99,7 @@ const FEW_WAVES: u32 = 8;
 pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
     let last = problem.stages.len().saturating_sub(1);
     let mut best = Best::new(problem, Strategy { group: 1, cuttings: vec![Cutting::None; last + 1] });
-    let lines = |s: &StageShape| if s.by_columns { s.grid.1 } else { s.grid.0 };
+    let lines = |s: &StageCost| if s.by_columns { s.grid.1 } else { s.grid.0 };
     let most = problem.stages.iter().map(lines).max().unwrap_or(1);
     // While searching for the order, split only where the gain is certain: the end, and stages that leave workers
     // idle.
@@ -117,7 +117,7 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
     groups.push(most);
     for group in groups {
         best.consider(Strategy { group, cuttings: cuttings.clone() });
-        if problem.stages.iter().map(StageShape::tiles).sum::<u32>() <= FEW_WAVES * problem.workers {
+        if problem.stages.iter().map(StageCost::tiles).sum::<u32>() <= FEW_WAVES * problem.workers {
             best.consider(Strategy { group, cuttings: vec![Cutting::None; last + 1] });
         }
     }
