@@ -188,9 +188,5 @@ fn breakdown(graph: &Graph, device: &Profile, schedule: &Schedule) -> Breakdown 
 
 /// Decode plan as numbers.
 pub(crate) fn decode(decode: Option<&Decode>) -> Option<DecodeReport> {
-    decode.map(|d| DecodeReport {
-        workers: d.workers(),
-        width: d.width,
-        predicted_us: d.work.predicted_us,
-    })
+    decode.map(|d| DecodeReport { workers: d.workers(), width: d.width, predicted_us: d.work.predicted_us })
 }

@@ -130,8 +130,18 @@ pub(crate) fn activation_code(activation: Activation) -> u32 {
 /// A policy; `tables` are the map's slots and posts, if it has tables.
 pub(crate) fn policy(map: &SlotMap, tables: Option<(*const u32, *const u32)>) -> ffi::cusync_policy {
     // The sliding window is part of the edge's footprint.
-    let SlotMap { grid, block, stride_n, slots_n, slot_base, slot_count, width, columns, sliding: _, table: _ } =
-        *map;
+    let SlotMap {
+        grid,
+        block,
+        stride_n,
+        slots_n,
+        slot_base,
+        slot_count,
+        width,
+        columns,
+        sliding: _,
+        table: _,
+    } = *map;
     let (table, table_posts) = tables.unwrap_or((null(), null()));
     ffi::cusync_policy {
         grid_m: grid.0,

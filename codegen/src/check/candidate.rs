@@ -218,7 +218,8 @@ impl Candidate {
         let mut maps: Vec<SlotMap> = Vec::new();
         for (edge, (choice, d)) in self.edges.iter().zip(&self.graph.dependences).enumerate() {
             let same = |other: &usize| {
-                self.graph.dependences[*other].producer == d.producer && self.edges[*other].policy == choice.policy
+                self.graph.dependences[*other].producer == d.producer
+                    && self.edges[*other].policy == choice.policy
             };
             let earlier = if shared { (0..edge).find(same) } else { None };
             let map = choice.policy.on(self.graph.stages[d.producer.0].grid);

@@ -25,7 +25,9 @@ use std::ops::Range;
 
 use super::{Hand, Item, MAX_STAGES, Part, Schedule, uncounted};
 use crate::device::{DECODE_KERNELS, DecodeKernel, Operation, Operations, Profile};
-use crate::graph::{Attend, Dependence, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin};
+use crate::graph::{
+    Attend, Dependence, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin,
+};
 use crate::obstacle::Obstacle;
 use crate::sync::Policy;
 

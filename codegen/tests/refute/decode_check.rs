@@ -1,6 +1,5 @@
 //! Decode plans: sound plans are proved, mutants are refuted for the right reason.
 
-
 use crate::changed::{each, mutated, only, posting};
 use cusync_gen::check::{
     Candidate, EpochSource, Event, Executor, Generated, How, Launch, Obligation, StoreCompletion,
