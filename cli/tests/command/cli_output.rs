@@ -84,7 +84,7 @@ fn a_file_on_a_full_disk_is_an_error_that_says_so() {
 
 /// Two empty caches of tuned plans.
 fn caches(folder: &Path) -> (PathBuf, PathBuf) {
-    let text = r#"{ "format": "cusync tuned plans", "version": 2, "entries": [] }"#;
+    let text = r#"{ "format": "cusync tuned plans", "version": 3, "entries": [] }"#;
     let (cache, other) = (folder.join("tuned.json"), folder.join("other.json"));
     std::fs::write(&cache, text).and_then(|()| std::fs::write(&other, text)).expect("writable");
     (cache, other)
