@@ -74,14 +74,14 @@ impl Policy {
 impl SlotMap {
     /// The slots that a producer tile posts: one, unless they are counted by columns or there are none.
     pub fn posted_by(&self, tile: Tile) -> Range<u32> {
-        if self.width > 0 {
-            let begin = |part| share_begin(self.columns, self.grid.1, part);
-            let (begin, end) = (begin(tile.n), begin(tile.n + 1));
-            return if begin == end { 0..0 } else { begin / self.width..end.div_ceil(self.width) };
-        }
-        match self.slot_count {
-            0 => 0..0,
-            _ => self.slot_of(tile)..self.slot_of(tile) + 1,
+        match (self.width, self.slot_count) {
+            (0, 0) => 0..0,
+            (0, _) => self.slot_of(tile)..self.slot_of(tile) + 1,
+            (width, _) => {
+                let begin = |part| share_begin(self.columns, self.grid.1, part);
+                let (begin, end) = (begin(tile.n), begin(tile.n + 1));
+                if begin == end { 0..0 } else { begin / width..end.div_ceil(width) }
+            }
         }
     }
 
