@@ -103,9 +103,8 @@ impl Product {
         let element = data_type(stage.element);
         let (compute, scale) = (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_R_32F);
         use sys::cublasLtEpilogue_t as Epilogue;
-        let bias = stage.matrix(OperandKind::Bias);
         let (Stage { name, op, m, k, .. }, n) = (&stage.stage, stage.packed_columns());
-        let activation = op.epilogue().activation;
+        let (bias, activation) = (stage.matrix(OperandKind::Bias), op.epilogue().activation);
         let epilogue = match (activation, bias.is_some()) {
             (Activation::GeluTanh, false) => Epilogue::CUBLASLT_EPILOGUE_GELU,
             (Activation::GeluTanh, true) => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
@@ -116,9 +115,8 @@ impl Product {
         };
         let late = activation != Activation::Identity && !op.epilogue().residual_first;
         if late && stage.matrix(OperandKind::Residual).is_some() {
-            return Err(Error::BadArgument(format!(
-                "{name}: cuBLASLt adds a residual before the activation"
-            )));
+            let why = format!("{name}: cuBLASLt adds a residual before the activation");
+            return Err(Error::BadArgument(why));
         }
         let (m, n, k) = (u64::from(*m), u64::from(n), u64::from(*k));
         let result = if floats { sys::cudaDataType::CUDA_R_32F } else { element };
@@ -488,7 +486,6 @@ impl CublasLt {
         match &self.unfinished {
             None if rotates => helpers::rotate(out, &self.stage, stream),
             None => Ok(()),
-            Some(Unfinished::Halves(product)) if rotates => helpers::rotate(product, &self.stage, stream),
             Some(Unfinished::Floats(product)) if rotates => helpers::rotate(product, &self.stage, stream),
             Some(Unfinished::Halves(gates)) => helpers::gated_activation(gates, out, m, n, element, stream),
             Some(Unfinished::Floats(gates)) => helpers::gated_activation(gates, out, m, n, element, stream),
