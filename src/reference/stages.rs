@@ -164,8 +164,9 @@ impl<'a> Stages<'a> {
             let changing = stage.operands.iter().map(|o| o.tensor).filter(|tensor| self.is_changing(*tensor));
             let operands = changing.map(|tensor| view.tensor(tensor)).collect::<Result<Vec<_>, _>>()?;
             let rounds_product = memory.rounds_product(stage);
-            let known =
-                made.as_ref().filter(|made| made.operands == operands && made.rounds_product == rounds_product);
+            let known = made
+                .as_ref()
+                .filter(|made| made.operands == operands && made.rounds_product == rounds_product);
             if known.is_none() {
                 let given = Given { appended: true, rounds_product };
                 let mut out = expected(graph, stage, &view, custom, given)?;
