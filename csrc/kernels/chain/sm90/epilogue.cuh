@@ -14,10 +14,13 @@ namespace cusync::kernels::sm90 {
 template <class C>
 struct Unit {
   uint32_t row, col;
+  bool in_tile;  ///< always; without it ptxas reloads a spilled word in the k-loop of tiles of 192 x 192
 
   CUSYNC_DEVICE Unit(Work const& item, int column_shift, uint32_t group, int u)
-      : row(row_of_unit<C>(group, u)), col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> column_shift) {}
-  CUSYNC_DEVICE bool any(Stage const& stage) const { return col < stage.columns; }
+      : row(row_of_unit<C>(group, u)),
+        col((item.range.n * uint32_t(C::kTileN) + u % C::kColUnits * C::kUnitCols) >> column_shift),
+        in_tile(uint32_t(u % C::kColUnits * C::kUnitCols) < uint32_t(C::kTileN)) {}
+  CUSYNC_DEVICE bool any(Stage const& stage) const { return in_tile && col < stage.columns; }
 };
 
 /// Writes a unit's words, 8 columns per word pair, to a staging buffer.
