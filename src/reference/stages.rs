@@ -114,7 +114,7 @@ fn changes(stage: &Stage, view: &View<'_>, known: bool) -> Result<Vec<(TensorId,
 /// Results of a stage from operands that change from run to run.
 struct Made {
     operands: Vec<Matrix>,
-    /// Of [`Given`]: pipelines that share a reference may differ in it.
+    /// Whether the result allows for a rounded product; pipelines that share a reference may differ in this.
     rounds_product: bool,
     out: Expected,
 }

@@ -13,7 +13,7 @@ use crate::graph::{Dependence, Graph, OperandKind, Resolved, Stage, StageId, Sta
 use crate::schedule::{Hand, Schedule};
 use crate::sync::{Order, Policy, WaitAt};
 
-/// A configuration of a pipeline on a GPU: what a [`Launch`] states, by names. Launches by host threads have none.
+/// A configuration of a pipeline on a GPU: the choices of a [`Launch`], with stages by name. Host threads have none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Config {

@@ -56,14 +56,10 @@ CUSYNC_HD constexpr Range posted_by(cusync_policy const& p, uint32_t m, uint32_t
 /// Number of posts to `slot` per epoch: the tiles that map to it. `slot` includes slot_base.
 CUSYNC_HD constexpr uint32_t posts_of(cusync_policy const& p, uint32_t slot) {
   uint32_t const local = slot - p.slot_base;
-#if !defined(__CUDA_ARCH__)
-  // On devices only decode kernels have column tiles, and they keep just these two numbers: a branch here would cost the
-  // registers of every other kernel's epilogue.
   if (p.width) {
     uint32_t const begin = local * p.width;
     return parts_of_columns({begin, min_u32(begin + p.width, p.columns)}, p.columns, p.grid_n);
   }
-#endif
   if (p.table) return p.table_posts[local];
   uint32_t const group = local / p.slots_n, column = local % p.slots_n;
   uint32_t const rows = min_u32(p.block_m, p.grid_m - group * p.block_m);

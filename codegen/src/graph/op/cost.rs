@@ -1,4 +1,4 @@
-//! What the tiles of an operation cost.
+//! The cost of an operation's tiles.
 
 /// Cost of an operation's tiles.
 #[derive(Clone, Copy)]
