@@ -264,15 +264,8 @@ impl Session {
     /// Sets values for the next run on the host, which continues with the last run's persistent tensors.
     fn put(&mut self, index: usize, values: Values) {
         let Place::Host { inputs, pipeline, .. } = &mut self.place else { return };
-        let graph = self.plan.graph();
-        if let Some(last) = pipeline.take() {
-            for (id, tensor) in graph.tensors.iter().enumerate().filter(|(_, t)| t.state) {
-                if let Ok(values) = last.tensor(&tensor.name) {
-                    let mut bits = vec![0; values.len()];
-                    graph.element.round(&values, &mut bits);
-                    inputs.put(TensorId(id), Values::Bits(Arc::new(bits)));
-                }
-            }
+        if let Some(pipeline) = pipeline {
+            pipeline.put(TensorId(index), &values);
         }
         inputs.put(TensorId(index), values);
     }
@@ -316,11 +309,12 @@ impl Session {
     pub fn run(&mut self) -> SessionResult<()> {
         match &mut self.place {
             Place::Host { inputs, options, pipeline } => {
-                let ready = match pipeline.take() {
-                    Some(ready) => ready,
-                    None => Box::new(CpuPipeline::new(&self.plan, inputs, *options)?),
-                };
-                pipeline.insert(ready).run()?;
+                if pipeline.is_none() {
+                    *pipeline = Some(Box::new(CpuPipeline::new(&self.plan, inputs, *options)?));
+                }
+                if let Some(ready) = pipeline {
+                    ready.run()?;
+                }
             }
             Place::Gpu { executor, pipeline } => {
                 pipeline.run(*executor)?;

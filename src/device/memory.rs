@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys;
@@ -129,6 +131,27 @@ impl<T: Plain> DeviceBuffer<T> {
         })
     }
 
+    /// A range of this buffer's values as values of the same or another type. The buffer stays alive with it,
+    /// and writes to the view are writes to the buffer.
+    ///
+    /// # Errors
+    /// The range is not inside the buffer, does not begin at a multiple of 16 bytes, or is no whole number of
+    /// values of the other type.
+    pub fn view<U: Plain>(self: &Arc<Self>, range: Range<usize>) -> Result<DeviceBuffer<U>>
+    where
+        T: std::fmt::Debug,
+    {
+        let bytes = range.len() * size_of::<T>();
+        if range.start > range.end || range.end > self.len || !bytes.is_multiple_of(size_of::<U>()) {
+            let end = range.end.max(range.start);
+            return Err(Error::Length { what: "view of a buffer".into(), have: self.len, want: end });
+        }
+        let first = self.pointer + (range.start * size_of::<T>()) as sys::CUdeviceptr;
+        let (first, values) = (first as *mut c_void, bytes / size_of::<U>());
+        // SAFETY: the range is inside the allocation, which the keeper keeps alive, and any bits are a `U`.
+        unsafe { DeviceBuffer::lent(&self.device, first, values, Some(self.clone())) }
+    }
+
     /// Allocates and zeroes, and waits for completion.
     pub fn zeroed(device: &Device, len: usize, name: &str) -> Result<Self> {
         let buffer = Self::new(device, len, name)?;
@@ -166,7 +189,7 @@ impl<T: Plain> DeviceBuffer<T> {
     }
 
     /// Address range.
-    pub fn addresses(&self) -> std::ops::Range<usize> {
+    pub fn addresses(&self) -> Range<usize> {
         let begin = self.pointer as usize;
         begin..begin + self.bytes()
     }

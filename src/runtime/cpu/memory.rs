@@ -138,6 +138,20 @@ impl Memory {
         }
     }
 
+    /// Replaces an input, or values that persist between runs; the caller has checked the length.
+    pub(super) fn set_bits(&mut self, id: TensorId, bits: &Arc<Vec<u16>>) {
+        if let Some((_, old)) = self.overwritten.iter_mut().find(|(overwritten, _)| *overwritten == id) {
+            *old = Arc::clone(bits);
+        }
+        match &mut self.tensors[id.0].0 {
+            Storage::Input(old) => *old = Arc::clone(bits),
+            Storage::Shared(cells) => {
+                cells.iter().zip(bits.iter()).for_each(|(c, b)| c.store(*b, Ordering::Relaxed));
+            }
+            Storage::Alias(_) | Storage::Integers(_) => {}
+        }
+    }
+
     /// Replaces the integers of a tensor; `false` if it has none, or another number of them.
     pub(super) fn set_integers(&self, id: TensorId, values: &[i32]) -> bool {
         match self.storage(id) {

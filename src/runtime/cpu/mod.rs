@@ -55,7 +55,7 @@ use self::slabs::Slabs;
 use self::tile::{Scratch, Stop};
 use self::work::Rota;
 use crate::device::host_policy::{HostEdge, HostOrder};
-use crate::inputs::Inputs;
+use crate::inputs::{Inputs, Values};
 use crate::inputs::sequences::{Sequences, SharedPage, named};
 
 /// Assignment of workers to stages.
@@ -344,6 +344,17 @@ impl CpuPipeline {
     pub fn written(&self) -> HashMap<String, Vec<f32>> {
         let tensors = self.graph.tensors.iter().filter(|tensor| tensor.producer.is_some() || tensor.state);
         tensors.filter_map(|t| self.tensor(&t.name).ok().map(|values| (t.name.clone(), values))).collect()
+    }
+
+    /// Replaces an input, or a tensor that persists, before the next run. The caller has checked length and
+    /// type.
+    pub(crate) fn put(&mut self, id: TensorId, values: &Values) {
+        match values {
+            Values::Bits(bits) => self.memory.set_bits(id, bits),
+            Values::Integers(integers) => {
+                self.memory.set_integers(id, integers);
+            }
+        }
     }
 
     /// Replaces the integers of a tensor before the next run: the lengths or pages of a cache.

@@ -1,0 +1,227 @@
+//! Architectures: from a configuration to sizes, names of weights and stages. Each has a file.
+//!
+//! ```
+//! let names: Vec<_> = cusync_models::architecture::ALL.iter().map(|a| a.name).collect();
+//! assert!(names.contains(&"LlamaForCausalLM"));
+//! ```
+
+mod llama;
+mod mistral;
+mod phi3;
+mod qwen2;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::rotary::Rotary;
+
+/// An architecture.
+pub struct Architecture {
+    /// Name in `config.json`.
+    pub name: &'static str,
+    /// Its decoder, for a configuration.
+    pub decoder: fn(&Config) -> Result<Decoder>,
+}
+
+/// All architectures.
+pub const ALL: &[Architecture] = &[llama::LLAMA, mistral::MISTRAL, qwen2::QWEN2, phi3::PHI3];
+
+/// A stack of layers of attention and a gated MLP, with a norm before each, and a head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoder {
+    /// Elements of a token's hidden state.
+    pub width: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Columns of a head.
+    pub columns: usize,
+    /// Elements of the hidden layer of the MLP.
+    pub inner: usize,
+    /// Tokens that the vocabulary holds.
+    pub vocabulary: usize,
+    /// Added to the mean of squares of a norm.
+    pub epsilon: f64,
+    /// Rotation of queries and keys.
+    pub rotary: Rotary,
+    /// Largest number of tokens of a sequence.
+    pub context: usize,
+    /// Whether queries, keys and values have a bias.
+    pub bias: bool,
+    /// Whether embedding and head are one matrix.
+    pub tied: bool,
+    /// Whether queries, keys and values are one matrix of the checkpoint, and gate and up another.
+    pub joined: bool,
+}
+
+/// Rows of a matrix of the checkpoint, which is stored as (N, K): one row per output element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Name in the checkpoint.
+    pub tensor: String,
+    /// Shape in the checkpoint; one number for a vector.
+    pub shape: Vec<usize>,
+    /// First row used.
+    pub first: usize,
+    /// Number of rows used.
+    pub count: usize,
+}
+
+/// A tensor of a page and the rows of the checkpoint that it is made of, one after the other. Matrices are
+/// transposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weight {
+    /// Name in the page.
+    pub name: String,
+    /// Its rows in the checkpoint.
+    pub rows: Vec<Rows>,
+}
+
+impl Decoder {
+    /// The decoder that most architectures start from.
+    ///
+    /// # Errors
+    /// The configuration asks for something that the layers cannot compute.
+    pub fn new(config: &Config) -> Result<Decoder> {
+        let refused = |text: String| Err(Error::Config(text));
+        if let Some(other) = config.hidden_act.as_deref().filter(|act| *act != "silu") {
+            return refused(format!("the gate's activation {other} is not supported\n  help: silu is"));
+        }
+        if config.mlp_bias {
+            return refused("a bias in the MLP is not supported".into());
+        }
+        let heads = config.num_attention_heads;
+        let kv_heads = config.num_key_value_heads.unwrap_or(heads);
+        if heads == 0 || kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return refused(format!(
+                "{heads} query heads do not share {kv_heads} heads of keys and values evenly"
+            ));
+        }
+        let columns = config.head_dim.unwrap_or(config.hidden_size / heads);
+        if columns == 0 || !columns.is_multiple_of(2) {
+            return refused(format!("heads of {columns} columns cannot be rotated in pairs"));
+        }
+        let sizes = [
+            ("hidden_size", config.hidden_size),
+            ("intermediate_size", config.intermediate_size),
+            ("heads times columns", heads * columns),
+            ("key and value heads times columns", kv_heads * columns),
+        ];
+        if let Some((name, size)) = sizes.into_iter().find(|(_, size)| *size == 0 || size % 8 != 0) {
+            return refused(format!("{name} is {size}, which is not a multiple of 8"));
+        }
+        if config.num_hidden_layers == 0 || config.vocab_size == 0 {
+            return refused("a model has at least one layer and one token".into());
+        }
+        Ok(Decoder {
+            width: config.hidden_size,
+            layers: config.num_hidden_layers,
+            heads,
+            kv_heads,
+            columns,
+            inner: config.intermediate_size,
+            vocabulary: config.vocab_size,
+            epsilon: config.rms_norm_eps,
+            rotary: Rotary::new(config, columns)?,
+            context: config.max_position_embeddings,
+            bias: config.attention_bias,
+            tied: config.tie_word_embeddings,
+            joined: false,
+        })
+    }
+
+    /// A window of attention that is at least as long as every sequence has no effect, so sequences are
+    /// limited to its length.
+    pub fn within_window(self, config: &Config) -> Decoder {
+        let window = config.sliding_window.filter(|_| config.use_sliding_window != Some(false));
+        Decoder { context: window.map_or(self.context, |w| w.min(self.context)), ..self }
+    }
+
+    /// Columns of queries, keys and values.
+    pub fn qkv(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.columns
+    }
+
+    /// Columns of the head: the vocabulary, rounded up to the granule of 8 elements.
+    pub fn logits(&self) -> usize {
+        self.vocabulary.next_multiple_of(8)
+    }
+
+    /// Name of the embedding in the checkpoint.
+    pub fn embedding(&self) -> Rows {
+        self.whole("model.embed_tokens.weight", vec![self.vocabulary, self.width])
+    }
+
+    fn whole(&self, tensor: impl Into<String>, shape: Vec<usize>) -> Rows {
+        Rows { tensor: tensor.into(), count: shape[0], shape, first: 0 }
+    }
+
+    /// Weights of a layer, by their names in the page of [`crate::page`].
+    pub fn layer_weights(&self, layer: usize) -> Vec<Weight> {
+        let name = |tensor: &str| format!("model.layers.{layer}.{tensor}");
+        let matrix = |tensor: &str, n: usize, k: usize| self.whole(name(tensor), vec![n, k]);
+        let vector = |tensor: &str, n: usize| self.whole(name(tensor), vec![n]);
+        let part = |tensor: &str, first: usize, count: usize, all: usize| Rows {
+            first,
+            count,
+            ..matrix(tensor, all, self.width)
+        };
+        let (e, i) = (self.width, self.inner);
+        let (q, kv) = (self.heads * self.columns, self.kv_heads * self.columns);
+        let attention = [("q", q), ("k", kv), ("v", kv)];
+        let of_attention = |kind: &str| format!("self_attn.{kind}");
+        let qkv = if self.joined {
+            vec![matrix(&of_attention("qkv_proj.weight"), q + 2 * kv, e)]
+        } else {
+            attention.iter().map(|(p, n)| matrix(&of_attention(&format!("{p}_proj.weight")), *n, e)).collect()
+        };
+        let (gate, up) = if self.joined {
+            let half = |first| part("mlp.gate_up_proj.weight", first, i, 2 * i);
+            (half(0), half(i))
+        } else {
+            (matrix("mlp.gate_proj.weight", i, e), matrix("mlp.up_proj.weight", i, e))
+        };
+        let mut weights = vec![
+            ("g1", vec![vector("input_layernorm.weight", e)]),
+            ("Wqkv", qkv),
+            ("Wo", vec![matrix(&of_attention("o_proj.weight"), e, q)]),
+            ("g2", vec![vector("post_attention_layernorm.weight", e)]),
+            ("Wg", vec![gate]),
+            ("Wu", vec![up]),
+            ("Wd", vec![matrix("mlp.down_proj.weight", e, i)]),
+        ];
+        if self.bias {
+            let biases = attention.iter().map(|(p, n)| vector(&of_attention(&format!("{p}_proj.bias")), *n));
+            weights.push(("bqkv", biases.collect()));
+        }
+        let named = |(name, rows)| Weight { name: format!("{name}_{layer}"), rows };
+        weights.into_iter().map(named).collect()
+    }
+
+    /// Weights of the last norm and the head.
+    pub fn head_weights(&self) -> Vec<Weight> {
+        let head = match self.tied {
+            true => self.embedding(),
+            false => self.whole("lm_head.weight", vec![self.vocabulary, self.width]),
+        };
+        vec![
+            Weight { name: "gf".into(), rows: vec![self.whole("model.norm.weight", vec![self.width])] },
+            Weight { name: "Wh".into(), rows: vec![head] },
+        ]
+    }
+}
+
+/// The decoder of a configuration.
+///
+/// # Errors
+/// The architecture is unknown, or the configuration asks for something that the layers cannot compute.
+pub fn decoder(config: &Config) -> Result<Decoder> {
+    let found = config.architectures.first().cloned().unwrap_or_else(|| "(none)".into());
+    let Some(architecture) = ALL.iter().find(|a| a.name == found) else {
+        let known = ALL.iter().map(|a| a.name).collect::<Vec<_>>().join(", ");
+        return Err(Error::Architecture { found, known });
+    };
+    (architecture.decoder)(config)
+}

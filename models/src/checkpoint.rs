@@ -1,0 +1,266 @@
+//! Weights in `*.safetensors` files, read when they are needed.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use cusync::codegen::graph::Element;
+use cusync::element::Bits;
+use rayon::prelude::*;
+use safetensors::tensor::{Dtype, Metadata};
+use serde::Deserialize;
+
+use crate::architecture::{Rows, Weight};
+use crate::error::{Error, Result};
+
+/// Side of a block of a matrix that is transposed at once.
+const BLOCK: usize = 64;
+
+/// The weights of a checkpoint.
+#[derive(Debug)]
+pub struct Checkpoint {
+    folder: PathBuf,
+    files: Vec<(PathBuf, File)>,
+    /// File and place of each weight.
+    weights: HashMap<String, Place>,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    file: usize,
+    begin: usize,
+    dtype: Dtype,
+    shape: Vec<usize>,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: HashMap<String, String>,
+}
+
+impl Checkpoint {
+    /// Opens the files of a checkpoint: `model.safetensors`, or the shards that
+    /// `model.safetensors.index.json` lists.
+    ///
+    /// # Errors
+    /// A file is missing or is not a safetensors file.
+    pub fn open(folder: &Path) -> Result<Checkpoint> {
+        let index = folder.join("model.safetensors.index.json");
+        let mut names = vec!["model.safetensors".to_owned()];
+        if index.exists() {
+            let text = std::fs::read_to_string(&index).map_err(|e| failed(&index, e))?;
+            let index: Index = serde_json::from_str(&text).map_err(|e| failed(&index, e))?;
+            names = index.weight_map.into_values().collect();
+            names.sort();
+            names.dedup();
+        }
+        let mut checkpoint =
+            Checkpoint { folder: folder.to_owned(), files: Vec::new(), weights: HashMap::new() };
+        for name in names {
+            checkpoint.add(folder.join(name))?;
+        }
+        Ok(checkpoint)
+    }
+
+    fn add(&mut self, path: PathBuf) -> Result<()> {
+        let file = File::open(&path).map_err(|e| {
+            let help = "download the checkpoint's safetensors files again; other formats are not read";
+            failed(&path, format!("{e}\n  help: {help}"))
+        })?;
+        let size = file.metadata().map_err(|e| failed(&path, e))?.len();
+        let short = || failed(&path, "is cut short\n  help: download it again");
+        let mut length = [0; 8];
+        file.read_exact_at(&mut length, 0).map_err(|_| short())?;
+        let header = u64::from_le_bytes(length).saturating_add(8);
+        if header > size {
+            return Err(short());
+        }
+        let mut bytes = vec![0; header as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(|e| failed(&path, e))?;
+        let metadata: Metadata = serde_json::from_slice(&bytes[8..]).map_err(|e| failed(&path, e))?;
+        for (name, info) in metadata.tensors() {
+            let (begin, end) = info.data_offsets;
+            if header + end as u64 > size {
+                return Err(short());
+            }
+            let (dtype, shape) = (info.dtype, info.shape.clone());
+            let place = Place { file: self.files.len(), begin: header as usize + begin, dtype, shape };
+            self.weights.insert(name, place);
+        }
+        self.files.push((path, file));
+        Ok(())
+    }
+
+    /// Checks that every row exists with its shape, in a type that can be read.
+    ///
+    /// # Errors
+    /// The first weight that does not.
+    pub fn check<'a>(&self, rows: impl IntoIterator<Item = &'a Rows>) -> Result<()> {
+        rows.into_iter().try_for_each(|rows| self.place(rows).map(|_| ()))
+    }
+
+    fn place(&self, rows: &Rows) -> Result<&Place> {
+        let fault = |reason: String| Error::Weight { name: rows.tensor.clone(), reason };
+        let place = self.weights.get(&rows.tensor).ok_or_else(|| {
+            let folder = self.folder.display();
+            fault(format!(
+                "is in no safetensors file of {folder}\n  help: is a shard missing from the index?"
+            ))
+        })?;
+        if place.shape != rows.shape {
+            let (have, want) = (&place.shape, &rows.shape);
+            return Err(fault(format!("has the shape {have:?}, and config.json calls for {want:?}")));
+        }
+        match place.dtype {
+            Dtype::F16 | Dtype::BF16 | Dtype::F32 => Ok(place),
+            other => Err(fault(format!(
+                "is stored as {other:?}\n  help: F16, BF16 and F32 are read; quantized checkpoints are not"
+            ))),
+        }
+    }
+
+    /// Elements of a weight in the type of a pipeline: a vector as it is, a matrix transposed to (K, N). `width`
+    /// is the number of its columns N, at least as many as there are rows: the others are zero.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::check`].
+    pub fn read(&self, weight: &Weight, width: usize, element: Element) -> Result<Vec<u16>> {
+        let places: Vec<_> =
+            weight.rows.iter().map(|rows| Ok((rows, self.place(rows)?))).collect::<Result<_>>()?;
+        let k = weight.rows.first().map_or(0, |rows| rows.shape.get(1).copied().unwrap_or(1));
+        let mut out = vec![0; k * width];
+        let mut first = 0;
+        for (rows, place) in places {
+            let source = self.source(place, rows.first..rows.first + rows.count, k)?;
+            transpose(&source, (&mut out, width, first), element);
+            first += rows.count;
+        }
+        Ok(out)
+    }
+
+    /// One row of a matrix, such as the embedding of a token.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::check`]; also if there is no such row.
+    pub fn row(&self, rows: &Rows, index: usize, element: Element, out: &mut [u16]) -> Result<()> {
+        let place = self.place(rows)?;
+        if index >= rows.count {
+            let reason = format!("has {} rows, so there is no row {index}", rows.count);
+            return Err(Error::Weight { name: rows.tensor.clone(), reason });
+        }
+        let row = rows.first + index;
+        self.source(place, row..row + 1, out.len())?.read(0, 0, out, element);
+        Ok(())
+    }
+
+    /// Reads rows of a matrix of `cols` columns.
+    fn source(&self, place: &Place, rows: Range<usize>, cols: usize) -> Result<Source> {
+        let pitch = cols * if place.dtype == Dtype::F32 { 4 } else { 2 };
+        let mut bytes = vec![0; rows.len() * pitch];
+        let (path, file) = &self.files[place.file];
+        let begin = (place.begin + rows.start * pitch) as u64;
+        file.read_exact_at(&mut bytes, begin).map_err(|e| failed(path, e))?;
+        Ok(Source { bytes, dtype: place.dtype, cols })
+    }
+}
+
+fn failed(path: &Path, reason: impl std::fmt::Display) -> Error {
+    Error::File { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// Rows of a matrix as a file has them.
+struct Source {
+    bytes: Vec<u8>,
+    dtype: Dtype,
+    cols: usize,
+}
+
+impl Source {
+    /// Reads a part of a row in the type of a pipeline.
+    fn read(&self, row: usize, col: usize, out: &mut [u16], element: Element) {
+        let first = row * self.cols + col;
+        let half = |i: usize| {
+            let at = 2 * (first + i);
+            u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
+        };
+        let stored = match self.dtype {
+            Dtype::F16 => Some(Element::F16),
+            Dtype::BF16 => Some(Element::Bf16),
+            _ => None,
+        };
+        if stored == Some(element) {
+            out.iter_mut().enumerate().for_each(|(i, bits)| *bits = half(i));
+            return;
+        }
+        let mut wide = vec![0.0; out.len()];
+        match stored {
+            Some(stored) => {
+                let bits: Vec<u16> = (0..out.len()).map(half).collect();
+                stored.widen(&bits, &mut wide);
+            }
+            None => {
+                let words = self.bytes[4 * first..].chunks_exact(4);
+                wide.iter_mut()
+                    .zip(words)
+                    .for_each(|(w, b)| *w = f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            }
+        }
+        element.round(&wide, out);
+    }
+}
+
+/// Writes the rows of a source as columns `first..` of a matrix of `width` columns.
+fn transpose(source: &Source, (out, width, first): (&mut [u16], usize, usize), element: Element) {
+    let pitch = source.cols * if source.dtype == Dtype::F32 { 4 } else { 2 };
+    let rows = source.bytes.len() / pitch;
+    out.par_chunks_mut(BLOCK * width).enumerate().for_each(|(block, out)| {
+        let depth = out.len() / width;
+        let (mut tile, mut line) = ([[0; BLOCK]; BLOCK], [0; BLOCK]);
+        for begin in (0..rows).step_by(BLOCK) {
+            // Columns are far apart, often by a power of two: written one by one they would evict each other.
+            let count = BLOCK.min(rows - begin);
+            for row in 0..count {
+                source.read(begin + row, block * BLOCK, &mut line[..depth], element);
+                tile.iter_mut().zip(&line[..depth]).for_each(|(column, bits)| column[row] = *bits);
+            }
+            for (k, column) in tile.iter().enumerate().take(depth) {
+                let to = k * width + first + begin;
+                out[to..to + count].copy_from_slice(&column[..count]);
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrices_are_transposed_beside_each_other() {
+        let (n, k) = (70, 130);
+        let value = |row: usize, col: usize| (row * k + col) as f32 / 64.0;
+        let bytes: Vec<u8> = (0..n * k).flat_map(|i| value(i / k, i % k).to_le_bytes()).collect();
+        let rows = |rows: Range<usize>| {
+            let bytes = bytes[rows.start * k * 4..rows.end * k * 4].to_vec();
+            Source { bytes, dtype: Dtype::F32, cols: k }
+        };
+        let width = 48;
+        let mut out = vec![0; k * width];
+        transpose(&rows(3..23), (&mut out, width, 0), Element::F16);
+        transpose(&rows(50..70), (&mut out, width, 20), Element::F16);
+        let mut wide = vec![0.0; out.len()];
+        Element::F16.widen(&out, &mut wide);
+        for col in 0..width {
+            for row in 0..k {
+                let want = match col {
+                    0..20 => value(3 + col, row),
+                    20..40 => value(30 + col, row),
+                    _ => 0.0,
+                };
+                assert!((wide[row * width + col] - want).abs() <= want / 1024.0, "({row}, {col})");
+            }
+        }
+    }
+}

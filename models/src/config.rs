@@ -1,0 +1,143 @@
+//! `config.json` of a checkpoint, as far as the architectures read it.
+
+use std::path::Path;
+
+use cusync::codegen::graph::Element;
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+/// The fields that some architecture reads; others are ignored.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Config {
+    /// Names of the classes that can hold the weights; the first one counts.
+    #[serde(default)]
+    pub architectures: Vec<String>,
+    /// Elements of a token's hidden state.
+    pub hidden_size: usize,
+    /// Elements of the hidden layer of the MLP.
+    pub intermediate_size: usize,
+    /// Layers.
+    pub num_hidden_layers: usize,
+    /// Query heads.
+    pub num_attention_heads: usize,
+    /// Heads of keys and values; default: as many as query heads.
+    pub num_key_value_heads: Option<usize>,
+    /// Columns of a head; default: an even share of the hidden state.
+    pub head_dim: Option<usize>,
+    /// Tokens that the vocabulary holds.
+    pub vocab_size: usize,
+    /// Added to the mean of squares before the root.
+    pub rms_norm_eps: f64,
+    /// Activation of the gate.
+    pub hidden_act: Option<String>,
+    /// Positions that the model was trained for.
+    pub max_position_embeddings: usize,
+    /// Base of the rotation's frequencies.
+    pub rope_theta: Option<f64>,
+    /// Scaling of the frequencies.
+    pub rope_scaling: Option<Rope>,
+    /// Both of the above, in newer checkpoints.
+    pub rope_parameters: Option<Rope>,
+    /// Share of a head that is rotated.
+    pub partial_rotary_factor: Option<f64>,
+    /// Whether embedding and head are one matrix.
+    #[serde(default)]
+    pub tie_word_embeddings: bool,
+    /// Whether the projections of attention add a bias.
+    #[serde(default)]
+    pub attention_bias: bool,
+    /// Whether the products of the MLP add a bias.
+    #[serde(default)]
+    pub mlp_bias: bool,
+    /// Tokens that a token attends to at most.
+    pub sliding_window: Option<usize>,
+    /// Whether the window is in use.
+    pub use_sliding_window: Option<bool>,
+    /// Type of the weights.
+    #[serde(alias = "torch_dtype")]
+    pub dtype: Option<String>,
+    /// Tokens that end a text.
+    pub eos_token_id: Option<Tokens>,
+    /// Token that begins a text.
+    pub bos_token_id: Option<u32>,
+}
+
+/// Frequencies of the rotation.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Rope {
+    /// Kind of the scaling.
+    #[serde(alias = "type", default)]
+    pub rope_type: Option<String>,
+    /// Base.
+    pub rope_theta: Option<f64>,
+    /// Factor of the scaling.
+    pub factor: Option<f64>,
+    /// Of `llama3`: wavelengths beyond `original / low` are stretched by the factor.
+    pub low_freq_factor: Option<f64>,
+    /// Of `llama3`: wavelengths below `original / high` stay.
+    pub high_freq_factor: Option<f64>,
+    /// Of `llama3`: positions before the scaling.
+    pub original_max_position_embeddings: Option<f64>,
+    /// Share of a head that is rotated.
+    pub partial_rotary_factor: Option<f64>,
+}
+
+/// One token or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Tokens {
+    /// One.
+    One(u32),
+    /// Several.
+    Many(Vec<u32>),
+}
+
+impl Tokens {
+    /// All of them.
+    pub fn list(&self) -> Vec<u32> {
+        match self {
+            Tokens::One(token) => vec![*token],
+            Tokens::Many(tokens) => tokens.clone(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads `config.json` in a folder. Tokens that end a text also come from `generation_config.json`, which
+    /// lists more of them in models for chats.
+    ///
+    /// # Errors
+    /// The file is missing, is not JSON, or lacks a field.
+    pub fn read(folder: &Path) -> Result<Config> {
+        let path = folder.join("config.json");
+        let failed = |reason: String| Error::File { path: path.clone(), reason };
+        let text = std::fs::read_to_string(&path).map_err(|e| {
+            failed(format!("{e}\n  help: give the folder of a Hugging Face checkpoint, with config.json"))
+        })?;
+        let mut config: Config = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
+        #[derive(Deserialize)]
+        struct Generation {
+            eos_token_id: Option<Tokens>,
+        }
+        let generation = std::fs::read_to_string(folder.join("generation_config.json")).ok();
+        if let Some(more) = generation.and_then(|text| serde_json::from_str::<Generation>(&text).ok()) {
+            config.eos_token_id = more.eos_token_id.or(config.eos_token_id);
+        }
+        Ok(config)
+    }
+
+    /// Element type of the weights. Float32 checkpoints are rounded to bf16, which has their range.
+    ///
+    /// # Errors
+    /// Another type.
+    pub fn element(&self) -> Result<Element> {
+        match self.dtype.as_deref() {
+            Some("float16") => Ok(Element::F16),
+            Some("bfloat16" | "float32") | None => Ok(Element::Bf16),
+            Some(other) => Err(Error::Config(format!(
+                "dtype {other} is not supported\n  help: float16, bfloat16 and float32 are"
+            ))),
+        }
+    }
+}

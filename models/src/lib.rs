@@ -1,0 +1,52 @@
+//! Language models on cusync: the folder of a Hugging Face checkpoint in, tokens out.
+//!
+//! ```
+//! use cusync_models::{Control, Event, Model, Options, Request, Sampling, Text, generate, tiny};
+//!
+//! let folder = tempfile::tempdir()?;
+//! tiny::write(folder.path(), "LlamaForCausalLM")?;
+//! let mut model = Model::open(folder.path(), &Options::default(), |_| ())?;
+//! let text = Text::open(folder.path())?;
+//! let request = Request {
+//!     prompt: text.tokens("Once upon a time")?,
+//!     max_tokens: 8,
+//!     sampling: Sampling::default(),
+//!     seed: 0,
+//!     ends: model.ends().to_vec(),
+//! };
+//! let mut tokens = Vec::new();
+//! generate(&mut model, &[request], |event| {
+//!     if let Event::Token { token, .. } = event {
+//!         tokens.push(token);
+//!     }
+//!     Control::Continue
+//! })?;
+//! assert!(tokens.len() <= 8);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod architecture;
+pub mod checkpoint;
+mod config;
+mod error;
+mod generate;
+mod gpu;
+mod host;
+mod logits;
+mod model;
+pub mod page;
+mod prompts;
+mod rotary;
+mod sample;
+mod text;
+pub mod tiny;
+pub mod weights;
+
+pub use config::{Config, Rope, Tokens};
+pub use error::{Error, Result};
+pub use generate::{Control, End, Event, Request, Times, generate};
+pub use logits::Logits;
+pub use model::{Loaded, MAX_GPU_SLOTS, Model, Options, Place};
+pub use rotary::Rotary;
+pub use sample::{Sampler, Sampling};
+pub use text::{Pieces, Text};

@@ -1,0 +1,283 @@
+//! A model with its caches: tokens of sequences in, logits out.
+
+use std::path::Path;
+
+use cusync::codegen::graph::Element;
+use cusync::device::Device;
+
+use crate::architecture::{self, Decoder, Rows};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::gpu::Gpu;
+use crate::host::Host;
+use crate::logits::Logits;
+use crate::weights::Weights;
+
+/// Tokens of a cache's granule: pages and key blocks of kernels have 64.
+const GRANULE: usize = 64;
+
+/// Largest number of sequences of a decode kernel.
+pub const MAX_GPU_SLOTS: usize = 32;
+
+/// Where a model runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Place {
+    /// On GPU 0 if there is one with kernels for all stages, else on the host.
+    #[default]
+    Best,
+    /// On the host.
+    Host,
+    /// On this GPU.
+    Gpu(u32),
+}
+
+/// Options of a model.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Sequences at once; 0: one.
+    pub slots: usize,
+    /// Tokens of a sequence at most; `None`: as many as the model was trained for, up to 4096.
+    pub context: Option<usize>,
+    /// Element type; `None`: that of the checkpoint.
+    pub element: Option<Element>,
+    /// Where it runs.
+    pub place: Place,
+    /// Random weights in place of the checkpoint's: only `config.json` is read.
+    pub random: bool,
+}
+
+/// Progress of opening a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// Layers whose weights are in place.
+    pub layers: usize,
+    /// All layers.
+    pub of: usize,
+}
+
+pub(crate) enum Machine {
+    Host(Host),
+    Gpu(Box<Gpu>),
+}
+
+/// A model that holds up to `slots` sequences.
+///
+/// A slot holds a sequence: [`Model::append`] and [`Model::step`] add tokens to it, and [`Model::clear`] makes
+/// room for another. Slots do not influence each other.
+pub struct Model {
+    decoder: Decoder,
+    element: Element,
+    embedding: Rows,
+    weights: Weights,
+    machine: Machine,
+    context: usize,
+    lengths: Vec<usize>,
+    ends: Vec<u32>,
+    /// Hidden states of the next step, one row per slot.
+    states: Vec<u16>,
+}
+
+impl Model {
+    /// Opens the checkpoint in a folder. Everything is checked before weights are loaded.
+    ///
+    /// # Errors
+    /// The checkpoint is incomplete, its architecture is not supported, or memory is short.
+    pub fn open(folder: &Path, options: &Options, mut progress: impl FnMut(Loaded)) -> Result<Model> {
+        let config = Config::read(folder)?;
+        let decoder = architecture::decoder(&config)?;
+        let element = options.element.map_or_else(|| config.element(), Ok)?;
+        let weights = if options.random { Weights::Random } else { Weights::open(folder)? };
+        weights.check(&decoder)?;
+        let slots = options.slots.max(1);
+        let context = options.context.unwrap_or(decoder.context.min(4096));
+        if context == 0 || context > decoder.context {
+            return Err(Error::Request(format!(
+                "a context of {context} tokens\n  help: this model has at most {}",
+                decoder.context
+            )));
+        }
+        // Slots that do not take part in a step write behind their last token.
+        let sizes = Sizes { slots, rows: (context + 1).next_multiple_of(GRANULE), element };
+        let machine = match device(options.place, &decoder, &sizes)? {
+            Some(device) => {
+                let gpu = Gpu::open(&decoder, &weights, &sizes, &device, &mut progress)?;
+                Machine::Gpu(Box::new(gpu))
+            }
+            None => Machine::Host(Host::open(&decoder, &weights, &sizes, &mut progress)?),
+        };
+        Ok(Model {
+            embedding: decoder.embedding(),
+            states: vec![0; slots * decoder.width],
+            lengths: vec![0; slots],
+            ends: config.eos_token_id.map_or_else(Vec::new, |tokens| tokens.list()),
+            decoder,
+            element,
+            weights,
+            machine,
+            context,
+        })
+    }
+
+    /// Sizes of the decoder.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Largest number of tokens of a sequence.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Tokens that end a text.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// Name of the GPU, or `host`.
+    pub fn place(&self) -> &str {
+        match &self.machine {
+            Machine::Host(_) => "host",
+            Machine::Gpu(gpu) => gpu.device().name(),
+        }
+    }
+
+    /// Bytes that a step reads at least: all weights, and the keys and values of every sequence.
+    pub fn step_bytes(&self) -> u64 {
+        let Decoder { layers, width, heads, kv_heads, columns, inner, .. } = self.decoder;
+        let layer = width * self.decoder.qkv() + heads * columns * width + 3 * width * inner;
+        let cached: usize = self.lengths.iter().sum();
+        let cache = cached * layers * 2 * kv_heads * columns;
+        2 * (layers * layer + width * self.decoder.logits() + cache) as u64
+    }
+
+    /// Tokens of the sequence in a slot.
+    ///
+    /// # Errors
+    /// There is no such slot.
+    pub fn length(&self, slot: usize) -> Result<usize> {
+        self.lengths.get(slot).copied().ok_or_else(|| self.no_slot(slot))
+    }
+
+    fn no_slot(&self, slot: usize) -> Error {
+        let reason = format!("the model has {} slots, numbered from 0", self.slots());
+        Error::Slot { slot, reason }
+    }
+
+    /// Forgets the sequence in a slot.
+    ///
+    /// # Errors
+    /// There is no such slot.
+    pub fn clear(&mut self, slot: usize) -> Result<()> {
+        self.assume(slot, 0)
+    }
+
+    /// Takes the first `length` tokens in a slot's cache as they are, whatever they contain: for measurements,
+    /// and to return to an earlier length.
+    ///
+    /// # Errors
+    /// There is no such slot, or the context is shorter.
+    pub fn assume(&mut self, slot: usize, length: usize) -> Result<()> {
+        self.length(slot)?;
+        if length > self.context {
+            return Err(self.full(slot));
+        }
+        self.lengths[slot] = length;
+        Ok(())
+    }
+
+    fn full(&self, slot: usize) -> Error {
+        let reason = format!(
+            "the sequence has {} of {} tokens, and no room for these\n  help: open the model with a longer context, or \
+             clear the slot",
+            self.lengths[slot], self.context
+        );
+        Error::Slot { slot, reason }
+    }
+
+    /// Appends tokens to the sequence in a slot, and computes no logits.
+    ///
+    /// # Errors
+    /// There is no such slot or token, the context is too short, or a run failed.
+    pub fn append(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
+        let length = self.length(slot)?;
+        if length + tokens.len() > self.context {
+            return Err(self.full(slot));
+        }
+        let mut rest = tokens;
+        if length == 0
+            && let Machine::Gpu(gpu) = &mut self.machine
+            && let Some(count) = gpu.prompt_tokens(tokens.len())
+        {
+            let width = self.decoder.width;
+            let mut states = vec![0; count * width];
+            for (token, out) in tokens.iter().zip(states.chunks_mut(width)) {
+                self.weights.embed(&self.embedding, *token, self.element, out)?;
+            }
+            gpu.prompt(slot, &states)?;
+            self.lengths[slot] = count;
+            rest = &tokens[count..];
+        }
+        rest.iter().try_for_each(|token| self.step(&[(slot, *token)]).map(|_| ()))
+    }
+
+    /// Appends one token to each of some sequences, and returns the logits of their next tokens, in the same
+    /// order.
+    ///
+    /// # Errors
+    /// There is no such slot or token, a slot is named twice or is full, or a run failed.
+    pub fn step(&mut self, tokens: &[(usize, u32)]) -> Result<Logits<'_>> {
+        for (n, &(slot, token)) in tokens.iter().enumerate() {
+            if self.length(slot)? + 1 > self.context {
+                return Err(self.full(slot));
+            }
+            if tokens[..n].iter().any(|(other, _)| *other == slot) {
+                return Err(Error::Slot { slot, reason: "it is named twice in one step".into() });
+            }
+            let width = self.decoder.width;
+            let row = &mut self.states[slot * width..(slot + 1) * width];
+            self.weights.embed(&self.embedding, token, self.element, row)?;
+        }
+        let lengths: Vec<i32> = self.lengths.iter().map(|length| *length as i32).collect();
+        let bits = match &mut self.machine {
+            Machine::Host(host) => host.step(&self.states, &lengths)?,
+            Machine::Gpu(gpu) => gpu.step(&self.states, &lengths)?,
+        };
+        tokens.iter().for_each(|(slot, _)| self.lengths[*slot] += 1);
+        let slots = tokens.iter().map(|(slot, _)| *slot).collect();
+        let (width, vocabulary) = (self.decoder.logits(), self.decoder.vocabulary);
+        Ok(Logits::new(bits, slots, width, vocabulary, self.element))
+    }
+}
+
+/// Sizes of a model that is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) slots: usize,
+    /// Tokens that a cache has room for.
+    pub(crate) rows: usize,
+    pub(crate) element: Element,
+}
+
+/// The GPU that a model runs on; `None`: the host.
+fn device(place: Place, decoder: &Decoder, sizes: &Sizes) -> Result<Option<Device>> {
+    let (ordinal, needed) = match place {
+        Place::Host => return Ok(None),
+        Place::Best => (0, false),
+        Place::Gpu(ordinal) => (ordinal, true),
+    };
+    let device = match Device::open(ordinal) {
+        Ok(device) => device,
+        Err(error) if needed => return Err(error.into()),
+        Err(_) => return Ok(None),
+    };
+    match Gpu::obstacle(decoder, sizes, &device)? {
+        Some(reason) if needed => Err(Error::Request(reason)),
+        Some(_) => Ok(None),
+        None => Ok(Some(device)),
+    }
+}

@@ -1,0 +1,161 @@
+//! Prompts on a GPU: one layer after another over all tokens of a prompt.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use cusync::codegen::check::Executor;
+use cusync::device::{Device, DeviceBuffer, helpers};
+use cusync::runtime::{Options, Overrides, Pipeline};
+use cusync::tune::{self, Cache};
+
+use crate::architecture::Decoder;
+use crate::error::{Error, Result};
+use crate::gpu::Layer;
+use crate::model::Sizes;
+use crate::page;
+
+/// Fewest tokens of a prompt: fewer are generated one by one.
+const FEWEST: usize = 16;
+
+/// Tokens of the shortest plan.
+const SHORTEST: usize = 64;
+
+/// Tokens of the longest plan.
+const LONGEST: usize = 8192;
+
+type Tensor = Arc<DeviceBuffer<u16>>;
+
+/// Plans by length and the memory that they share.
+pub(crate) struct Prompts {
+    decoder: Decoder,
+    sizes: Sizes,
+    device: Device,
+    layers: Vec<Layer>,
+    angles: Tensor,
+    /// Hidden states before and after a layer.
+    states: [Tensor; 2],
+    /// Interleaved gate and up weights of each layer.
+    packed: HashMap<usize, Tensor>,
+    plans: HashMap<usize, Plan>,
+}
+
+/// The pipeline of a layer for prompts of one length.
+struct Plan {
+    pipeline: Pipeline,
+    executor: Executor,
+    /// First set of each slot; a slot has one set per layer.
+    slots: HashMap<usize, usize>,
+}
+
+impl Prompts {
+    pub(crate) fn new(
+        decoder: &Decoder,
+        sizes: &Sizes,
+        device: &Device,
+        layers: Vec<Layer>,
+        angles: Tensor,
+    ) -> Result<Prompts> {
+        let room = LONGEST.min(sizes.rows) * decoder.width;
+        let states = || DeviceBuffer::zeroed(device, room, "hidden states of a prompt").map(Arc::new);
+        let states = [states()?, states()?];
+        Ok(Prompts {
+            decoder: decoder.clone(),
+            sizes: *sizes,
+            device: device.clone(),
+            layers,
+            angles,
+            states,
+            packed: HashMap::new(),
+            plans: HashMap::new(),
+        })
+    }
+
+    /// Number of the first tokens that are computed as a prompt, if a new sequence begins with `tokens` tokens.
+    pub(crate) fn tokens(&self, tokens: usize) -> Option<usize> {
+        Some(tokens.min(LONGEST).min(self.sizes.rows)).filter(|count| *count >= FEWEST)
+    }
+
+    /// Fills the cache of a slot with the keys and values of a prompt.
+    pub(crate) fn run(&mut self, slot: usize, states: &[u16]) -> Result<()> {
+        let tokens = states.len() / self.decoder.width;
+        let length = tokens.next_power_of_two().clamp(SHORTEST, self.sizes.rows);
+        let plan = match self.plans.entry(length) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let page = page::prompt(&self.decoder, length, self.sizes.rows, self.sizes.element).text();
+                let overrides = Overrides::default();
+                let options = Options::default();
+                let planned =
+                    tune::plan(&page, "prompt", &overrides, &self.device, None, &options, &Cache::default())?;
+                let pipeline = Pipeline::with_options(&planned.plan, &self.device, options)?;
+                entry.insert(Plan { executor: planned.plan.executor(), pipeline, slots: HashMap::new() })
+            }
+        };
+        let Plan { pipeline, executor, slots } = plan;
+        let values = length * self.decoder.width;
+        let ends = [self.states[0].view(0..values)?, self.states[1].view(0..values)?].map(Arc::new);
+        let first = match slots.get(&slot) {
+            Some(first) => *first,
+            None => {
+                let first = pipeline.sets();
+                for (number, layer) in self.layers.iter().enumerate() {
+                    let set = first + number;
+                    for (name, tensor) in layer {
+                        // The pipeline has the names of layer 0.
+                        let (kind, _) = name.split_once('_').unwrap_or((name, ""));
+                        let tensor = match kind {
+                            "K" | "V" => {
+                                let part = tensor.len() / self.sizes.slots;
+                                Arc::new(tensor.view(slot * part..(slot + 1) * part)?)
+                            }
+                            _ => tensor.clone(),
+                        };
+                        pipeline.bind_in(set, &format!("{kind}_0"), tensor)?;
+                    }
+                    pipeline.bind_in(set, "cs", self.angles.clone())?;
+                    pipeline.bind_in(set, "X", ends[number % 2].clone())?;
+                    pipeline.bind_in(set, "Z", ends[(number + 1) % 2].clone())?;
+                    pipeline.bind_packed(
+                        set,
+                        "gate_up_0",
+                        packed(&mut self.packed, layer, number, pipeline)?,
+                    )?;
+                }
+                pipeline.prepare()?;
+                slots.insert(slot, first);
+                first
+            }
+        };
+        let mut padded = states.to_vec();
+        // The rows behind the prompt only have to be finite.
+        padded.resize(values, 0);
+        ends[0].upload(&padded)?;
+        (first..first + self.layers.len()).try_for_each(|set| pipeline.run_set(*executor, set))?;
+        Ok(pipeline.synchronize()?)
+    }
+}
+
+/// Gate and up weights of a layer, interleaved; pipelines of all lengths share them.
+fn packed(
+    all: &mut HashMap<usize, Tensor>,
+    layer: &Layer,
+    number: usize,
+    pipeline: &Pipeline,
+) -> Result<Tensor> {
+    if let Some(packed) = all.get(&number) {
+        return Ok(packed.clone());
+    }
+    let device = pipeline.device();
+    let find = |name: &str| layer.iter().find(|(full, _)| full.starts_with(name)).map(|(_, tensor)| tensor);
+    let (Some(gate), Some(up)) = (find("Wg_"), find("Wu_")) else {
+        return Err(Error::Request(format!("layer {number} has no gate")));
+    };
+    let stage = pipeline.plan().graph().stages.iter().find(|stage| stage.name == "gate_up_0");
+    let (k, n) = stage.map_or((0, 0), |stage| (stage.k, stage.n));
+    let packed = Arc::new(DeviceBuffer::new(device, gate.len() + up.len(), "gate and up")?);
+    helpers::pack_gated(gate, up, &packed, k, n, pipeline.stream())?;
+    pipeline.stream().synchronize()?;
+    all.insert(number, packed.clone());
+    Ok(packed)
+}

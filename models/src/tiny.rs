@@ -1,0 +1,102 @@
+//! A small random checkpoint, to try everything without a download.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use cusync::codegen::graph::Element;
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::json;
+use tokenizers::decoders::byte_level::ByteLevel;
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::{AddedToken, Tokenizer};
+
+use crate::architecture;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::weights::Weights;
+
+/// Token that ends a text.
+const END: u32 = 256;
+
+/// Tokens: one for each byte, and a few special ones.
+const VOCABULARY: u32 = 264;
+
+/// Writes a checkpoint with two layers, random weights in bf16 and a tokenizer of bytes. Its text is noise.
+///
+/// # Errors
+/// The architecture is unknown, or a file cannot be written.
+pub fn write(folder: &Path, architecture: &str) -> Result<()> {
+    let failed = |name: &str, reason: String| Error::File { path: folder.join(name), reason };
+    std::fs::create_dir_all(folder)
+        .map_err(|e| Error::File { path: folder.to_owned(), reason: e.to_string() })?;
+    let config = json!({
+        "architectures": [architecture],
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "vocab_size": VOCABULARY,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "hidden_act": "silu",
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": false,
+        "torch_dtype": "bfloat16",
+        "bos_token_id": END,
+        "eos_token_id": END,
+    });
+    let config = serde_json::to_string_pretty(&config).map_err(|e| failed("config.json", e.to_string()))?;
+    let parsed: Config = serde_json::from_str(&config).map_err(|e| failed("config.json", e.to_string()))?;
+    let decoder = architecture::decoder(&parsed)?;
+    std::fs::write(folder.join("config.json"), config + "\n")
+        .map_err(|e| failed("config.json", e.to_string()))?;
+    let rows =
+        (0..decoder.layers).flat_map(|layer| decoder.layer_weights(layer)).chain(decoder.head_weights());
+    let mut shapes: HashMap<String, Vec<usize>> =
+        rows.flat_map(|weight| weight.rows).map(|rows| (rows.tensor, rows.shape)).collect();
+    let embedding = decoder.embedding();
+    shapes.insert(embedding.tensor, embedding.shape);
+    let values = shapes.into_iter().map(|(name, shape)| {
+        let rows = vec![architecture::Rows {
+            tensor: name.clone(),
+            first: 0,
+            count: shape[0],
+            shape: shape.clone(),
+        }];
+        let weight = architecture::Weight { name: name.clone(), rows };
+        let bits = Weights::Random.read(&weight, shape[0], Element::Bf16)?;
+        let bytes: Vec<u8> = bits.iter().flat_map(|b| b.to_le_bytes()).collect();
+        Ok((name, shape, bytes))
+    });
+    let values: Vec<(String, Vec<usize>, Vec<u8>)> = values.collect::<Result<_>>()?;
+    let name = "model.safetensors";
+    let views = values.iter().map(|(name, shape, bytes)| {
+        TensorView::new(Dtype::BF16, shape.clone(), bytes).map(|view| (name.as_str(), view))
+    });
+    let views = views.collect::<std::result::Result<Vec<_>, _>>().map_err(|e| failed(name, e.to_string()))?;
+    safetensors::serialize_to_file(views, None, &folder.join(name))
+        .map_err(|e| failed(name, e.to_string()))?;
+    let name = "tokenizer.json";
+    tokenizer()
+        .and_then(|tokenizer| tokenizer.save(folder.join(name), false))
+        .map_err(|e| failed(name, e.to_string()))
+}
+
+/// A tokenizer whose tokens are bytes.
+fn tokenizer() -> tokenizers::Result<Tokenizer> {
+    let mut letters: Vec<char> = ByteLevel::alphabet().into_iter().collect();
+    letters.sort_unstable();
+    let vocabulary = letters.into_iter().zip(0..).map(|(letter, token)| (letter.to_string(), token));
+    let bytes = BPE::builder().vocab_and_merges(vocabulary.collect::<Vocab>(), vec![]).build()?;
+    let mut tokenizer = Tokenizer::new(bytes);
+    tokenizer.with_pre_tokenizer(Some(ByteLevel::new(false, false, false)));
+    tokenizer.with_decoder(Some(ByteLevel::default()));
+    let special = (END..VOCABULARY).map(|token| match token {
+        END => AddedToken::from("<end>", true),
+        other => AddedToken::from(format!("<unused{}>", other - END), true),
+    });
+    tokenizer.add_special_tokens(special)?;
+    Ok(tokenizer)
+}

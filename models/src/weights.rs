@@ -1,0 +1,96 @@
+//! Weights of a model: from a checkpoint, or random.
+
+use std::path::Path;
+
+use cusync::codegen::graph::Element;
+use cusync::element::Bits;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rayon::prelude::*;
+
+use crate::architecture::{Decoder, Rows, Weight};
+use crate::checkpoint::Checkpoint;
+use crate::error::Result;
+
+/// Elements per random stream; fixed, so that values do not depend on the number of threads.
+const STREAM: usize = 1 << 16;
+
+/// Source of a model's weights.
+#[derive(Debug)]
+pub enum Weights {
+    /// Files.
+    Files(Checkpoint),
+    /// Random values that keep hidden states near 1: times do not depend on values.
+    Random,
+}
+
+impl Weights {
+    /// Opens the checkpoint in a folder.
+    ///
+    /// # Errors
+    /// A file is missing or is not a safetensors file.
+    pub fn open(folder: &Path) -> Result<Weights> {
+        Ok(Weights::Files(Checkpoint::open(folder)?))
+    }
+
+    /// Checks that every weight of a decoder is there.
+    ///
+    /// # Errors
+    /// The first that is missing, or has another shape or type.
+    pub fn check(&self, decoder: &Decoder) -> Result<()> {
+        let Weights::Files(files) = self else { return Ok(()) };
+        files.check([&decoder.embedding()])?;
+        let layers = (0..decoder.layers).flat_map(|layer| decoder.layer_weights(layer));
+        let mut all = layers.chain(decoder.head_weights());
+        all.try_for_each(|weight| files.check(&weight.rows))
+    }
+
+    /// Elements of a weight of a page, in `width` columns: see [`Checkpoint::read`].
+    ///
+    /// # Errors
+    /// The weight cannot be read.
+    pub fn read(&self, weight: &Weight, width: usize, element: Element) -> Result<Vec<u16>> {
+        match self {
+            Weights::Files(files) => files.read(weight, width, element),
+            Weights::Random => Ok(random(weight, width, element)),
+        }
+    }
+
+    /// Hidden state of a token: its row of the embedding.
+    ///
+    /// # Errors
+    /// There is no such token, or the file cannot be read.
+    pub fn embed(&self, embedding: &Rows, token: u32, element: Element, out: &mut [u16]) -> Result<()> {
+        match self {
+            Weights::Files(files) => files.row(embedding, token as usize, element, out),
+            Weights::Random => {
+                fill(u64::from(token), 1.0, element, out);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Gains of 1, matrices of variance 1 / K, and biases of up to a tenth.
+fn random(weight: &Weight, width: usize, element: Element) -> Vec<u16> {
+    let Some(rows) = weight.rows.first() else { return Vec::new() };
+    let k = rows.shape.get(1).copied().unwrap_or(1);
+    let mut out = vec![0; k * width];
+    if rows.tensor.contains("norm") {
+        element.round(&vec![1.0; out.len()], &mut out);
+        return out;
+    }
+    let scale = if rows.shape.len() == 1 { 0.1 } else { (3.0 / k as f32).sqrt() };
+    let seed = weight.name.bytes().fold(0u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+    out.par_chunks_mut(STREAM).enumerate().for_each(|(n, out)| {
+        fill(seed.wrapping_add((n as u64) << 32), scale, element, out);
+    });
+    out
+}
+
+/// Uniform values up to `scale`.
+fn fill(seed: u64, scale: f32, element: Element, out: &mut [u16]) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let values: Vec<f32> = out.iter().map(|_| random.random_range(-scale..scale)).collect();
+    element.round(&values, out);
+}
