@@ -209,6 +209,41 @@ impl From<bench::Error> for Fault {
     }
 }
 
+impl From<cusync::SessionError> for Fault {
+    fn from(error: cusync::SessionError) -> Self {
+        use cusync::SessionError as E;
+        let code = match error {
+            E::Runtime(error) => return error.into(),
+            E::Host(error) => return error.into(),
+            E::Plan(error) => return error.into(),
+            E::NoSpec(_) => "not-shipped",
+            E::NoTensor { .. } | E::Produced(_) | E::Type(_) | E::Length { .. } => "unbound",
+            E::Elsewhere(_) => "unsupported",
+        };
+        Fault::input(code, error.to_string())
+    }
+}
+
+#[cfg(feature = "models")]
+impl From<cusync_models::Error> for Fault {
+    fn from(error: cusync_models::Error) -> Self {
+        use cusync_models::Error as E;
+        let text = error.to_string();
+        let code = match error {
+            E::Session(error) => return error.into(),
+            E::File { path, .. } => {
+                return Fault::input("model-file", text).in_file(path.display().to_string());
+            }
+            E::Architecture { .. } => "architecture",
+            E::Config(_) => "model-config",
+            E::Weight { .. } => "model-weight",
+            E::Memory { .. } => "device-memory",
+            E::Slot { .. } | E::Request(_) => "request",
+        };
+        Fault::input(code, text)
+    }
+}
+
 impl From<tune::Error> for Fault {
     fn from(error: tune::Error) -> Self {
         use tune::Error as E;

@@ -9,11 +9,15 @@ mod doctor;
 mod explain;
 mod fault;
 mod files;
+#[cfg(feature = "models")]
 mod generate;
+#[cfg(feature = "models")]
+mod model;
 mod names;
 mod print;
 mod progress;
 mod prove;
+mod render;
 mod report;
 mod run;
 mod schedule;
@@ -57,7 +61,7 @@ enum Command {
     /// Show tiles, dependences, policies, orders and launch mode, with the reasons for each choice
     Explain(target::TargetArgs),
     /// Render the C++ header and the Rust handle
-    Gen(generate::GenerateArgs),
+    Gen(render::RenderArgs),
     /// Predict the time of every executor, or compare predictions with measurements
     Simulate(simulate::SimulateArgs),
     /// Run and verify against an independent reference: on the GPU if there is one, else on the CPU
@@ -74,6 +78,13 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     /// Put the kernels of serial code on streams with the fewest waits, and choose how to run them
     Schedule(schedule::ScheduleArgs),
+    /// Continue texts with a language model: a folder with a Hugging Face checkpoint
+    #[cfg(feature = "models")]
+    Generate(generate::GenerateArgs),
+    /// Look into a language model: print its pipelines, compute logits, measure, or write a small one to try
+    #[cfg(feature = "models")]
+    #[command(subcommand)]
+    Model(model::Task),
     /// Print driver, GPUs, toolchain and kernels, with a command to fix each problem
     Doctor,
     /// Install the pinned CUDA toolchain for building the kernels (about 130 MB, with Python's pip)
@@ -106,7 +117,7 @@ impl Command {
             Command::Show(args) => Box::new(names::show(&args)?),
             Command::Init(args) => Box::new(names::init(&args)?),
             Command::Explain(args) => Box::new(explain::explain(&args.resolve()?)?),
-            Command::Gen(args) => Box::new(generate::generate(args)?),
+            Command::Gen(args) => Box::new(render::render(args)?),
             Command::Simulate(args) => simulate::simulate(args)?,
             Command::Run(args) => Box::new(run::run(args, output)?),
             Command::Tune(args) => Box::new(tune::tune(args, output)?),
@@ -114,6 +125,10 @@ impl Command {
             Command::Trace(args) => Box::new(trace::trace(args, output)?),
             Command::Calibrate(args) => Box::new(calibrate::calibrate(&args, output)?),
             Command::Schedule(args) => Box::new(schedule::schedule(&args)?),
+            #[cfg(feature = "models")]
+            Command::Generate(args) => Box::new(generate::generate(&args, output)?),
+            #[cfg(feature = "models")]
+            Command::Model(task) => model::run(&task, output)?,
             Command::Doctor => Box::new(doctor::doctor()),
             Command::Setup(args) => Box::new(setup::setup(args, output)?),
             Command::Completions { shell } => Box::new(names::completions(shell, &mut Arguments::command())),

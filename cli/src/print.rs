@@ -111,6 +111,13 @@ impl Page {
     }
 }
 
+/// Prints a piece of an answer that grows, unless the answer is JSON; `false` if nobody reads it.
+#[cfg(feature = "models")]
+pub(crate) fn piece(text: &str, output: &Output) -> bool {
+    let mut out = io::stdout().lock();
+    output.json || out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
+}
+
 /// Prints an answer; the exit status is 0 if the answer is good and could be printed.
 pub(crate) fn answer(answer: &dyn Answer, output: &Output) -> ExitCode {
     let text = if output.json {

@@ -123,6 +123,19 @@ impl Model {
         &self.decoder
     }
 
+    /// Element type of weights and hidden states.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Bytes that the GPU can read from memory per second, if its profile is known.
+    pub fn read_bandwidth(&self) -> Option<f64> {
+        match &self.machine {
+            Machine::Host(_) => None,
+            Machine::Gpu(gpu) => gpu.device().profile().map(|profile| profile.read_tbs * 1e12),
+        }
+    }
+
     /// Number of slots.
     pub fn slots(&self) -> usize {
         self.lengths.len()

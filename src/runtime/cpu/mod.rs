@@ -55,8 +55,8 @@ use self::slabs::Slabs;
 use self::tile::{Scratch, Stop};
 use self::work::Rota;
 use crate::device::host_policy::{HostEdge, HostOrder};
-use crate::inputs::{Inputs, Values};
 use crate::inputs::sequences::{Sequences, SharedPage, named};
+use crate::inputs::{Inputs, Values};
 
 /// Assignment of workers to stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
