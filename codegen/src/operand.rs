@@ -62,6 +62,10 @@ pub enum OperandKind {
     Pages,
     /// Cosines, then sines, of the rotation angles of queries and keys, one row per position.
     Rotary,
+    /// Row vector that multiplies each normalized head of queries, 1 x D.
+    QueryGain,
+    /// Row vector that multiplies each normalized head of keys, 1 x D.
+    KeyGain,
     /// The i-th read of a custom stage.
     Custom(usize),
 }
@@ -81,9 +85,12 @@ impl OperandKind {
     /// When a tile reads it.
     pub fn when(self) -> When {
         match self {
-            OperandKind::Query | OperandKind::Lengths | OperandKind::Pages | OperandKind::Rotary => {
-                When::First
-            }
+            OperandKind::Query
+            | OperandKind::Lengths
+            | OperandKind::Pages
+            | OperandKind::Rotary
+            | OperandKind::QueryGain
+            | OperandKind::KeyGain => When::First,
             OperandKind::A
             | OperandKind::B
             | OperandKind::Up
@@ -131,6 +138,8 @@ impl OperandKind {
             OperandKind::Lengths => "lengths",
             OperandKind::Pages => "pages",
             OperandKind::Rotary => "rotary",
+            OperandKind::QueryGain => "query_gain",
+            OperandKind::KeyGain => "key_gain",
             OperandKind::Custom(i) => return format!("read{i}"),
         };
         word.into()

@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 /// Maximum size of a packed crate, in bytes.
 const MOST: u64 = 2 << 20;
-const CRATES: [&str; 6] = ["cusync", "cusync-bench", "cusync-capi", "cusync-cli", "cusync-dag", "cusync-gen"];
+const CRATES: [&str; 7] =
+    ["cusync", "cusync-bench", "cusync-capi", "cusync-cli", "cusync-dag", "cusync-gen", "cusync-models"];
 
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));

@@ -72,6 +72,8 @@ fn main() -> ExitCode {
 fn run(root: &Path, args: &[String]) -> Outcome {
     let mut build = Command::new("cargo");
     build.current_dir(root).args(["build", "--package", "cusync-cli"]);
+    // Language models need a tokenizer, which takes long to compile.
+    build.args(["--no-default-features", "--features", "cuda"]);
     let folder = if setup::has_gpu() {
         setup::setup(root)?;
         build.arg("--release");

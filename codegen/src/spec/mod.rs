@@ -137,6 +137,8 @@ pub(crate) struct HeadsSpec {
     pub(crate) kv_heads: Option<Expr>,
     /// Sequences of a prompt; default: one.
     pub(crate) sequences: Option<Expr>,
+    /// Epsilon of the norm of each head of queries and keys, if they are normalized.
+    pub(crate) norm: Option<Spanned<f64>>,
 }
 
 /// Parameters of an attention in addition to its tensors.

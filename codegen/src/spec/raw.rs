@@ -29,10 +29,10 @@ raw!(struct Pipeline { name dims stages; element tiles orders sync alias split_k
 
 raw!(enum Stage {
     Gemm { name a b out; bias residual residual_at epilogue }
-    RotatedGemm { name a b heads rotary out; bias kv_heads sequences }
+    RotatedGemm { name a b heads rotary out; bias kv_heads sequences head_norm }
     GatedGemm { name a gate up out; }
     Conv2d { name input filter out; bias residual residual_at stride padding epilogue }
-    Attention { name qkv heads out; kv_heads causal sequences cache pages rotary expected }
+    Attention { name qkv heads out; kv_heads causal sequences cache pages rotary head_norm expected }
     RmsNorm { name x gain out epsilon; }
     LayerNorm { name x gain bias out epsilon; }
     Pool { name input kind out; window stride padding }
@@ -40,6 +40,7 @@ raw!(enum Stage {
 });
 
 raw!(struct Cache { keys values; lengths });
+raw!(struct HeadNorm { query key epsilon; });
 raw!(struct Read { tensor rows cols; });
 raw!(struct Edge { from to; operand policy wait });
 

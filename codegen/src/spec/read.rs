@@ -175,12 +175,28 @@ fn heads_spec<'a>(
     heads: &'a RawValue,
     kv_heads: Option<&'a RawValue>,
     sequences: Option<&'a RawValue>,
+    norm: Option<Spanned<f64>>,
 ) -> Result<HeadsSpec, Diagnostic> {
     Ok(HeadsSpec {
         heads: expr(source, heads)?,
         kv_heads: kv_heads.map(|raw| expr(source, raw)).transpose()?,
         sequences: sequences.map(|raw| expr(source, raw)).transpose()?,
+        norm,
     })
+}
+
+/// Adds the gains of heads that are normalized to the reads, and returns epsilon.
+fn head_norm<'a>(
+    source: Source<'a>,
+    raw: Option<&'a RawValue>,
+    reads: &mut Vec<(OperandKind, TensorUse)>,
+) -> Result<Option<Spanned<f64>>, Diagnostic> {
+    let Some(raw) = raw else { return Ok(None) };
+    let form = "`HeadNorm(query: \"gq(D)\", key: \"gk(D)\", epsilon: 1e-6)`";
+    let raw::HeadNorm { query, key, epsilon } = source.parse(raw, form)?;
+    reads.push((OperandKind::QueryGain, tensor(source, query)?));
+    reads.push((OperandKind::KeyGain, tensor(source, key)?));
+    Ok(Some(source.spanned(epsilon, "a number, such as 1e-6")?))
 }
 
 fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnostic> {
@@ -206,13 +222,14 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             let out = tensor(source, out)?;
             Ok(StageSpec { name: named(name)?, kind: StageKind::Gemm(epilogue), reads, out })
         }
-        raw::Stage::RotatedGemm { name, a, b, bias, heads, kv_heads, sequences, rotary, out } => {
+        raw::Stage::RotatedGemm { name, a, b, bias, heads, kv_heads, sequences, rotary, head_norm: stated, out } => {
             let mut reads = vec![(OperandKind::A, tensor(source, a)?), (OperandKind::B, tensor(source, b)?)];
             if let Some(raw) = bias {
                 reads.push((OperandKind::Bias, tensor(source, raw)?));
             }
             reads.push((OperandKind::Rotary, tensor(source, rotary)?));
-            let kind = StageKind::Rotated(heads_spec(source, heads, kv_heads, sequences)?);
+            let norm = head_norm(source, stated, &mut reads)?;
+            let kind = StageKind::Rotated(heads_spec(source, heads, kv_heads, sequences, norm)?);
             Ok(StageSpec { name: named(name)?, kind, reads, out: tensor(source, out)? })
         }
         raw::Stage::GatedGemm { name, a, gate, up, out } => {
@@ -265,6 +282,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             cache: stated,
             pages,
             rotary,
+            head_norm: normed,
             expected,
             out,
         } => {
@@ -280,8 +298,9 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
                     reads.push((kind, tensor(source, raw)?));
                 }
             }
+            let norm = head_norm(source, normed, &mut reads)?;
             let spec = AttentionSpec {
-                qkv: heads_spec(source, heads, kv_heads, sequences)?,
+                qkv: heads_spec(source, heads, kv_heads, sequences, norm)?,
                 causal: causal.map(|raw| source.spanned(raw, "`true` or `false`")).transpose()?,
                 cache: stated.map(|raw| source.span(raw)),
                 expected: expected.map(|raw| expr(source, raw)).transpose()?,

@@ -12,7 +12,7 @@ use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 
 /// Attention of one new token per sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attend {
     /// Its heads.
     pub heads: Heads,
@@ -44,6 +44,7 @@ impl Attend {
                 }
             },
             OperandKind::Lengths => return (0..1, m..m + 1),
+            OperandKind::QueryGain | OperandKind::KeyGain => 0..1,
             OperandKind::Pages => return (m..m + 1, 0..cache.capacity / PAGE),
             // Any position may be read.
             OperandKind::Rotary => 0..cache.capacity,
@@ -63,7 +64,7 @@ impl Rules for Attend {
     }
 
     fn label(&self) -> String {
-        let Heads { query, kv, dim } = self.heads;
+        let Heads { query, kv, dim, .. } = self.heads;
         let paged = if self.cache.pages.is_some() { "paged " } else { "" };
         let capacity = self.cache.capacity;
         format!(
@@ -105,6 +106,7 @@ impl Rules for Attend {
             OperandKind::Lengths => Some((1, m)),
             OperandKind::Pages => Some((m, cache.capacity / PAGE)),
             OperandKind::Rotary => Some((cache.capacity, heads.dim)),
+            OperandKind::QueryGain | OperandKind::KeyGain => Some((1, heads.dim)),
             _ => in_qkv(kind).then_some((m, heads.columns())),
         }
     }
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn footprints_are_what_is_read_at_every_tile() {
-        let heads = Heads { query: 8, kv: 2, dim: 64 };
+        let heads = Heads { query: 8, kv: 2, dim: 64, norm: Some(1e-6) };
         for pages in [None, Some(11)] {
             let shape = Attend { heads, cache: Cache { capacity: 256, pages }, rotary: true, expected: 256 };
             for kind in [
@@ -159,6 +161,8 @@ mod tests {
                 OperandKind::Lengths,
                 OperandKind::Pages,
                 OperandKind::Rotary,
+                OperandKind::QueryGain,
+                OperandKind::KeyGain,
             ] {
                 let (footprint, _) = shape.footprint(kind, shape.tile()).expect("small");
                 for tile in [(0, 0), (0, 1), (2, 0), (3, 1)] {

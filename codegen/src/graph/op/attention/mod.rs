@@ -27,7 +27,7 @@ const KERNEL_HEADS: [u32; 2] = [64, 128];
 const MAX_GROUP: u32 = 8;
 
 /// The heads of an attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Heads {
     /// Query heads.
     pub query: u32,
@@ -35,6 +35,9 @@ pub struct Heads {
     pub kv: u32,
     /// Columns of a head.
     pub dim: u32,
+    /// Added to the mean of squares of each head of queries and keys, which is normalized before it is rotated; `None`:
+    /// heads are not normalized.
+    pub norm: Option<f32>,
 }
 
 impl Heads {
@@ -90,7 +93,7 @@ fn in_qkv(kind: OperandKind) -> bool {
 fn constant(kind: OperandKind) -> Option<Constant> {
     (!in_qkv(kind)).then_some(Constant {
         code: "produced-cache",
-        message: "the cache, its lengths and pages and the rotary table must be inputs",
+        message: "the cache, its lengths and pages, the rotary table and gains must be inputs",
         note: "a tile reads them without waiting; what is appended to a cache is there for the next run",
         help: "make it an input of the pipeline",
     })
@@ -113,6 +116,7 @@ pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u3
     let cache = Caching { spec, stated, heads, batch, generates }.cache()?;
     let positions = cache.map_or(tokens / batch, |cache| cache.capacity);
     let rotary = rotary(stated, heads, positions)?;
+    normed(&spec.qkv, stated, heads, generates && rotary)?;
     Ok(match cache.filter(|_| generates) {
         Some(cache) => {
             let expected = expected(spec, stated, cache)?;
@@ -139,6 +143,7 @@ pub(super) fn lower_rotated(spec: &HeadsSpec, stated: &Stated<'_>) -> Result<(Op
     let rows = stated.out().rows;
     let tokens = rows / sequences(spec, stated, rows)?.unwrap_or(1);
     rotary(stated, heads, tokens)?;
+    normed(spec, stated, heads, true)?;
     Ok((Op::RotatedGemm(Rotated { heads, tokens }), k))
 }
 
@@ -190,7 +195,33 @@ fn heads(spec: &HeadsSpec, stated: &Stated<'_>, (qkv, at): (&Tensor, Span)) -> R
         .at(at, format!("{} columns in {slices} heads", qkv.cols))
         .help(format!("a head has a multiple of 8 columns (16 bytes), {} at most", prompt::MAX_HEAD)));
     }
-    Ok(Heads { query, kv, dim: dim as u32 })
+    let norm = spec.norm.as_ref().map(|epsilon| epsilon.value as f32);
+    Ok(Heads { query, kv, dim: dim as u32, norm })
+}
+
+/// Checks the norm of heads: its gains, its epsilon, and whether the stage `rotates` heads one by one.
+fn normed(spec: &HeadsSpec, stated: &Stated<'_>, heads: Heads, rotates: bool) -> Result<(), Diagnostic> {
+    let Some(epsilon) = &spec.norm else { return Ok(()) };
+    let fault = |message: &str| Diagnostic::new("bad-heads", message);
+    if !rotates {
+        return Err(fault("heads are normalized where they are rotated")
+            .at(epsilon.span, "this stage rotates no single token")
+            .help("state `rotary` too; for a prompt, state both at the `RotatedGemm` that makes QKV"));
+    }
+    if !(epsilon.value > 0.0 && (epsilon.value as f32).is_finite() && epsilon.value as f32 > 0.0) {
+        return Err(fault("the epsilon of a norm is positive")
+            .at(epsilon.span, "not a positive float32")
+            .help("epsilon keeps a head of zeros from a division by zero: 1e-6 is usual"));
+    }
+    for kind in [OperandKind::QueryGain, OperandKind::KeyGain] {
+        let Some((gain, _, span)) = operand(stated, kind) else { continue };
+        if (gain.rows, gain.cols) != (1, heads.dim) {
+            return Err(fault(&format!("`{}` does not scale heads of {} columns", gain.name, heads.dim))
+                .at(span, format!("{} x {} here", gain.rows, gain.cols))
+                .help(format!("a gain has {} values, one for each column of a head", heads.dim)));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the output has one row per token, and all heads.
@@ -379,7 +410,7 @@ mod tests {
 
     #[test]
     fn columns_of_a_head_are_its_own_and_its_groups() {
-        let heads = Heads { query: 8, kv: 2, dim: 128 };
+        let heads = Heads { query: 8, kv: 2, dim: 128, norm: None };
         assert_eq!(heads.columns_of(OperandKind::Query, 1), 512..1024);
         assert_eq!(heads.columns_of(OperandKind::Key, 0), 1024..1152);
         assert_eq!(heads.columns_of(OperandKind::Value, 1), 1408..1536);
@@ -388,7 +419,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_cache_are_a_sequences_or_a_pages() {
-        let heads = Heads { query: 8, kv: 2, dim: 128 };
+        let heads = Heads { query: 8, kv: 2, dim: 128, norm: None };
         let contiguous = Cache { capacity: 256, pages: None };
         assert_eq!(contiguous.row(&heads, 3, 0, 1, 100), (3 * 2 + 1) * 256 + 100);
         let paged = Cache { capacity: 256, pages: Some(9) };

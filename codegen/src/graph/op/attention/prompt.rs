@@ -28,7 +28,7 @@ pub(super) const MAX_HEAD: u32 = 256;
 const EFFICIENCY: f64 = 0.6;
 
 /// Whole-sequence attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
     /// Its heads.
     pub heads: Heads,
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     fn shape(query: u32, kv: u32) -> Attention {
-        let heads = Heads { query, kv, dim: 128 };
+        let heads = Heads { query, kv, dim: 128, norm: None };
         Attention { heads, causal: true, sequences: 1, tokens: 512, cache: None, rotary: false }
     }
 

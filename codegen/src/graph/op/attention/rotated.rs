@@ -1,6 +1,6 @@
-//! The product that makes the queries, keys and values of a prompt, with queries and keys rotated by their position. On
-//! a GPU it is a plain product, followed by a kernel that rotates its heads. This rotates each token once; an attention
-//! that rotates its operands does so for each block of queries.
+//! The product that makes the queries, keys and values of a prompt, with queries and keys rotated by their position, and
+//! before that normalized if the heads have a norm. On a GPU it is a plain product, followed by a kernel that rotates
+//! its heads. This rotates each token once; an attention that rotates its operands does so for each block of queries.
 
 use std::ops::Range;
 
@@ -11,12 +11,17 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind};
 use crate::obstacle::Obstacle;
 
 /// A GEMM with the heads of an attention in its output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rotated {
     /// The heads of the attention.
     pub heads: Heads,
     /// Tokens per sequence: row r has position r modulo this.
     pub tokens: u32,
+}
+
+/// Whether an operand is for the heads of the product, and not for the product.
+fn of_heads(kind: OperandKind) -> bool {
+    matches!(kind, OperandKind::Rotary | OperandKind::QueryGain | OperandKind::KeyGain)
 }
 
 impl Rotated {
@@ -42,7 +47,7 @@ impl Rules for Rotated {
     }
 
     fn label(&self) -> String {
-        let Heads { query, kv, dim } = self.heads;
+        let Heads { query, kv, dim, .. } = self.heads;
         format!("gemm, {query} heads of queries and {kv} of keys, {dim} columns each, rotated")
     }
 
@@ -74,12 +79,13 @@ impl Rules for Rotated {
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
         match kind {
             OperandKind::Rotary => Some((self.tokens, self.heads.dim)),
+            OperandKind::QueryGain | OperandKind::KeyGain => Some((1, self.heads.dim)),
             other => gemm::operand_shape(other, size),
         }
     }
 
     fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
-        if kind == OperandKind::Rotary {
+        if of_heads(kind) {
             // Inputs need no waits: any part of them may be read.
             let all = Axis { extent: i32::MAX, ..Axis::default() };
             return Some((Footprint { rows: all, cols: all }, None));
@@ -89,20 +95,20 @@ impl Rules for Rotated {
 
     fn reads_by(&self, operand: &Operand) -> (bool, bool) {
         match operand.kind {
-            OperandKind::Rotary => (false, false),
+            kind if of_heads(kind) => (false, false),
             kind => gemm::reads_by(kind),
         }
     }
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
         match at.operand.kind {
-            OperandKind::Rotary => f(0..at.tensor.rows, 0..at.tensor.cols),
+            kind if of_heads(kind) => f(0..at.tensor.rows, 0..at.tensor.cols),
             _ => gemm::reads(at, f),
         }
     }
 
     fn constant(&self, kind: OperandKind) -> Option<Constant> {
-        super::constant(kind).filter(|_| kind == OperandKind::Rotary)
+        super::constant(kind).filter(|_| of_heads(kind))
     }
 
     fn in_library(&self, has: &dyn Fn(OperandKind) -> bool) -> bool {
