@@ -80,9 +80,23 @@ int32_t cusync_gated_activation(const void* packed, uint32_t packed_bits, void* 
 }
 
 int32_t cusync_rotate(const void* product, uint32_t product_bits, const void* angles, void* d, uint32_t m, uint32_t n,
-                      uint32_t rotated, uint32_t head_dim, uint32_t tokens, uint32_t element, void* stream) {
-  (void)product, (void)product_bits, (void)angles, (void)d, (void)m, (void)n, (void)rotated;
-  (void)head_dim, (void)tokens, (void)element, (void)stream;
+                      uint32_t rotated, uint32_t head_dim, uint32_t tokens, float epsilon, const void* query_gain,
+                      const void* key_gain, uint32_t queries, uint32_t element, void* stream) {
+  (void)product, (void)product_bits, (void)angles, (void)d, (void)m, (void)n, (void)rotated, (void)head_dim, (void)tokens;
+  (void)epsilon, (void)query_gain, (void)key_gain, (void)queries, (void)element, (void)stream;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
+int32_t cusync_embed(const int32_t* tokens, const int32_t* drawn, const void* table, void* out, uint32_t count,
+                     uint32_t vocabulary, uint32_t width, void* stream) {
+  (void)tokens, (void)drawn, (void)table, (void)out, (void)count, (void)vocabulary, (void)width, (void)stream;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
+int32_t cusync_draw(const void* logits, const cusync_sampling* sampling, const int32_t* positions, int32_t* drawn,
+                    uint32_t count, uint32_t vocabulary, uint32_t pitch, uint32_t element, void* stream) {
+  (void)logits, (void)sampling, (void)positions, (void)drawn, (void)count, (void)vocabulary, (void)pitch, (void)element;
+  (void)stream;
   return CUSYNC_ERROR_NOT_BUILT;
 }
 

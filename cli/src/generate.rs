@@ -38,7 +38,7 @@ pub(crate) struct GenerateArgs {
     temperature: f32,
     /// Draw from this many of the most likely tokens; 0: all
     #[arg(long, value_name = "K", default_value_t = 0)]
-    top_k: usize,
+    top_k: u32,
     /// Draw from the most likely tokens that together have this probability
     #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = probability)]
     top_p: f32,

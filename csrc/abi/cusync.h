@@ -74,7 +74,7 @@ typedef struct cusync_notes {
 
 enum {
   CUSYNC_MAX_STAGES = 64,      ///< per kernel
-  CUSYNC_MAX_OPERANDS = 6,     ///< per stage
+  CUSYNC_MAX_OPERANDS = 8,     ///< per stage
   CUSYNC_MAX_WAITS = 4,        ///< incoming edges per stage
   CUSYNC_MAX_POSTS = 4,        ///< outgoing edges per stage
   CUSYNC_COLUMN_TILE = 64,     ///< product columns of a decode kernel that share a semaphore
@@ -161,6 +161,7 @@ typedef struct cusync_heads {
   uint32_t causal;                 ///< CUSYNC_ATTENTION: 1: tokens attend to themselves and earlier ones; 0: to all
   uint32_t capacity;               ///< tokens per sequence in the cache; 0: no cache
   uint32_t pages;                  ///< pages in the pool; 0: contiguous cache
+  float norm_epsilon;              ///< CUSYNC_ATTEND: added to the mean of squares of a head; 0: no norm of heads
 } cusync_heads;
 
 /// The sizes of an operation that m, n and k do not state. CUSYNC_GEMM and CUSYNC_GATED_GEMM have none.
@@ -191,8 +192,10 @@ typedef union cusync_shape {
 /// and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to
 /// sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens
 /// in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key
-/// are rotated by that position, with elements (i, i + head_dim / 2) as a pair. The new key and value are appended to
-/// the cache and attended to with the cached ones. If a sequence's length is negative or leaves no room, or if any of
+/// are rotated by that position, with elements (i, i + head_dim / 2) as a pair. With a `norm_epsilon`, which needs
+/// ROTARY, each head of queries and the new key is divided by the root of its mean square plus epsilon and multiplied
+/// by QUERY_GAIN or KEY_GAIN (head_dim elements) first. The new key and value are appended to the cache and attended to
+/// with the cached ones. If a sequence's length is negative or leaves no room, or if any of
 /// its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,
 /// and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.
 /// They post one slot per key/value head, m times per run.
@@ -441,10 +444,30 @@ int32_t cusync_gated_activation(const void* packed, uint32_t packed_bits, void* 
                                 uint32_t element, void* stream);
 /// Copies an m x n product of heads of `head_dim` columns into d, rotating the first `rotated` columns: element i of a
 /// head's first half and of its second half are a pair, row r has position r modulo `tokens`, and a row of `angles` has
-/// the cosines of all pairs, then the sines. The product has floats if `product_bits` is 32, otherwise `element`, and
-/// may then be d itself.
+/// the cosines of all pairs, then the sines. With an epsilon above 0, rotated heads are normalized first: divided by the
+/// root of their mean square plus epsilon, and multiplied by `query_gain` in the first `queries` columns and by
+/// `key_gain` in the others. The product has floats if `product_bits` is 32, otherwise `element`, and may then be d
+/// itself.
 int32_t cusync_rotate(const void* product, uint32_t product_bits, const void* angles, void* d, uint32_t m, uint32_t n,
-                      uint32_t rotated, uint32_t head_dim, uint32_t tokens, uint32_t element, void* stream);
+                      uint32_t rotated, uint32_t head_dim, uint32_t tokens, float epsilon, const void* query_gain,
+                      const void* key_gain, uint32_t queries, uint32_t element, void* stream);
+/// Copies row tokens[i] of a table, `vocabulary` x `width` 16-bit elements, to row i of `out`. If a token is negative,
+/// drawn[i] is taken in its place (`drawn` may be NULL if none is). A token outside the table gives a row of zeros.
+int32_t cusync_embed(const int32_t* tokens, const int32_t* drawn, const void* table, void* out, uint32_t count,
+                     uint32_t vocabulary, uint32_t width, void* stream);
+/// How the next token of a sequence is drawn. Tokens are kept whose logit is at least that of the `top_k`-th (0: all),
+/// and of these the most likely ones, until their probabilities add up to `top_p` of those kept; tokens with equal
+/// logits are kept or left out together.
+typedef struct cusync_sampling {
+  float temperature;  ///< divides logits; 0: the most likely token; negative: no token is drawn
+  float top_p;        ///< 1: all
+  uint32_t top_k;     ///< 0: all
+  uint32_t seed;
+} cusync_sampling;
+/// Draws a token from each row of logits, count x pitch, by the first `vocabulary` columns: drawn[i] depends on the row,
+/// sampling[i] and positions[i] alone. Of equal candidates the first is drawn.
+int32_t cusync_draw(const void* logits, const cusync_sampling* sampling, const int32_t* positions, int32_t* drawn,
+                    uint32_t count, uint32_t vocabulary, uint32_t pitch, uint32_t element, void* stream);
 /// d = act(x), element-wise, for baselines without a fused epilogue.
 int32_t cusync_activation_kernel(const void* x, void* d, unsigned long long count, uint32_t activation,
                                  uint32_t element, void* stream);

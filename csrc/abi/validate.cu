@@ -43,7 +43,11 @@ uint32_t required(cusync_stage const& s) {
     case CUSYNC_NORM: return a | 1 << CUSYNC_OPERAND_GAIN;
     case CUSYNC_POOL: return a;
     case CUSYNC_ATTENTION: return operand(s, CUSYNC_OPERAND_KEYS) ? a | cache : a;
-    case CUSYNC_ATTEND: return a | cache | 1 << CUSYNC_OPERAND_LENGTHS | (s.shape.heads.pages ? 1 << CUSYNC_OPERAND_PAGES : 0);
+    case CUSYNC_ATTEND: {
+      constexpr uint32_t normed = 1 << CUSYNC_OPERAND_ROTARY | 1 << CUSYNC_OPERAND_QUERY_GAIN | 1 << CUSYNC_OPERAND_KEY_GAIN;
+      return a | cache | 1 << CUSYNC_OPERAND_LENGTHS | (s.shape.heads.pages ? 1 << CUSYNC_OPERAND_PAGES : 0) |
+             (s.shape.heads.norm_epsilon != 0.f ? normed : 0);
+    }
     default: return a | 1 << CUSYNC_OPERAND_B;
   }
 }
@@ -64,7 +68,7 @@ bool valid_memory(cusync_stage const& s, bool scalar) {
   uint32_t given = 0;
   for (uint32_t i = 0; i < s.operand_count; ++i) {
     cusync_operand const& o = s.operands[i];
-    if (o.role > CUSYNC_OPERAND_GAIN || given >> o.role & 1 || o.read_at > CUSYNC_READ_IN_EPILOGUE) return false;
+    if (o.role > CUSYNC_OPERAND_KEY_GAIN || given >> o.role & 1 || o.read_at > CUSYNC_READ_IN_EPILOGUE) return false;
     if (!o.data || !aligned(o.data, alignment(o.role, scalar))) return false;
     given |= 1u << o.role;
   }
@@ -231,6 +235,7 @@ bool valid_share(Request const& r, uint32_t index) {
   uint32_t const width = r.kernel.id.width, workers = r.work.workers;
   bool const attends = s.operation == CUSYNC_ATTEND;
   cusync_heads const& heads = s.shape.heads;
+  if (attends && !(heads.norm_epsilon >= 0.f)) return false;
   uint32_t const read = attends ? (heads.query_heads + 2 * heads.kv_heads) * heads.head_dim : s.k;  // columns of A
   if (s.m != r.stages[0].m || s.m > width || s.n > 1u << 24 || read > 1u << 24) return false;
   // The index arithmetic of decode/attend.h, decode/layout.h and decode/share.h is 32-bit.

@@ -140,6 +140,19 @@ impl Checkpoint {
         Ok(out)
     }
 
+    /// A matrix as it is stored, not transposed.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::check`].
+    pub fn table(&self, rows: &Rows, element: Element) -> Result<Vec<u16>> {
+        let place = self.place(rows)?;
+        let cols = rows.shape.get(1).copied().unwrap_or(1);
+        let source = self.source(place, rows.first..rows.first + rows.count, cols)?;
+        let mut out = vec![0; rows.count * cols];
+        out.par_chunks_mut(cols).enumerate().for_each(|(row, out)| source.read(row, 0, out, element));
+        Ok(out)
+    }
+
     /// One row of a matrix, such as the embedding of a token.
     ///
     /// # Errors

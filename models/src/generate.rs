@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::model::Model;
-use crate::sample::{Sampler, Sampling};
+use crate::model::{Model, Next};
+use crate::sample::Sampling;
 
 /// A text to continue.
 #[derive(Clone, Debug)]
@@ -81,7 +81,9 @@ pub struct Times {
     pub tokens: usize,
     /// Time until the first token of the first request.
     pub first: Duration,
-    /// Time in steps that generated tokens.
+    /// Time in prompts.
+    pub prompts: Duration,
+    /// All other time: that of steps.
     pub steps: Duration,
     /// Number of these steps.
     pub count: usize,
@@ -97,11 +99,14 @@ impl Times {
 }
 
 /// A request in a slot.
+#[derive(Clone, Copy)]
 struct Running {
     request: usize,
-    sampler: Sampler,
-    /// The token that the next step appends.
-    next: u32,
+    /// The token of the next step, if no step has drawn it.
+    token: Option<u32>,
+    /// Tokens that queued steps draw.
+    queued: usize,
+    /// Tokens that are known.
     generated: usize,
 }
 
@@ -132,40 +137,42 @@ pub fn generate(
     let mut times = Times::default();
     let mut waiting: VecDeque<usize> =
         (0..requests.len()).filter(|number| requests[*number].max_tokens > 0).collect();
-    let mut running: Vec<Option<Running>> = (0..model.slots()).map(|_| None).collect();
+    let mut running: Vec<Option<Running>> = vec![None; model.slots()];
+    // Slot and request of each token of the steps in flight.
+    let mut flight: VecDeque<Vec<(usize, usize)>> = VecDeque::new();
     loop {
-        for (slot, place) in running.iter_mut().enumerate().filter(|(_, place)| place.is_none()) {
-            let Some(number) = waiting.pop_front() else { break };
-            let request = &requests[number];
-            let (last, first) = request.prompt.split_last().unwrap_or((&0, &[]));
-            model.clear(slot)?;
-            model.append(slot, first)?;
-            times.prompt_tokens += request.prompt.len();
-            let sampler = Sampler::new(request.sampling, request.seed);
-            *place = Some(Running { request: number, sampler, next: *last, generated: 0 });
+        let room = !waiting.is_empty() && running.iter().any(Option::is_none);
+        if room && flight.is_empty() {
+            let start = Instant::now();
+            for (slot, place) in running.iter_mut().enumerate().filter(|(_, place)| place.is_none()) {
+                let Some(number) = waiting.pop_front() else { break };
+                *place = Some(admit(model, slot, number, &requests[number])?);
+                times.prompt_tokens += requests[number].prompt.len();
+            }
+            times.prompts += start.elapsed();
         }
-        let fed: Vec<(usize, u32)> =
-            running.iter().enumerate().filter_map(|(slot, r)| Some((slot, r.as_ref()?.next))).collect();
-        if fed.is_empty() {
+        // The next text is admitted when no step is in flight.
+        let next =
+            if room && !flight.is_empty() { Vec::new() } else { queue(model, &mut running, requests)? };
+        if !next.is_empty() {
+            times.count += 1;
+            times.bytes += model.step_bytes();
+            flight.push_back(next);
+        } else if flight.is_empty() {
+            times.steps = begin.elapsed().saturating_sub(times.prompts);
             return Ok(times);
         }
-        let start = Instant::now();
-        let logits = model.step(&fed)?;
-        let mut chosen = Vec::with_capacity(fed.len());
-        for (row, (slot, _)) in fed.iter().enumerate() {
-            let Some(running) = &mut running[*slot] else { continue };
-            chosen.push(match running.sampler.sampling().is_greedy() {
-                true => logits.best(row),
-                false => running.sampler.pick(logits.row(row)),
-            });
+        let more = running.iter().flatten().any(|text| open(text, &requests[text.request], model.context()));
+        if more && !room && flight.len() < model.lookahead() {
+            continue;
         }
-        times.steps += start.elapsed();
-        times.count += 1;
-        times.bytes += model.step_bytes();
-        for ((slot, _), token) in fed.into_iter().zip(chosen) {
-            let Some(text) = &mut running[slot] else { continue };
-            let request = &requests[text.request];
+        let tokens = model.drawn()?;
+        for ((slot, number), token) in flight.pop_front().unwrap_or_default().into_iter().zip(tokens) {
+            // A text that ended may have had another step in flight.
+            let Some(text) = running[slot].as_mut().filter(|text| text.request == number) else { continue };
+            let request = &requests[number];
             let mut end = None;
+            let mut control = Control::Continue;
             if request.ends.contains(&token) {
                 end = Some(End::Stop);
             } else {
@@ -174,23 +181,59 @@ pub fn generate(
                 }
                 times.tokens += 1;
                 text.generated += 1;
-                text.next = token;
-                if happened(Event::Token { request: text.request, token }) == Control::Stop {
-                    return Ok(times);
-                }
+                control = happened(Event::Token { request: number, token });
                 if text.generated == request.max_tokens {
                     end = Some(End::Length);
-                } else if model.length(slot)? == model.context() {
+                } else if request.prompt.len() + text.generated > model.context() {
                     end = Some(End::Context);
                 }
             }
-            if let Some(reason) = end {
-                let event = Event::End { request: text.request, reason };
+            if let (Some(reason), Control::Continue) = (end, control) {
                 running[slot] = None;
-                if happened(event) == Control::Stop {
-                    return Ok(times);
-                }
+                control = happened(Event::End { request: number, reason });
+            }
+            if control == Control::Stop {
+                while !model.drawn()?.is_empty() {}
+                times.steps = begin.elapsed().saturating_sub(times.prompts);
+                return Ok(times);
             }
         }
     }
+}
+
+/// Puts a request into a slot: all tokens of its prompt but the last, which the first step appends.
+fn admit(model: &mut Model, slot: usize, number: usize, request: &Request) -> Result<Running> {
+    let (last, first) = request.prompt.split_last().unwrap_or((&0, &[]));
+    model.clear(slot)?;
+    model.append(slot, first)?;
+    Ok(Running { request: number, token: Some(*last), queued: 0, generated: 0 })
+}
+
+/// Whether a text has room for another step.
+fn open(text: &Running, request: &Request, context: usize) -> bool {
+    text.queued < request.max_tokens && request.prompt.len() + text.queued <= context
+}
+
+/// Queues a step for the texts that have room for one, and returns their slots and requests.
+fn queue(
+    model: &mut Model,
+    running: &mut [Option<Running>],
+    requests: &[Request],
+) -> Result<Vec<(usize, usize)>> {
+    let (mut next, mut named) = (Vec::new(), Vec::new());
+    for (slot, text) in running.iter_mut().enumerate() {
+        let Some(text) = text else { continue };
+        let request = &requests[text.request];
+        if !open(text, request, model.context()) {
+            continue;
+        }
+        let seed = (request.seed ^ request.seed >> 32) as u32;
+        next.push(Next { slot, token: text.token.take(), sampling: request.sampling, seed });
+        named.push((slot, text.request));
+        text.queued += 1;
+    }
+    if !next.is_empty() {
+        model.queue(&next)?;
+    }
+    Ok(named)
 }

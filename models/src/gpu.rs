@@ -1,25 +1,29 @@
-//! A model on a GPU: launches of several layers, captured as one graph with the copies before and after.
+//! A model on a GPU. A step is a graph: embedding, launches of several layers each, and the draw of tokens. Steps
+//! follow each other on one stream, and the host may queue a step before it knows the tokens of the one before.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use cusync::Session;
-use cusync::device::{CopyCall, Device, DeviceBuffer, GraphExec, PinnedBuffer, Stream};
+use cusync::device::{
+    CopyCall, Device, DeviceBuffer, Event, GraphExec, PinnedBuffer, Stream, element_code, helpers,
+};
+use cusync::element::Bits;
+use cusync::ffi::cusync_sampling;
 use cusync::runtime::{Options, Overlap, Overrides, resolve_text};
 
 use crate::architecture::{Decoder, Weight};
 use crate::error::{Error, Result};
-use crate::model::{Loaded, MAX_GPU_SLOTS, Sizes};
+use crate::model::{LOOKAHEAD, Loaded, MAX_GPU_SLOTS, Next, Sizes};
 use crate::page;
 use crate::prompts::Prompts;
 use crate::weights::Weights;
 
-/// 16-bit values per word of a copy.
-const HALVES: usize = 2;
-
 /// Bytes of device memory left for results, semaphores and the driver.
 const SPARE: u64 = 1 << 30;
+
+/// 32-bit words of a slot's sampling.
+const SAMPLING: usize = size_of::<cusync_sampling>() / size_of::<u32>();
 
 /// Weights and caches of a layer by their names in a page.
 pub(crate) type Layer = HashMap<String, Arc<DeviceBuffer<u16>>>;
@@ -28,13 +32,50 @@ pub(crate) struct Gpu {
     device: Device,
     stream: Stream,
     parts: Vec<Session>,
-    /// Hidden states and lengths on their way to the GPU.
-    inputs: (Arc<PinnedBuffer>, CopyCall),
+    tokens: Tokens,
     logits: (Arc<PinnedBuffer>, CopyCall),
+    /// Copies of a step from and to the host; each step in flight has its own.
+    turns: Vec<Turn>,
+    /// Turns of the steps in flight, oldest first.
+    queued: VecDeque<usize>,
     graph: Option<GraphExec>,
     prompts: Option<Prompts>,
-    /// Values of the last step's logits.
+    /// Values of the last logits that were read.
     bits: Vec<u16>,
+}
+
+/// Device memory around the layers of a step.
+struct Tokens {
+    vocabulary: u32,
+    element: u32,
+    embedding: Arc<DeviceBuffer<u16>>,
+    states: Arc<DeviceBuffer<u16>>,
+    logits: Arc<DeviceBuffer<u16>>,
+    /// Cached tokens of each slot.
+    lengths: Arc<DeviceBuffer<i32>>,
+    /// Token of each slot; negative for the token drawn last.
+    given: Arc<DeviceBuffer<i32>>,
+    sampling: Arc<DeviceBuffer<cusync_sampling>>,
+    drawn: Arc<DeviceBuffer<i32>>,
+}
+
+/// Copies of a step between host and device.
+struct Turn {
+    inputs: (Arc<PinnedBuffer>, CopyCall),
+    drawn: (Arc<PinnedBuffer>, CopyCall),
+    done: Event,
+}
+
+impl Turn {
+    fn new(device: &Device, inputs: &Arc<DeviceBuffer<u32>>, drawn: &Arc<DeviceBuffer<u32>>) -> Result<Turn> {
+        let pinned = |len| PinnedBuffer::new(device, len).map(Arc::new);
+        let (from, to) = (pinned(inputs.len())?, pinned(drawn.len())?);
+        Ok(Turn {
+            inputs: (from.clone(), CopyCall::upload(&from, inputs)?),
+            drawn: (to.clone(), CopyCall::download(drawn, &to)?),
+            done: Event::ordering(device)?,
+        })
+    }
 }
 
 impl Gpu {
@@ -63,41 +104,50 @@ impl Gpu {
     ) -> Result<Gpu> {
         let Sizes { slots, rows, element } = *sizes;
         let keeps = fit(decoder, sizes, device)?;
-        let stream = Stream::new(device)?;
-        let states = slots * decoder.width;
-        // Lengths begin at a multiple of 16 bytes.
-        let words = (states / HALVES).next_multiple_of(4) + slots;
-        let buffer = Arc::new(DeviceBuffer::<u32>::zeroed(device, words, "hidden states and lengths")?);
-        let pinned = Arc::new(PinnedBuffer::new(device, words)?);
-        let inputs = (pinned.clone(), CopyCall::upload(&pinned, &buffer)?);
-        let mut x = Arc::new(buffer.view::<u16>(0..states / HALVES)?);
-        let lengths = Arc::new(buffer.view::<i32>(words - slots..words)?);
-        let outputs = slots * decoder.logits();
-        let buffer = Arc::new(DeviceBuffer::<u32>::zeroed(device, outputs / HALVES, "logits")?);
-        let pinned = Arc::new(PinnedBuffer::new(device, outputs / HALVES)?);
-        let logits = (pinned.clone(), CopyCall::download(&buffer, &pinned)?);
+        // Each of the three parts begins at a multiple of 16 bytes.
+        let column = slots.next_multiple_of(4);
+        let words = |len, name| DeviceBuffer::<u32>::zeroed(device, len, name).map(Arc::new);
+        let inputs = words(2 * column + SAMPLING * slots, "inputs of a step")?;
+        let drawn = words(slots, "drawn tokens")?;
+        let outputs = words(slots * decoder.logits() / 2, "logits")?;
+        let state = || DeviceBuffer::zeroed(device, slots * decoder.width, "hidden states").map(Arc::new);
+        let upload = |bits: &[u16], name: &str| DeviceBuffer::from_slice(device, bits, name).map(Arc::new);
+        let tokens = Tokens {
+            vocabulary: decoder.vocabulary as u32,
+            element: element_code(element),
+            embedding: upload(&weights.table(&decoder.embedding(), element)?, "embedding")?,
+            states: state()?,
+            logits: Arc::new(outputs.view(0..outputs.len())?),
+            lengths: Arc::new(inputs.view(0..slots)?),
+            given: Arc::new(inputs.view(column..column + slots)?),
+            sampling: Arc::new(inputs.view(2 * column..inputs.len())?),
+            drawn: Arc::new(drawn.view(0..slots)?),
+        };
         let angles = {
-            use cusync::element::Bits;
             let table = decoder.rotary.table(rows);
             let mut bits = vec![0; table.len()];
             element.round(&table, &mut bits);
-            Arc::new(DeviceBuffer::from_slice(device, &bits, "angles")?)
+            upload(&bits, "angles")?
         };
         let cache = slots * decoder.kv_heads * rows * decoder.columns;
-        // Nothing writes weights while a graph runs.
+        // Nothing writes weights while steps run.
         let options = Options { overlap: Overlap::All, ..Options::default() };
-        let (mut parts, mut kept) = (Vec::new(), Vec::new());
+        let (mut parts, mut kept, mut x) = (Vec::new(), Vec::new(), tokens.states.clone());
         for layers in page::launches(decoder.layers) {
             let text = page::generation(decoder, layers.clone(), slots, rows, element).text();
             let mut session = Session::on_gpu(&text, &[], device, None, options)?;
+            let load = |session: &Session, weight: &Weight| -> Result<Arc<DeviceBuffer<u16>>> {
+                let (_, width) = session.shape(&weight.name)?;
+                Ok(upload(&weights.read(weight, width, element)?, &weight.name)?)
+            };
             session.bind("X", x.clone())?;
             session.bind("cs", angles.clone())?;
-            session.bind_integers("n", lengths.clone())?;
+            session.bind_integers("n", tokens.lengths.clone())?;
             let last = layers.end == decoder.layers;
             for layer in layers {
                 let mut tensors = Layer::new();
                 for weight in decoder.layer_weights(layer) {
-                    tensors.insert(weight.name.clone(), load(&session, &weight, weights, sizes, device)?);
+                    tensors.insert(weight.name.clone(), load(&session, &weight)?);
                 }
                 for name in ["K", "V"].map(|name| format!("{name}_{layer}")) {
                     let zeros = DeviceBuffer::zeroed(device, cache, &name)?;
@@ -106,34 +156,36 @@ impl Gpu {
                 for (name, tensor) in &tensors {
                     session.bind(name, tensor.clone())?;
                 }
-                kept.push(tensors);
+                if keeps {
+                    kept.push(tensors);
+                }
                 progress(Loaded { layers: layer + 1, of: decoder.layers });
             }
             if last {
                 for weight in decoder.head_weights() {
-                    session.bind(&weight.name, load(&session, &weight, weights, sizes, device)?)?;
+                    session.bind(&weight.name, load(&session, &weight)?)?;
                 }
-                session.bind("logits", Arc::new(buffer.view::<u16>(0..outputs / HALVES)?))?;
+                session.bind("logits", tokens.logits.clone())?;
             } else {
-                x = Arc::new(DeviceBuffer::zeroed(device, states, "hidden states")?);
+                x = state()?;
                 session.bind("Z", x.clone())?;
-            }
-            if !keeps {
-                kept.clear();
             }
             session.pipeline()?.release_originals()?;
             parts.push(session);
         }
         let prompts = keeps.then(|| Prompts::new(decoder, sizes, device, kept, angles)).transpose()?;
+        let pinned = Arc::new(PinnedBuffer::new(device, outputs.len())?);
         Ok(Gpu {
             device: device.clone(),
-            stream,
+            stream: Stream::new(device)?,
             parts,
-            inputs,
-            logits,
+            tokens,
+            logits: (pinned.clone(), CopyCall::download(&outputs, &pinned)?),
+            turns: (0..LOOKAHEAD).map(|_| Turn::new(device, &inputs, &drawn)).collect::<Result<_>>()?,
+            queued: VecDeque::new(),
             graph: None,
             prompts,
-            bits: vec![0; outputs],
+            bits: vec![0; slots * decoder.logits()],
         })
     }
 
@@ -146,70 +198,90 @@ impl Gpu {
         self.prompts.as_ref()?.tokens(tokens)
     }
 
-    /// Fills the cache of a slot with a prompt's keys and values.
-    pub(crate) fn prompt(&mut self, slot: usize, states: &[u16]) -> Result<()> {
-        self.prompts.as_mut().map_or(Ok(()), |prompts| prompts.run(slot, states))
-    }
-
-    /// Logits of all slots.
-    pub(crate) fn step(&mut self, states: &[u16], lengths: &[i32]) -> Result<Cow<'_, [u16]>> {
-        let pinned = &self.inputs.0;
-        let mut words: Vec<u32> =
-            states.chunks_exact(HALVES).map(|pair| u32::from(pair[0]) | u32::from(pair[1]) << 16).collect();
-        words.resize(pinned.len() - lengths.len(), 0);
-        words.extend(lengths.iter().map(|length| *length as u32));
-        pinned.write(&words)?;
-        match &self.graph {
-            Some(graph) => graph.launch(&self.stream)?,
-            None => {
-                self.queue()?;
-                self.finish()?;
-                let stream = Stream::new(&self.device)?;
-                let queue = std::mem::replace(&mut self.stream, stream);
-                let graph =
-                    queue.capture(|| queue_on(&mut self.parts, &self.inputs.1, &self.logits.1, &queue));
-                self.stream = queue;
-                self.graph = Some(graph?);
-            }
+    /// Fills the cache of a slot with a prompt's keys and values, behind the steps in flight.
+    pub(crate) fn prompt(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
+        self.stream.synchronize()?;
+        match &mut self.prompts {
+            Some(prompts) => prompts.run(slot, tokens, &self.tokens.embedding),
+            None => Ok(()),
         }
-        self.finish()?;
-        for (pair, word) in self.bits.chunks_exact_mut(HALVES).zip(self.logits.0.read()) {
-            (pair[0], pair[1]) = (word as u16, (word >> 16) as u16);
+    }
+
+    /// Queues a step. At most [`LOOKAHEAD`] may be in flight.
+    pub(crate) fn queue(&mut self, next: &[Next], lengths: &[i32]) -> Result<()> {
+        let free = (0..self.turns.len()).find(|turn| !self.queued.contains(turn));
+        let Some(turn) = free else {
+            return Err(Error::Request(format!("{LOOKAHEAD} steps are in flight: read their tokens first")));
+        };
+        if self.graph.is_none() {
+            self.graph = Some(self.capture()?);
         }
-        Ok(Cow::Borrowed(&self.bits))
+        let column = lengths.len().next_multiple_of(4);
+        let mut words = vec![0; self.turns[turn].inputs.0.len()];
+        for (word, length) in words.iter_mut().zip(lengths) {
+            *word = *length as u32;
+        }
+        let idle = cusync_sampling { temperature: -1.0, ..cusync_sampling::default() };
+        let mut drawing = vec![idle; lengths.len()];
+        for Next { slot, token, sampling, seed } in next {
+            words[column + slot] = token.unwrap_or(u32::MAX);
+            drawing[*slot] = cusync_sampling {
+                temperature: sampling.temperature,
+                top_p: sampling.top_p,
+                top_k: sampling.top_k,
+                seed: *seed,
+            };
+        }
+        for (words, drawing) in words[2 * column..].chunks_mut(SAMPLING).zip(drawing) {
+            let cusync_sampling { temperature, top_p, top_k, seed } = drawing;
+            words.copy_from_slice(&[temperature.to_bits(), top_p.to_bits(), top_k, seed]);
+        }
+        let Turn { inputs, drawn, done } = &self.turns[turn];
+        inputs.0.write(&words)?;
+        self.stream.copy(&inputs.1)?;
+        if let Some(graph) = &self.graph {
+            graph.launch(&self.stream)?;
+        }
+        self.stream.copy(&drawn.1)?;
+        self.stream.record(done)?;
+        self.queued.push_back(turn);
+        Ok(())
     }
 
-    fn queue(&mut self) -> Result<()> {
-        queue_on(&mut self.parts, &self.inputs.1, &self.logits.1, &self.stream)
+    /// Captures a step, after running one whose results nobody reads: kernels are loaded by their first run.
+    fn capture(&mut self) -> Result<GraphExec> {
+        self.parts.iter_mut().try_for_each(|part| part.pipeline()?.prepare().map_err(Error::from))?;
+        let Gpu { stream, parts, tokens, .. } = self;
+        stream.capture(|| {
+            let width = (tokens.states.len() / tokens.given.len()) as u32;
+            let Tokens { embedding, states, logits, lengths, given, sampling, drawn, .. } = &*tokens;
+            helpers::embed(given, Some(drawn), embedding, states, width, stream)?;
+            parts.iter_mut().try_for_each(|part| part.run_on(stream))?;
+            Ok(helpers::draw(logits, tokens.vocabulary, sampling, lengths, drawn, tokens.element, stream)?)
+        })
     }
 
-    /// Waits for the step, and reports a wait that timed out.
-    fn finish(&mut self) -> Result<()> {
-        let done = self.stream.synchronize();
+    /// Waits for the oldest step in flight, and returns the token drawn for each slot.
+    pub(crate) fn drawn(&mut self) -> Result<Vec<u32>> {
+        let Some(turn) = self.queued.pop_front() else { return Ok(Vec::new()) };
+        let done = self.turns[turn].done.synchronize();
+        // A wait that timed out is reported as the edge that it waited for.
         for part in &mut self.parts {
             part.pipeline()?.synchronize()?;
         }
-        Ok(done?)
+        done?;
+        Ok(self.turns[turn].drawn.0.read())
     }
-}
 
-/// Queues a step.
-fn queue_on(parts: &mut [Session], inputs: &CopyCall, logits: &CopyCall, stream: &Stream) -> Result<()> {
-    stream.copy(inputs)?;
-    parts.iter_mut().try_for_each(|part| part.run_on(stream))?;
-    Ok(stream.copy(logits)?)
-}
-
-fn load(
-    session: &Session,
-    weight: &Weight,
-    weights: &Weights,
-    sizes: &Sizes,
-    device: &Device,
-) -> Result<Arc<DeviceBuffer<u16>>> {
-    let (_, width) = session.shape(&weight.name)?;
-    let bits = weights.read(weight, width, sizes.element)?;
-    Ok(Arc::new(DeviceBuffer::from_slice(device, &bits, &weight.name)?))
+    /// Logits of all slots after the last step, which has been waited for.
+    pub(crate) fn logits(&mut self) -> Result<&[u16]> {
+        self.stream.copy(&self.logits.1)?;
+        self.stream.synchronize()?;
+        for (pair, word) in self.bits.chunks_exact_mut(2).zip(self.logits.0.read()) {
+            (pair[0], pair[1]) = (word as u16, (word >> 16) as u16);
+        }
+        Ok(&self.bits)
+    }
 }
 
 /// Whether row-major weights, which prompts read, fit beside the weights and caches of generation.
@@ -223,7 +295,8 @@ fn fit(decoder: &Decoder, sizes: &Sizes, device: &Device) -> Result<bool> {
     let layer = bytes(width * decoder.qkv() + heads * columns * width) + mlp;
     let head = bytes(width * decoder.logits());
     let cache = bytes(2 * layers * sizes.slots * kv_heads * sizes.rows * columns);
-    let all = layers as u64 * layer + head;
+    // The embedding is as large as the head.
+    let all = layers as u64 * layer + 2 * head;
     // Originals of one launch at a time, beside their repacked form.
     let longest = page::launches(layers).into_iter().map(|part| part.len() as u64).max().unwrap_or(0);
     let weights = all + longest * layer + head;

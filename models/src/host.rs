@@ -1,20 +1,26 @@
 //! A model on the host.
 
-use std::borrow::Cow;
+use cusync::codegen::graph::Element;
+use cusync::element::Bits;
+use cusync::{Session, SessionError};
 
-use cusync::Session;
-use cusync::SessionError;
-
-use crate::architecture::Decoder;
+use crate::architecture::{Decoder, Weight};
 use crate::error::Result;
-use crate::model::{Loaded, Sizes};
+use crate::model::{Loaded, Next, Sizes};
 use crate::page;
 use crate::weights::Weights;
 
 /// Pipelines of the layers, in order.
 pub(crate) struct Host {
     parts: Vec<Session>,
-    element: cusync::codegen::graph::Element,
+    decoder: Decoder,
+    element: Element,
+    /// Hidden states of a step, one row per slot.
+    states: Vec<u16>,
+    /// Logits of the last step.
+    logits: Vec<u16>,
+    /// Token drawn for each slot by the last step that drew one.
+    drawn: Vec<u32>,
 }
 
 impl Host {
@@ -31,31 +37,37 @@ impl Host {
         for layers in page::launches(decoder.layers) {
             let text = page::generation(decoder, layers.clone(), slots, rows, element).text();
             let mut session = Session::on_host(&text, &[])?;
-            session.set_f32("cs", &angles)?;
+            let mut set = |weight: &Weight| -> Result<()> {
+                let (_, width) = session.shape(&weight.name)?;
+                Ok(session.set_bits(&weight.name, weights.read(weight, width, element)?)?)
+            };
             let last = layers.end == decoder.layers;
-            for layer in layers {
-                for weight in decoder.layer_weights(layer) {
-                    set(&mut session, &weight, weights, sizes)?;
-                }
-                for name in ["K", "V"] {
-                    session.set_bits(&format!("{name}_{layer}"), vec![0; cache])?;
-                }
+            for layer in layers.clone() {
+                decoder.layer_weights(layer).iter().try_for_each(&mut set)?;
                 progress(Loaded { layers: layer + 1, of: decoder.layers });
             }
             if last {
-                for weight in decoder.head_weights() {
-                    set(&mut session, &weight, weights, sizes)?;
-                }
+                decoder.head_weights().iter().try_for_each(&mut set)?;
+            }
+            session.set_f32("cs", &angles)?;
+            for name in layers.flat_map(|layer| ["K", "V"].map(|name| format!("{name}_{layer}"))) {
+                session.set_bits(&name, vec![0; cache])?;
             }
             parts.push(session);
         }
-        Ok(Host { parts, element })
+        let (states, drawn) = (vec![0; slots * decoder.width], vec![0; slots]);
+        Ok(Host { parts, decoder: decoder.clone(), element, states, logits: Vec::new(), drawn })
     }
 
-    /// Logits of all slots.
-    pub(crate) fn step(&mut self, states: &[u16], lengths: &[i32]) -> Result<Cow<'_, [u16]>> {
-        use cusync::element::Bits;
-        let mut bits = states.to_vec();
+    /// Runs a step, and draws its tokens.
+    pub(crate) fn step(&mut self, next: &[Next], lengths: &[i32], weights: &Weights) -> Result<()> {
+        let (width, element) = (self.decoder.width, self.element);
+        for Next { slot, token, .. } in next {
+            let token = token.unwrap_or(self.drawn[*slot]);
+            let row = &mut self.states[slot * width..(slot + 1) * width];
+            weights.embed(&self.decoder.embedding(), token, element, row)?;
+        }
+        let mut bits = self.states.clone();
         for part in &mut self.parts {
             part.set_bits("X", bits)?;
             part.set_integers("n", lengths)?;
@@ -65,19 +77,24 @@ impl Host {
             };
             let values = part.read_f32(out)?;
             bits = vec![0; values.len()];
-            self.element.round(&values, &mut bits);
+            element.round(&values, &mut bits);
         }
-        Ok(Cow::Owned(bits))
+        self.logits = bits;
+        let mut values = vec![0.0; self.decoder.vocabulary];
+        for Next { slot, sampling, seed, .. } in next {
+            let first = slot * self.decoder.logits();
+            element.widen(&self.logits[first..first + values.len()], &mut values);
+            self.drawn[*slot] = sampling.draw(&values, *seed, lengths[*slot] as u32);
+        }
+        Ok(())
     }
-}
 
-fn set(
-    session: &mut Session,
-    weight: &crate::architecture::Weight,
-    weights: &Weights,
-    sizes: &Sizes,
-) -> Result<()> {
-    let (_, width) = session.shape(&weight.name)?;
-    session.set_bits(&weight.name, weights.read(weight, width, sizes.element)?)?;
-    Ok(())
+    pub(crate) fn drawn(&self) -> &[u32] {
+        &self.drawn
+    }
+
+    /// Logits of all slots.
+    pub(crate) fn logits(&self) -> &[u16] {
+        &self.logits
+    }
 }

@@ -1,14 +1,12 @@
 //! Logits of a step.
 
-use std::borrow::Cow;
-
 use cusync::codegen::graph::Element;
 use cusync::element::Bits;
 
 /// Logits of some sequences, one row for each.
 #[derive(Clone, Debug)]
 pub struct Logits<'a> {
-    bits: Cow<'a, [u16]>,
+    bits: &'a [u16],
     /// Slot of each row.
     slots: Vec<usize>,
     width: usize,
@@ -18,7 +16,7 @@ pub struct Logits<'a> {
 
 impl<'a> Logits<'a> {
     pub(crate) fn new(
-        bits: Cow<'a, [u16]>,
+        bits: &'a [u16],
         slots: Vec<usize>,
         width: usize,
         vocabulary: usize,
@@ -72,7 +70,7 @@ mod tests {
             element.round(&values, &mut bits[8..]);
             element.round(&[-4.0, -2.0, -2.5, -8.0, -2.0, -9.0, -3.0, 100.0], &mut bits[..8]);
             // The last column is padding.
-            let logits = Logits::new(Cow::Borrowed(&bits), vec![1, 0], 8, 7, element);
+            let logits = Logits::new(&bits, vec![1, 0], 8, 7, element);
             assert_eq!((logits.best(0), logits.best(1)), (3, 1));
             assert_eq!(logits.row(0), values[..7]);
         }

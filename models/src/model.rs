@@ -1,16 +1,18 @@
 //! A model with its caches: tokens of sequences in, logits out.
 
+use std::collections::VecDeque;
 use std::path::Path;
 
 use cusync::codegen::graph::Element;
 use cusync::device::Device;
 
-use crate::architecture::{self, Decoder, Rows};
+use crate::architecture::{self, Decoder};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::host::Host;
 use crate::logits::Logits;
+use crate::sample::Sampling;
 use crate::weights::Weights;
 
 /// Tokens of a cache's granule: pages and key blocks of kernels have 64.
@@ -60,21 +62,36 @@ pub(crate) enum Machine {
     Gpu(Box<Gpu>),
 }
 
+/// Steps that may be in flight: the host reads the tokens of one while the next one runs.
+pub(crate) const LOOKAHEAD: usize = 2;
+
+/// What a step does with a sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Next {
+    /// The slot that holds the sequence.
+    pub slot: usize,
+    /// The token to append; `None`: the one that the last step drew for this slot.
+    pub token: Option<u32>,
+    /// How the token after it is drawn.
+    pub sampling: Sampling,
+    /// Seed of the draw, which also depends on the sequence's length.
+    pub seed: u32,
+}
+
 /// A model that holds up to `slots` sequences.
 ///
-/// A slot holds a sequence: [`Model::append`] and [`Model::step`] add tokens to it, and [`Model::clear`] makes
-/// room for another. Slots do not influence each other.
+/// A slot holds a sequence: [`Model::append`], [`Model::step`] and [`Model::queue`] add tokens to it, and
+/// [`Model::clear`] makes room for another. Slots do not influence each other.
 pub struct Model {
     decoder: Decoder,
     element: Element,
-    embedding: Rows,
     weights: Weights,
     machine: Machine,
     context: usize,
     lengths: Vec<usize>,
     ends: Vec<u32>,
-    /// Hidden states of the next step, one row per slot.
-    states: Vec<u16>,
+    /// Slots of the steps in flight, oldest first, in their order.
+    queued: VecDeque<Vec<usize>>,
 }
 
 impl Model {
@@ -106,8 +123,6 @@ impl Model {
             None => Machine::Host(Host::open(&decoder, &weights, &sizes, &mut progress)?),
         };
         Ok(Model {
-            embedding: decoder.embedding(),
-            states: vec![0; slots * decoder.width],
             lengths: vec![0; slots],
             ends: config.eos_token_id.map_or_else(Vec::new, |tokens| tokens.list()),
             decoder,
@@ -115,6 +130,7 @@ impl Model {
             weights,
             machine,
             context,
+            queued: VecDeque::new(),
         })
     }
 
@@ -212,7 +228,7 @@ impl Model {
         Error::Slot { slot, reason }
     }
 
-    /// Appends tokens to the sequence in a slot, and computes no logits.
+    /// Appends tokens to the sequence in a slot, and computes no logits. Tokens of steps in flight are dropped.
     ///
     /// # Errors
     /// There is no such slot or token, the context is too short, or a run failed.
@@ -221,46 +237,106 @@ impl Model {
         if length + tokens.len() > self.context {
             return Err(self.full(slot));
         }
+        tokens.iter().try_for_each(|token| self.known(slot, *token))?;
+        self.settle()?;
         let mut rest = tokens;
         if length == 0
             && let Machine::Gpu(gpu) = &mut self.machine
             && let Some(count) = gpu.prompt_tokens(tokens.len())
         {
-            let width = self.decoder.width;
-            let mut states = vec![0; count * width];
-            for (token, out) in tokens.iter().zip(states.chunks_mut(width)) {
-                self.weights.embed(&self.embedding, *token, self.element, out)?;
-            }
-            gpu.prompt(slot, &states)?;
+            let (prompt, behind) = tokens.split_at(count);
+            gpu.prompt(slot, prompt)?;
             self.lengths[slot] = count;
-            rest = &tokens[count..];
+            rest = behind;
         }
-        rest.iter().try_for_each(|token| self.step(&[(slot, *token)]).map(|_| ()))
+        for token in rest {
+            self.queue(&[Next { slot, token: Some(*token), sampling: Sampling::default(), seed: 0 }])?;
+            self.drawn()?;
+        }
+        Ok(())
     }
 
-    /// Appends one token to each of some sequences, and returns the logits of their next tokens, in the same
-    /// order.
+    /// Waits for all steps in flight.
+    fn settle(&mut self) -> Result<()> {
+        while !self.queued.is_empty() {
+            self.drawn()?;
+        }
+        Ok(())
+    }
+
+    fn known(&self, slot: usize, token: u32) -> Result<()> {
+        if (token as usize) < self.decoder.vocabulary {
+            return Ok(());
+        }
+        let reason = format!("there is no token {token}: the vocabulary has {}", self.decoder.vocabulary);
+        Err(Error::Slot { slot, reason })
+    }
+
+    /// Steps that may be queued before the tokens of the first are read.
+    pub fn lookahead(&self) -> usize {
+        match self.machine {
+            Machine::Host(_) => 1,
+            Machine::Gpu(_) => LOOKAHEAD,
+        }
+    }
+
+    /// Queues a step, which appends a token to each sequence named and draws the next one: see
+    /// [`Model::drawn`]. On the host the step has run when this returns.
     ///
     /// # Errors
-    /// There is no such slot or token, a slot is named twice or is full, or a run failed.
-    pub fn step(&mut self, tokens: &[(usize, u32)]) -> Result<Logits<'_>> {
-        for (n, &(slot, token)) in tokens.iter().enumerate() {
+    /// There is no such slot or token, a slot is named twice or is full, too many steps are in flight, or a run
+    /// failed.
+    pub fn queue(&mut self, next: &[Next]) -> Result<()> {
+        for (n, &Next { slot, token, .. }) in next.iter().enumerate() {
             if self.length(slot)? + 1 > self.context {
                 return Err(self.full(slot));
             }
-            if tokens[..n].iter().any(|(other, _)| *other == slot) {
+            if next[..n].iter().any(|other| other.slot == slot) {
                 return Err(Error::Slot { slot, reason: "it is named twice in one step".into() });
             }
-            let width = self.decoder.width;
-            let row = &mut self.states[slot * width..(slot + 1) * width];
-            self.weights.embed(&self.embedding, token, self.element, row)?;
+            token.map_or(Ok(()), |token| self.known(slot, token))?;
         }
         let lengths: Vec<i32> = self.lengths.iter().map(|length| *length as i32).collect();
-        let bits = match &mut self.machine {
-            Machine::Host(host) => host.step(&self.states, &lengths)?,
-            Machine::Gpu(gpu) => gpu.step(&self.states, &lengths)?,
+        match &mut self.machine {
+            Machine::Host(_) if !self.queued.is_empty() => {
+                return Err(Error::Request("a step is in flight: read its tokens first".into()));
+            }
+            Machine::Host(host) => host.step(next, &lengths, &self.weights)?,
+            Machine::Gpu(gpu) => gpu.queue(next, &lengths)?,
+        }
+        next.iter().for_each(|next| self.lengths[next.slot] += 1);
+        self.queued.push_back(next.iter().map(|next| next.slot).collect());
+        Ok(())
+    }
+
+    /// Waits for the oldest step in flight, and returns the tokens that it drew, in the order of its sequences;
+    /// none if no step is in flight.
+    ///
+    /// # Errors
+    /// The run failed.
+    pub fn drawn(&mut self) -> Result<Vec<u32>> {
+        let Some(slots) = self.queued.pop_front() else { return Ok(Vec::new()) };
+        let all = match &mut self.machine {
+            Machine::Host(host) => host.drawn().to_vec(),
+            Machine::Gpu(gpu) => gpu.drawn()?,
         };
-        tokens.iter().for_each(|(slot, _)| self.lengths[*slot] += 1);
+        Ok(slots.into_iter().map(|slot| all[slot]).collect())
+    }
+
+    /// Appends one token to each of some sequences, and returns the logits of their next tokens, in the same
+    /// order. Tokens of steps in flight are dropped.
+    ///
+    /// # Errors
+    /// As [`Model::queue`].
+    pub fn step(&mut self, tokens: &[(usize, u32)]) -> Result<Logits<'_>> {
+        self.settle()?;
+        let next = |&(slot, token)| Next { slot, token: Some(token), sampling: Sampling::default(), seed: 0 };
+        self.queue(&tokens.iter().map(next).collect::<Vec<_>>())?;
+        self.drawn()?;
+        let bits = match &mut self.machine {
+            Machine::Host(host) => host.logits(),
+            Machine::Gpu(gpu) => gpu.logits()?,
+        };
         let slots = tokens.iter().map(|(slot, _)| *slot).collect();
         let (width, vocabulary) = (self.decoder.logits(), self.decoder.vocabulary);
         Ok(Logits::new(bits, slots, width, vocabulary, self.element))

@@ -77,9 +77,8 @@ impl Prompts {
     }
 
     /// Fills the cache of a slot with the keys and values of a prompt.
-    pub(crate) fn run(&mut self, slot: usize, states: &[u16]) -> Result<()> {
-        let tokens = states.len() / self.decoder.width;
-        let length = tokens.next_power_of_two().clamp(SHORTEST, self.sizes.rows);
+    pub(crate) fn run(&mut self, slot: usize, tokens: &[u32], embedding: &Tensor) -> Result<()> {
+        let length = tokens.len().next_power_of_two().clamp(SHORTEST, self.sizes.rows);
         let plan = match self.plans.entry(length) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
@@ -127,10 +126,12 @@ impl Prompts {
                 first
             }
         };
-        let mut padded = states.to_vec();
-        // The rows behind the prompt only have to be finite.
-        padded.resize(values, 0);
-        ends[0].upload(&padded)?;
+        let mut padded: Vec<i32> = tokens.iter().map(|token| *token as i32).collect();
+        // No token: the rows behind the prompt are zeros, which stay finite.
+        padded.resize(length, -1);
+        let given = DeviceBuffer::from_slice(&self.device, &padded, "tokens of a prompt")?;
+        let width = self.decoder.width as u32;
+        helpers::embed(&given, None, embedding, &ends[0], width, pipeline.stream())?;
         (first..first + self.layers.len()).try_for_each(|set| pipeline.run_set(*executor, set))?;
         Ok(pipeline.synchronize()?)
     }

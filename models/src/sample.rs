@@ -1,23 +1,26 @@
-//! Choice of a token from logits.
+//! Choice of a token from logits: the same arithmetic as `csrc/kernels/token/draw.cu`.
 //!
 //! ```
-//! use cusync_models::{Sampler, Sampling};
+//! use cusync_models::Sampling;
 //!
-//! let mut sampler = Sampler::new(Sampling { temperature: 1.0, top_k: 2, ..Sampling::default() }, 7);
-//! assert!((0..100).all(|_| sampler.pick(vec![0.0, 5.0, -1.0, 4.0]) % 2 == 1));
+//! let sampling = Sampling { temperature: 1.0, top_k: 2, ..Sampling::default() };
+//! assert!((0..100).all(|position| sampling.draw(&[0.0, 5.0, -1.0, 4.0], 7, position) % 2 == 1));
 //! ```
 
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+/// Weights are integers of this unit, so that their sums do not depend on the order of additions.
+const UNIT: f32 = (1 << 24) as f32;
 
 /// How tokens are chosen. The default is the most likely token.
+///
+/// Tokens are kept whose logit is at least that of the `top_k`-th, and of these the most likely ones, until their
+/// probabilities add up to `top_p` of those kept. Tokens with equal logits are kept or left out together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// Divides logits; 0 chooses the most likely token.
     pub temperature: f32,
     /// Number of most likely tokens to choose from; 0: all.
-    pub top_k: usize,
-    /// The most likely tokens whose probabilities reach this sum are chosen from; 1: all.
+    pub top_k: u32,
+    /// Probability of the most likely tokens to choose from; 1: all.
     pub top_p: f32,
 }
 
@@ -28,68 +31,67 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Whether the most likely token is always chosen.
-    pub fn is_greedy(&self) -> bool {
-        self.temperature == 0.0
-    }
-}
-
-/// Chooses the tokens of one sequence; a seed makes them reproducible.
-#[derive(Clone, Debug)]
-pub struct Sampler {
-    sampling: Sampling,
-    random: StdRng,
-}
-
-impl Sampler {
-    /// A sampler with a seed.
-    pub fn new(sampling: Sampling, seed: u64) -> Sampler {
-        Sampler { sampling, random: StdRng::seed_from_u64(seed) }
-    }
-
-    /// How it chooses.
-    pub fn sampling(&self) -> Sampling {
-        self.sampling
-    }
-
-    /// A token, by its logit. Of equal logits the first counts as larger.
-    pub fn pick(&mut self, logits: Vec<f32>) -> u32 {
-        let Sampling { temperature, top_k, top_p } = self.sampling;
-        let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-        let larger = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
-        if self.sampling.is_greedy() {
-            return order.into_iter().min_by(larger).unwrap_or(0);
+    /// A token, by the logits of all tokens. The same seed and position give the same token; of equal candidates
+    /// the first is chosen.
+    pub fn draw(&self, logits: &[f32], seed: u32, position: u32) -> u32 {
+        let best = |scores: &mut dyn Iterator<Item = (u32, f32)>| {
+            let best = scores.reduce(|best, other| if other.1 > best.1 { other } else { best });
+            best.map_or(0, |(token, _)| token)
+        };
+        let tokens = || (0..).zip(logits.iter().copied());
+        if self.temperature <= 0.0 {
+            return best(&mut tokens());
         }
-        if top_k > 0 && top_k < order.len() {
-            order.select_nth_unstable_by(top_k - 1, larger);
-            order.truncate(top_k);
+        let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let score = |logit: f32| (logit - most) / self.temperature;
+        let least = self.least(logits, &|logit| (score(logit).exp() * UNIT) as u64);
+        let kept = tokens().filter(|(_, logit)| *logit >= least);
+        best(&mut kept.map(|(token, logit)| (token, score(logit) + gumbel(mixed(seed, position, token)))))
+    }
+
+    /// The smallest logit to keep.
+    fn least(&self, logits: &[f32], weight: &dyn Fn(f32) -> u64) -> f32 {
+        let (count, all) = (self.top_k as usize, self.top_p >= 1.0);
+        if (count == 0 || count >= logits.len()) && all {
+            return f32::NEG_INFINITY;
         }
-        order.sort_unstable_by(larger);
-        let most = order.first().map_or(0.0, |token| logits[*token as usize]);
-        let weight = |token: &u32| f64::from((logits[*token as usize] - most) / temperature).exp();
-        let mut weights: Vec<f64> = order.iter().map(weight).collect();
-        let mut sum: f64 = weights.iter().sum();
-        if top_p < 1.0 {
-            let (limit, mut reached) = (sum * f64::from(top_p), 0.0);
-            let within = weights.iter().take_while(|weight| {
-                let before = reached;
-                reached += **weight;
-                before < limit
+        let mut sorted = logits.to_vec();
+        sorted.sort_unstable_by(|a, b| b.total_cmp(a));
+        let mut least = f32::NEG_INFINITY;
+        if count > 0 && count < sorted.len() {
+            least = sorted[count - 1];
+            sorted.retain(|logit| *logit >= least);
+        }
+        if !all {
+            let total: u64 = sorted.iter().map(|logit| weight(*logit)).sum();
+            let limit = ((total as f64 * f64::from(self.top_p)) as u64).max(1);
+            let mut sum = 0;
+            let reached = sorted.iter().find(|logit| {
+                sum += weight(**logit);
+                sum >= limit
             });
-            let count = within.count().max(1);
-            weights.truncate(count);
-            sum = weights.iter().sum();
+            least = reached.copied().unwrap_or(least);
         }
-        let mut rest = self.random.random::<f64>() * sum;
-        for (token, weight) in order.iter().zip(&weights) {
-            rest -= weight;
-            if rest < 0.0 {
-                return *token;
-            }
-        }
-        // Rounding may leave a rest: the last token that was in question.
-        order[weights.len() - 1]
+        least
     }
+}
+
+/// A well-mixed number for each (seed, position, token).
+fn mixed(seed: u32, position: u32, token: u32) -> u32 {
+    let product = |x: u32, y: u32| x.wrapping_mul(y);
+    let mut x = product(token, 0x9e37_79b1) ^ product(position, 0x85eb_ca77) ^ product(seed, 0xc2b2_ae3d);
+    for _ in 0..3 {
+        x = product(x ^ x >> 16, 0x7feb_352d);
+        x = product(x ^ x >> 15, 0x846c_a68b);
+        x = (x ^ x >> 16).wrapping_add(position).wrapping_add(seed);
+    }
+    x
+}
+
+/// The largest of log weight plus this noise has the distribution of the weights.
+fn gumbel(bits: u32) -> f32 {
+    let uniform = ((bits >> 9) as f32 + 0.5) / (1 << 23) as f32;
+    -(-uniform.ln()).ln()
 }
 
 #[cfg(test)]
@@ -97,9 +99,9 @@ mod tests {
     use super::*;
 
     fn shares(sampling: Sampling, logits: &[f32]) -> Vec<f64> {
-        let (mut sampler, draws) = (Sampler::new(sampling, 3), 20_000);
-        let mut counts = vec![0.0; logits.len()];
-        (0..draws).for_each(|_| counts[sampler.pick(logits.to_vec()) as usize] += 1.0 / f64::from(draws));
+        let (mut counts, draws) = (vec![0.0; logits.len()], 20_000);
+        (0..draws)
+            .for_each(|at| counts[sampling.draw(logits, at % 7, at / 7) as usize] += 1.0 / f64::from(draws));
         counts
     }
 
@@ -120,16 +122,15 @@ mod tests {
         near(&shares(Sampling { top_p: 0.7, ..all }, &logits), &[0.0, 1.0 / 3.0, 0.0, 2.0 / 3.0]);
         near(&shares(Sampling { top_p: 0.5, ..all }, &logits), &[0.0, 0.0, 0.0, 1.0]);
         near(&shares(Sampling::default(), &logits), &[0.0, 0.0, 0.0, 1.0]);
+        // Equal logits are kept together.
+        near(&shares(Sampling { top_k: 1, ..all }, &[1.0, 0.0, 1.0]), &[0.5, 0.0, 0.5]);
     }
 
     #[test]
     fn a_seed_repeats_its_tokens() {
         let sampling = Sampling { temperature: 1.5, top_k: 20, top_p: 0.9 };
         let logits: Vec<f32> = (0..50).map(|i| (i % 7) as f32 / 3.0).collect();
-        let draw = |seed| {
-            let mut sampler = Sampler::new(sampling, seed);
-            (0..40).map(|_| sampler.pick(logits.clone())).collect::<Vec<_>>()
-        };
+        let draw = |seed| (0..40).map(|at| sampling.draw(&logits, seed, at)).collect::<Vec<_>>();
         assert_eq!(draw(5), draw(5));
         assert_ne!(draw(5), draw(6));
     }

@@ -56,6 +56,20 @@ impl Weights {
         }
     }
 
+    /// Elements of a matrix as the checkpoint has it, not transposed.
+    ///
+    /// # Errors
+    /// The matrix cannot be read.
+    pub fn table(&self, rows: &Rows, element: Element) -> Result<Vec<u16>> {
+        match self {
+            Weights::Files(files) => files.table(rows, element),
+            Weights::Random => {
+                let weight = Weight { name: rows.tensor.clone(), rows: vec![rows.clone()] };
+                Ok(random(&weight, rows.count, element))
+            }
+        }
+    }
+
     /// Hidden state of a token: its row of the embedding.
     ///
     /// # Errors

@@ -277,7 +277,7 @@ fn slots_and_tokens_out_of_range_are_refused() {
     let mut error = |tokens: &[(usize, u32)]| model.step(tokens).err().expect("refused").to_string();
     assert!(error(&[(2, 0)]).contains("slot 2: the model has 2 slots"));
     assert!(error(&[(0, 0), (0, 1)]).contains("named twice"));
-    assert!(error(&[(0, 264)]).contains("no row 264"));
+    assert!(error(&[(0, 264)]).contains("slot 0: there is no token 264"));
     model.append(1, &[1, 2, 3, 4]).expect("room");
     let full = model.step(&[(1, 0)]).err().expect("full").to_string();
     assert!(full.contains("slot 1: the sequence has 4 of 4 tokens"), "{full}");

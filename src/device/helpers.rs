@@ -140,6 +140,12 @@ pub fn rotate<T: Plain>(product: &DeviceBuffer<T>, qkv: &BoundStage, stream: &St
     at_least("product of heads", product.len(), area)?;
     at_least("rotated heads", qkv.out.len(), area)?;
     at_least("angles", angles.len(), u64::from(rotated.tokens) * u64::from(dim))?;
+    let gain = |kind| -> Result<*mut std::ffi::c_void> {
+        let Some(gain) = qkv.matrix(kind) else { return Ok(std::ptr::null_mut()) };
+        at_least("gain of heads", gain.len(), u64::from(dim))?;
+        Ok(gain.pointer())
+    };
+    let (query_gain, key_gain) = (gain(OperandKind::QueryGain)?, gain(OperandKind::KeyGain)?);
     // SAFETY: all sizes were checked.
     let status = unsafe {
         ffi::cusync_rotate(
@@ -152,11 +158,80 @@ pub fn rotate<T: Plain>(product: &DeviceBuffer<T>, qkv: &BoundStage, stream: &St
             rotated.columns(),
             dim,
             rotated.tokens,
+            rotated.heads.norm.unwrap_or(0.0),
+            query_gain,
+            key_gain,
+            rotated.heads.query * dim,
             words::element_code(qkv.element),
             stream.pointer(),
         )
     };
     check_status(|| format!("rotation of {name}"), status)
+}
+
+/// Copies row `tokens[i]` of a table of `width` columns to row i of `out`. A negative token stands for
+/// `drawn[i]`; a token outside the table gives zeros.
+pub fn embed(
+    tokens: &DeviceBuffer<i32>,
+    drawn: Option<&DeviceBuffer<i32>>,
+    table: &DeviceBuffer<u16>,
+    out: &DeviceBuffer<u16>,
+    width: u32,
+    stream: &Stream,
+) -> Result<()> {
+    let count = tokens.len() as u64;
+    at_least("hidden states", out.len(), count * u64::from(width))?;
+    if let Some(drawn) = drawn {
+        at_least("drawn tokens", drawn.len(), count)?;
+    }
+    let vocabulary = (table.len() / width.max(1) as usize) as u32;
+    // SAFETY: the sizes were checked, and the table has `vocabulary` rows.
+    let status = unsafe {
+        ffi::cusync_embed(
+            tokens.pointer().cast(),
+            drawn.map_or(std::ptr::null(), |drawn| drawn.pointer().cast_const().cast()),
+            table.pointer(),
+            out.pointer(),
+            tokens.len() as u32,
+            vocabulary,
+            width,
+            stream.pointer(),
+        )
+    };
+    check_status(|| "embedding".into(), status)
+}
+
+/// Draws a token from each row of logits, of which the first `vocabulary` columns count: `drawn[i]` depends on
+/// row i, `sampling[i]` and `positions[i]` alone.
+pub fn draw(
+    logits: &DeviceBuffer<u16>,
+    vocabulary: u32,
+    sampling: &DeviceBuffer<ffi::cusync_sampling>,
+    positions: &DeviceBuffer<i32>,
+    drawn: &DeviceBuffer<i32>,
+    element: u32,
+    stream: &Stream,
+) -> Result<()> {
+    let count = drawn.len();
+    let pitch = logits.len() / count.max(1);
+    at_least("logits of a row", pitch, vocabulary.into())?;
+    at_least("choices of sampling", sampling.len(), count as u64)?;
+    at_least("positions", positions.len(), count as u64)?;
+    // SAFETY: the sizes were checked, and every row has `pitch` elements.
+    let status = unsafe {
+        ffi::cusync_draw(
+            logits.pointer(),
+            sampling.pointer().cast(),
+            positions.pointer().cast(),
+            drawn.pointer().cast(),
+            count as u32,
+            vocabulary,
+            pitch as u32,
+            element,
+            stream.pointer(),
+        )
+    };
+    check_status(|| "draw of tokens".into(), status)
 }
 
 /// d = activation(x), element by element.

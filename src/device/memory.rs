@@ -35,6 +35,8 @@ unsafe impl Plain for ffi::cusync_item {}
 unsafe impl Plain for ffi::cusync_trace {}
 // SAFETY: as above.
 unsafe impl Plain for ffi::cusync_note {}
+// SAFETY: as above.
+unsafe impl Plain for ffi::cusync_sampling {}
 
 /// `len` values of `T` in device memory, freed on drop. Tensors of 16-bit floats are `DeviceBuffer<u16>`; the
 /// pipeline knows which of the two formats they hold.

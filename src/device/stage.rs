@@ -107,8 +107,9 @@ impl BoundStage {
         self.fits("outgoing edges", self.posts.len(), raw.posts.len())?;
         for (kind, source) in &self.operands {
             let data = self.pointer(*kind, source)?;
-            // The kernel that rotates a product takes its angles itself.
-            if *kind == OperandKind::Rotary && self.rotates() {
+            // The kernel that rotates a product takes its angles and gains itself.
+            let of_heads = [OperandKind::Rotary, OperandKind::QueryGain, OperandKind::KeyGain];
+            if of_heads.contains(kind) && self.rotates() {
                 continue;
             }
             raw.operands[raw.operand_count as usize] = words::operand(*kind, data);

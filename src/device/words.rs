@@ -60,6 +60,7 @@ fn heads(heads: &Heads, tokens: u32, causal: bool, cache: Option<Cache>) -> ffi:
             causal: causal.into(),
             capacity: cache.map_or(0, |cache| cache.capacity),
             pages: cache.and_then(|cache| cache.pages).unwrap_or(0),
+            norm_epsilon: heads.norm.unwrap_or(0.0),
         },
     }
 }
@@ -105,6 +106,8 @@ fn role(kind: OperandKind) -> u32 {
         OperandKind::Lengths => ffi::CUSYNC_OPERAND_LENGTHS,
         OperandKind::Pages => ffi::CUSYNC_OPERAND_PAGES,
         OperandKind::Rotary => ffi::CUSYNC_OPERAND_ROTARY,
+        OperandKind::QueryGain => ffi::CUSYNC_OPERAND_QUERY_GAIN,
+        OperandKind::KeyGain => ffi::CUSYNC_OPERAND_KEY_GAIN,
         OperandKind::Gain => ffi::CUSYNC_OPERAND_GAIN,
         OperandKind::Custom(_) => ffi::CUSYNC_OPERAND_CUSTOM,
     }

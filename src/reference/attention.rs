@@ -4,7 +4,7 @@ use cusync_gen::graph::{Attend, Attention, Cache, Element, Heads, OperandKind, P
 use rayon::prelude::*;
 
 use super::bound::{Expected, SIGMAS, UNIT, inner_rounding, inner_underflow, sum_error};
-use super::gemm::rotate;
+use super::gemm::{HeadNorm, rotate};
 use super::{Matrix, round};
 
 /// Inputs of an attention.
@@ -15,6 +15,9 @@ pub(super) struct Reads<'a> {
     pub(super) lengths: Option<&'a Matrix>,
     pub(super) pages: Option<&'a Matrix>,
     pub(super) rotary: Option<&'a Matrix>,
+    /// Norm of heads, of which the first `queries` are those of queries.
+    pub(super) norm: Option<&'a HeadNorm>,
+    pub(super) queries: usize,
 }
 
 /// A key and a value.
@@ -37,6 +40,9 @@ impl Reads<'_> {
     ) -> (Vec<f32>, Vec<f32>) {
         let mut values = self.qkv.data[token * self.qkv.cols + head * dim..][..dim].to_vec();
         let mut slack = vec![0.0; dim];
+        if let Some(norm) = self.norm {
+            norm.apply(head < self.queries, &mut values, &mut slack);
+        }
         if let Some(table) = self.rotary {
             rotate(&mut values, &mut slack, &table.data[position * table.cols..][..table.cols]);
         }
@@ -160,7 +166,7 @@ fn mix(query: &[f64], tokens: &[Token], roundings: &Roundings, out: &mut [f32], 
 
 /// Every query of a prompt with the tokens of its sequence.
 pub(super) fn attend(shape: &Attention, reads: &Reads<'_>, element: Element) -> Expected {
-    let Heads { query, kv, dim } = shape.heads;
+    let Heads { query, kv, dim, .. } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
     let (rows, each) = (reads.qkv.rows, shape.tokens as usize);
     let roundings = Roundings::new(element, reads);
@@ -201,7 +207,7 @@ pub(super) fn attend(shape: &Attention, reads: &Reads<'_>, element: Element) -> 
 /// rounded, as later runs will find it; `appended`: the cache already contains the key, rounded by the run
 /// under test.
 pub(super) fn generate(shape: &Attend, reads: &Reads<'_>, element: Element, appended: bool) -> Expected {
-    let Heads { query, kv, dim } = shape.heads;
+    let Heads { query, kv, dim, .. } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
     let rows = reads.qkv.rows;
     let roundings = Roundings::new(element, reads);
@@ -263,7 +269,7 @@ pub(super) fn filled(
 ) -> Vec<(OperandKind, Expected)> {
     let (Some(cache), Some(both)) = (shape.cache, reads.cache) else { return Vec::new() };
     let mut after = Appended::new(both, before);
-    let Heads { query, kv, dim } = shape.heads;
+    let Heads { query, kv, dim, .. } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
     let with_room = reads.with_room(shape);
     for (token, head) in (0..reads.qkv.rows).flat_map(|t| (0..kv_heads).map(move |h| (t, h))) {
@@ -286,7 +292,7 @@ pub(super) fn appended(
 ) -> Vec<(OperandKind, Expected)> {
     let Some(both) = reads.cache else { return Vec::new() };
     let mut after = Appended::new(both, before);
-    let Heads { query, kv, dim } = shape.heads;
+    let Heads { query, kv, dim, .. } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
     for (sequence, head) in (0..reads.qkv.rows).flat_map(|t| (0..kv_heads).map(move |h| (t, h))) {
         let Some(rows) = reads.rows(shape, sequence, head) else { continue };
@@ -302,13 +308,13 @@ mod tests {
     use super::*;
 
     fn reads<'a>(qkv: &'a Matrix, rotary: Option<&'a Matrix>) -> Reads<'a> {
-        Reads { qkv, cache: None, lengths: None, pages: None, rotary }
+        Reads { qkv, cache: None, lengths: None, pages: None, rotary, norm: None, queries: 0 }
     }
 
     #[test]
     fn attention_by_hand() {
         // Two tokens, two heads of one column that share keys and values: columns are q0, q1, k, v.
-        let heads = Heads { query: 2, kv: 1, dim: 1 };
+        let heads = Heads { query: 2, kv: 1, dim: 1, norm: None };
         let shape = Attention { heads, causal: true, sequences: 1, tokens: 2, cache: None, rotary: false };
         let qkv = Matrix { rows: 2, cols: 4, data: vec![1.0, 5.0, 0.5, 3.0, 2.0, 0.0, 1.5, 7.0] };
         let weight = (2.0f64 * 0.5).exp() / ((2.0f64 * 0.5).exp() + (2.0f64 * 1.5).exp());
@@ -326,7 +332,7 @@ mod tests {
     #[test]
     fn a_token_is_rotated_appended_and_sees_those_before() {
         // One head of two columns. Position 1 is a quarter turn: (x, y) becomes (-y, x).
-        let heads = Heads { query: 1, kv: 1, dim: 2 };
+        let heads = Heads { query: 1, kv: 1, dim: 2, norm: None };
         let table = Matrix { rows: 2, cols: 2, data: vec![1.0, 0.0, 0.0, 1.0] };
         let (keys, values) = (
             Matrix { rows: 4, cols: 2, data: vec![1.0, 0.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0] },

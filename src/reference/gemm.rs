@@ -4,6 +4,7 @@ use cusync_gen::graph::{Activation, Element, Epilogue, Heads, OperandKind, Rotat
 use rayon::prelude::*;
 
 use super::bound::{Expected, UNIT, sum_error};
+use super::norm::normalise_head;
 use super::{Matrix, Operands, ReferenceError};
 use crate::device::host_gemm::add_product_f64;
 
@@ -182,17 +183,48 @@ pub(super) fn rotated(
     // A kernel that rotates what another one stored reads the product with its bias.
     rounds.into_iter().for_each(|element| made.round_once_more(element));
     let table = operands.needed(stage, OperandKind::Rotary)?;
+    let norm = HeadNorm::read(stage, &shape.heads, operands)?;
     let cols = made.values.cols;
     let rows = made.values.data.par_chunks_mut(cols).zip(made.slack.par_chunks_mut(cols)).enumerate();
     rows.for_each(|(token, (values, slack))| {
         let position = token % shape.tokens as usize;
         let angles = &table.data[position * table.cols..][..table.cols];
-        let Heads { dim, .. } = shape.heads;
+        let Heads { dim, query, .. } = shape.heads;
         let turned = shape.columns() as usize;
         let heads = values[..turned].chunks_mut(dim as usize).zip(slack[..turned].chunks_mut(dim as usize));
-        heads.for_each(|(values, slack)| rotate(values, slack, angles));
+        heads.enumerate().for_each(|(head, (values, slack))| {
+            if let Some(norm) = &norm {
+                norm.apply(head < query as usize, values, slack);
+            }
+            rotate(values, slack, angles);
+        });
     });
     Ok(made)
+}
+
+/// Norm of the heads of queries and keys.
+pub(super) struct HeadNorm {
+    epsilon: f32,
+    /// Of queries, then of keys.
+    gains: [Matrix; 2],
+}
+
+impl HeadNorm {
+    /// The norm of a stage's heads; `None` if they have none.
+    pub(super) fn read(
+        stage: &Stage,
+        heads: &Heads,
+        operands: &dyn Operands,
+    ) -> Result<Option<HeadNorm>, ReferenceError> {
+        let Some(epsilon) = heads.norm else { return Ok(None) };
+        let gain = |kind| operands.needed(stage, kind);
+        Ok(Some(HeadNorm { epsilon, gains: [gain(OperandKind::QueryGain)?, gain(OperandKind::KeyGain)?] }))
+    }
+
+    /// Normalizes a head of queries or keys.
+    pub(super) fn apply(&self, query: bool, values: &mut [f32], slack: &mut [f32]) {
+        normalise_head(values, slack, self.epsilon, &self.gains[usize::from(!query)].data);
+    }
 }
 
 /// Rotates the pairs (i, i + dim / 2) of a head by angles, cosines before sines, with their error bounds.

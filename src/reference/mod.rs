@@ -182,12 +182,21 @@ fn with_reads<T>(
     let (keys, values) = (value(OperandKind::CachedKeys)?, value(OperandKind::CachedValues)?);
     let (lengths, pages) = (value(OperandKind::Lengths)?, value(OperandKind::Pages)?);
     let rotary = value(OperandKind::Rotary)?;
+    let norm = match &stage.op {
+        Op::Attend(shape) => gemm::HeadNorm::read(stage, &shape.heads, operands)?,
+        _ => None,
+    };
     Ok(f(&attention::Reads {
         qkv: &qkv,
         cache: keys.as_ref().zip(values.as_ref()).map(|(k, v)| [k, v]),
         lengths: lengths.as_ref(),
         pages: pages.as_ref(),
         rotary: rotary.as_ref(),
+        norm: norm.as_ref(),
+        queries: match &stage.op {
+            Op::Attend(shape) => shape.heads.query as usize,
+            _ => 0,
+        },
     }))
 }
 

@@ -40,9 +40,48 @@ pub(super) fn normalise(shape: &Norm, x: &Matrix, gain: &Matrix, bias: Option<&M
     made
 }
 
+/// Normalizes a head of queries or keys in place, with its error bounds: divides by the root of the mean square
+/// plus epsilon, and multiplies by the gain.
+pub(super) fn normalise_head(values: &mut [f32], slack: &mut [f32], epsilon: f32, gain: &[f32]) {
+    let count = values.len() as f64;
+    let pairs = || values.iter().zip(slack.iter()).map(|(x, off)| (f64::from(*x), f64::from(*off)));
+    let squares = pairs().map(|(x, _)| x * x).sum::<f64>() / count;
+    let off_squares = pairs().map(|(x, off)| (2.0 * x.abs() + off) * off).sum::<f64>() / count;
+    let spread = squares + f64::from(epsilon);
+    let relative = 0.5 * (off_squares + sum_error(values.len(), squares)) / spread + 8.0 * UNIT;
+    let scale = 1.0 / spread.sqrt();
+    for ((x, off), gain) in values.iter_mut().zip(slack).zip(gain) {
+        let (value, gain) = (f64::from(*x), f64::from(*gain) * scale);
+        *off = (gain.abs() * (f64::from(*off) * (1.0 + relative) + value.abs() * relative)) as f32;
+        *x = (value * gain) as f32;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bound_of_a_head_covers_what_its_inputs_may_be() {
+        let (values, gain) = ([3.0f32, -4.0, 0.5, 12.0], [1.0f32, 2.0, -1.0, 0.5]);
+        let mut exact = values;
+        normalise_head(&mut exact, &mut [0.0; 4], 0.75, &gain);
+        // The squares are 42.3125 on average.
+        assert!((exact[1] + 8.0 / 43.0625f32.sqrt()).abs() < 1e-6, "{exact:?}");
+        let (mut bounded, mut slack) = (values, [0.01f32; 4]);
+        normalise_head(&mut bounded, &mut slack, 0.75, &gain);
+        for signs in 0..16 {
+            let mut moved = values;
+            moved
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, x)| *x += if signs >> i & 1 == 0 { 0.01 } else { -0.01 });
+            normalise_head(&mut moved, &mut [0.0; 4], 0.75, &gain);
+            let within = moved.iter().zip(&exact).zip(&slack).all(|((m, e), off)| (m - e).abs() <= *off);
+            assert!(within, "{moved:?} {exact:?} {slack:?}");
+        }
+        assert!(slack.iter().all(|off| *off < 0.01), "{slack:?}");
+    }
 
     #[test]
     fn normalisations_by_hand() {

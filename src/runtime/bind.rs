@@ -160,6 +160,8 @@ impl Pipeline {
                 | OperandKind::Lengths
                 | OperandKind::Pages
                 | OperandKind::Rotary
+                | OperandKind::QueryGain
+                | OperandKind::KeyGain
                 | OperandKind::Custom(_) => {}
             }
             let source = match graph.tensors[operand.tensor.0].data {

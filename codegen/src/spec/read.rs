@@ -222,7 +222,18 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             let out = tensor(source, out)?;
             Ok(StageSpec { name: named(name)?, kind: StageKind::Gemm(epilogue), reads, out })
         }
-        raw::Stage::RotatedGemm { name, a, b, bias, heads, kv_heads, sequences, rotary, head_norm: stated, out } => {
+        raw::Stage::RotatedGemm {
+            name,
+            a,
+            b,
+            bias,
+            heads,
+            kv_heads,
+            sequences,
+            rotary,
+            head_norm: stated,
+            out,
+        } => {
             let mut reads = vec![(OperandKind::A, tensor(source, a)?), (OperandKind::B, tensor(source, b)?)];
             if let Some(raw) = bias {
                 reads.push((OperandKind::Bias, tensor(source, raw)?));

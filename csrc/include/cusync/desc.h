@@ -50,6 +50,8 @@ enum cusync_role {
   CUSYNC_OPERAND_PAGES = 8,    ///< int32: pages of each sequence
   CUSYNC_OPERAND_ROTARY = 9,   ///< cosines, then sines, of each position
   CUSYNC_OPERAND_GAIN = 10,
+  CUSYNC_OPERAND_QUERY_GAIN = 11,  ///< of each normalized head of queries
+  CUSYNC_OPERAND_KEY_GAIN = 12,    ///< of each normalized head of keys
 };
 
 /// Where in the consumer's k-loop it waits for an edge.

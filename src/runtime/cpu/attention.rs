@@ -85,6 +85,16 @@ pub(super) fn rotate<'a>(rows: &mut [f32], dim: usize, angles: impl Fn(usize) ->
     }
 }
 
+/// Normalizes rows of `dim` columns: divides by the root of the mean square plus epsilon, and multiplies by
+/// the gain.
+pub(super) fn normalise_heads(rows: &mut [f32], dim: usize, epsilon: f32, gain: &[f32]) {
+    for row in rows.chunks_mut(dim) {
+        let squares: f32 = row.iter().map(|x| x * x).sum();
+        let scale = 1.0 / (squares / dim as f32 + epsilon).sqrt();
+        row.iter_mut().zip(gain).for_each(|(x, gain)| *x *= scale * gain);
+    }
+}
+
 impl CpuPipeline {
     /// Computes and stores a tile; the first of the query heads that share keys and values appends its
     /// tokens' to the cache. A sequence with a page outside the pool gets zeros and appends nothing.
@@ -95,7 +105,7 @@ impl CpuPipeline {
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
         let Place { work, stage, tile, at, .. } = place;
-        let Heads { query, kv, dim } = shape.heads;
+        let Heads { query, kv, dim, .. } = shape.heads;
         let (dim, step, tokens) = (dim as usize, stage.mma_tile.2 as usize, shape.tokens as usize);
         let qkv = stage.operands[0].tensor;
         // Columns are the heads of queries, keys and values; rows are one sequence after another.

@@ -7,7 +7,7 @@ use cusync_gen::graph::{Activation, Epilogue, OperandKind, Rotated, Stage, Tenso
 use cusync_gen::schedule::Part;
 
 use super::CpuPipeline;
-use super::attention::rotate;
+use super::attention::{normalise_heads, rotate};
 use super::error::CpuError;
 use super::memory::Box2;
 use super::semaphore::{Unmet, wait_value};
@@ -62,8 +62,15 @@ impl CpuPipeline {
             self.add_bias(stage, *at, scratch);
             let (dim, tokens) = (shape.heads.dim as usize, shape.tokens as usize);
             let turned = (shape.columns() as usize).saturating_sub(at.col).min(at.cols);
+            let queries = ((shape.heads.query * shape.heads.dim) as usize).saturating_sub(at.col).min(turned);
+            let gains =
+                [OperandKind::QueryGain, OperandKind::KeyGain].map(|kind| self.gain(stage, kind, dim));
             let sum = &mut scratch.sum[..at.rows * at.cols];
             for (i, row) in sum.chunks_mut(at.cols).enumerate() {
+                if let Some(epsilon) = shape.heads.norm {
+                    normalise_heads(&mut row[..queries], dim, epsilon, &gains[0]);
+                    normalise_heads(&mut row[queries..turned], dim, epsilon, &gains[1]);
+                }
                 let angles = self.angles(stage, (at.row + i) % tokens, 1, dim).unwrap_or_default();
                 rotate(&mut row[..turned], dim, |_| &angles);
             }

@@ -4,7 +4,7 @@
 use cusync_gen::graph::{Attend, Cache, Heads, OperandKind, PAGE, Stage};
 
 use super::CpuPipeline;
-use super::attention::{Softmax, rotate};
+use super::attention::{Softmax, normalise_heads, rotate};
 use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
 
@@ -95,6 +95,10 @@ impl CpuPipeline {
         };
         let (mut queries, mut key, value) =
             (part(OperandKind::Query), part(OperandKind::Key), part(OperandKind::Value));
+        if let Some(epsilon) = shape.heads.norm {
+            normalise_heads(&mut queries, dim, epsilon, &self.gain(stage, OperandKind::QueryGain, dim));
+            normalise_heads(&mut key, dim, epsilon, &self.gain(stage, OperandKind::KeyGain, dim));
+        }
         if let Some(angles) = self.angles(stage, length, 1, dim) {
             rotate(&mut queries, dim, |_| &angles);
             rotate(&mut key, dim, |_| &angles);
@@ -126,6 +130,15 @@ impl CpuPipeline {
             first += tokens;
         }
         softmax.finish()
+    }
+
+    /// Gain of the heads of queries or keys.
+    pub(super) fn gain(&self, stage: &Stage, kind: OperandKind, dim: usize) -> Vec<f32> {
+        let mut gain = vec![1.0; dim];
+        if let Some(id) = stage.operand(kind).map(|o| o.tensor) {
+            self.memory.load(id, Box2 { row: 0, col: 0, rows: 1, cols: dim }, &mut gain);
+        }
+        gain
     }
 
     /// Rows of the rotary table from a position on; `None` if there is none.

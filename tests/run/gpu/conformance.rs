@@ -47,6 +47,8 @@ fn role(kind: OperandKind) -> u32 {
         | OperandKind::Lengths
         | OperandKind::Pages
         | OperandKind::Rotary
+        | OperandKind::QueryGain
+        | OperandKind::KeyGain
         | OperandKind::Custom(_) => ffi::CUSYNC_OPERAND_CUSTOM,
     }
 }

@@ -19,11 +19,30 @@ struct Pairs {
 
 /// Rotates pairs by cosines and sines.
 template <class Element>
-CUSYNC_DEVICE Pairs rotated(uint32_t low, uint32_t high, uint32_t cosines, uint32_t sines) {
+CUSYNC_DEVICE Pairs rotated(Pairs const& pairs, uint32_t cosines, uint32_t sines) {
   using P = Packed<Element>;
-  float2 const a = P::values(low), b = P::values(high), c = P::values(cosines), s = P::values(sines);
+  float2 const a = pairs.low, b = pairs.high, c = P::values(cosines), s = P::values(sines);
   return {make_float2(a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y),
           make_float2(b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y)};
+}
+
+/// The elements of two words.
+template <class Element>
+CUSYNC_DEVICE Pairs pairs_of(uint32_t low, uint32_t high) {
+  return {Packed<Element>::values(low), Packed<Element>::values(high)};
+}
+
+CUSYNC_DEVICE float sum_of_squares(Pairs const& pairs) {
+  float2 const a = pairs.low, b = pairs.high;
+  return a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y;
+}
+
+/// Multiplies pairs by the norm of their head and by their gains.
+template <class Element>
+CUSYNC_DEVICE void scale_by(Pairs& pairs, float norm, uint32_t low, uint32_t high) {
+  Pairs const gains = pairs_of<Element>(low, high);
+  pairs.low.x *= norm * gains.low.x, pairs.low.y *= norm * gains.low.y;
+  pairs.high.x *= norm * gains.high.x, pairs.high.y *= norm * gains.high.y;
 }
 
 /// Extracts two rounded values and leaves the rounding errors.
@@ -51,8 +70,10 @@ class Head {
   static constexpr uint32_t kSteps = Dim / 16;
   static constexpr uint32_t kParts = decode::kParts<Element>;
 
-  /// Reads the queries of a group of heads from rows in shared memory, and rotates them. All math threads.
-  CUSYNC_DEVICE Head(char* rows, uint32_t group, bool rotary) {
+  /// Reads the queries of a group of heads from rows in shared memory, normalizes and rotates them. All math threads.
+  CUSYNC_DEVICE Head(char* rows, Attend const& attend) {
+    uint32_t const group = attend.group;
+    bool const normed = attend.epsilon > 0.f;
     uint32_t const lane = threadIdx.x % 32, query = lane / 4, column = lane % 4 * 2;
     constexpr uint32_t kRow = segment_row(Dim) * 2;
 #pragma unroll
@@ -60,16 +81,31 @@ class Head {
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half)
         queries_[k][half] = query < group ? word(rows + query * kRow + (k * 16 + half * 8 + column) * 2) : 0;
-    if (!rotary) return;
-    char const* const table = rows + (group + 2) * kRow;
-    char* const lost = rows + lost_at(group);
+    if (!attend.rotary) return;
+    char const *const table = rows + (group + 2) * kRow, *const gains = table + kRow;
+    char* const lost = rows + lost_at(attend);
+    float norm = 1.f;
+    if (normed) {
+      float squares = 0.f;
+#pragma unroll
+      for (uint32_t k = 0; k < kSteps; ++k) squares += sum_of_squares(pairs_of<Element>(queries_[k][0], queries_[k][1]));
+      // Four lanes have the columns of a query.
+      squares += __shfl_xor_sync(~0u, squares, 1);
+      squares += __shfl_xor_sync(~0u, squares, 2);
+      norm = rsqrtf(squares / Dim + attend.epsilon);
+    }
 #pragma unroll
     for (uint32_t k = 0; k < kSteps / 2; ++k)
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) {
         char const* const cosines = table + (k * 16 + half * 8 + column) * 2;
         uint32_t &low = queries_[k][half], &high = queries_[k + kSteps / 2][half];
-        Pairs left = rotated<Element>(low, high, word(cosines), word(cosines + Dim));
+        Pairs left = pairs_of<Element>(low, high);
+        if (normed) {
+          char const* const gain = gains + (k * 16 + half * 8 + column) * 2;
+          scale_by<Element>(left, norm, word(gain), word(gain + Dim));
+        }
+        left = rotated<Element>(left, word(cosines), word(cosines + Dim));
         low = take_rounded<Element>(left.low), high = take_rounded<Element>(left.high);
         if (kParts > 1 && threadIdx.x / 32 == 0 && query < group) {
           *reinterpret_cast<uint32_t*>(lost + (k * 16 + half * 8) * 2) = take_rounded<Element>(left.low);
@@ -91,7 +127,7 @@ class Head {
       cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), a[0], a[1], a[2], a[3]);
       multiply(scores[k % 2], a, queries_[k][0], queries_[k][1]);
       if (kParts > 1 && attend.rotary) {
-        char const* const lost = rows + lost_at(attend.group) + k * 32;
+        char const* const lost = rows + lost_at(attend) + k * 32;
         multiply(scores[k % 2], a, word(lost), word(lost + 16));
       }
     }
@@ -176,9 +212,10 @@ class Head {
 
   /// Offset, within the rows of a segment, of the rounding errors of a thread's query (or of the last query): the first
   /// two elements.
-  CUSYNC_DEVICE static uint32_t lost_at(uint32_t group) {
-    uint32_t const lane = ptx::lane_id(), query = min_u32(lane / 4, group - 1);
-    return (group + 3 + query) * segment_row(Dim) * 2 + lane % 4 * 4;
+  CUSYNC_DEVICE static uint32_t lost_at(Attend const& attend) {
+    uint32_t const lane = ptx::lane_id(), query = min_u32(lane / 4, attend.group - 1);
+    uint32_t const before = attend.group + (attend.epsilon > 0.f ? 5 : 3);
+    return (before + query) * segment_row(Dim) * 2 + lane % 4 * 4;
   }
 
   uint32_t queries_[kSteps][2];
@@ -206,7 +243,7 @@ class Attending {
       ptx::mbarrier_wait_parity_or_trap(own_.full + slot, phases() >> slot & 1, p_.limit_ns);
       char* const rows = segment_rows(p_, shared_, attend_, slot);
       uint32_t const append = own_.append[slot];
-      Head<Element, Dim> head(rows, attend_.group, attend_.rotary);
+      Head<Element, Dim> head(rows, attend_);
       char* last = nullptr;
       uint32_t last_barrier = 0;
 #pragma unroll 1
@@ -272,14 +309,30 @@ class Attending {
 
   /// Writes the new token's key and value into their tiles and into the cache.
   CUSYNC_DEVICE void put_new(char* keys, char* values, uint32_t token, char const* rows, uint32_t append) const {
-    if (lane_ >= Dim / 4) return;
     constexpr uint32_t kRow = segment_row(Dim) * 2;
+    float norm = 1.f;
+    if (attend_.epsilon > 0.f) {
+      float squares = 0.f;
+      if (lane_ < Dim / 4) {
+        char const* const mine = rows + attend_.group * kRow + lane_ * 4;
+        squares = sum_of_squares(pairs_of<Element>(word(mine), word(mine + Dim)));
+      }
+#pragma unroll
+      for (uint32_t step = 1; step < 32; step *= 2) squares += __shfl_xor_sync(~0u, squares, step);
+      norm = rsqrtf(squares / Dim + attend_.epsilon);
+    }
+    if (lane_ >= Dim / 4) return;
     uint32_t const column = lane_ * 2;  // and the next one; the other elements of the pairs are Dim / 2 columns away
     char const* const key = rows + attend_.group * kRow + column * 2;
     char const *const value = key + kRow, *const cosines = value + kRow;
     uint32_t low = word(key), high = word(key + Dim);
     if (attend_.rotary) {
-      Pairs const turned = rotated<Element>(low, high, word(cosines), word(cosines + Dim));
+      Pairs turned = pairs_of<Element>(low, high);
+      if (attend_.epsilon > 0.f) {
+        char const* const gain = cosines + 2 * kRow;  // the key's, behind the queries'
+        scale_by<Element>(turned, norm, word(gain), word(gain + Dim));
+      }
+      turned = rotated<Element>(turned, word(cosines), word(cosines + Dim));
       low = Packed<Element>::of(turned.low.x, turned.low.y), high = Packed<Element>::of(turned.high.x, turned.high.y);
     }
     auto const put = [&](char* tile, char* cache, uint32_t at, uint32_t two) {

@@ -36,6 +36,8 @@ struct Attend {
   float scale;                  ///< factor on scores, for powers of two
   int32_t const* page_table;
   char const* rotary;           ///< NULL: none
+  char const *query_gain, *key_gain;
+  float epsilon;                ///< 0: heads are not normalized
   char *key_rows, *value_rows;  ///< rows for new keys and values
   float* slabs;
   uint32_t* arrived;            ///< one counter per (sequence, head); 0 between runs
@@ -98,10 +100,11 @@ CUSYNC_HD constexpr uint32_t segment_row(uint32_t head_dim) { return head_dim + 
 /// as much precision as rounding the outputs, so the rounding errors are multiplied separately.
 template <class Element>
 inline constexpr uint32_t kParts = std::is_same_v<Element, cutlass::bfloat16_t> ? 2 : 1;
-/// Rows: queries, the new key, the new value, the rotary table's row, and the rounding errors of rotated queries.
+/// Rows: queries, the new key, the new value, the rotary table's row, the gains of queries and keys if heads are
+/// normalized, and the rounding errors of rotated queries.
 template <class Element>
-CUSYNC_HD constexpr uint32_t segment_bytes(uint32_t group, uint32_t head_dim) {
-  return (kParts<Element> * group + 3) * segment_row(head_dim) * 2;
+CUSYNC_HD constexpr uint32_t segment_bytes(uint32_t group, uint32_t head_dim, bool normed) {
+  return (kParts<Element> * group + (normed ? 5 : 3)) * segment_row(head_dim) * 2;
 }
 CUSYNC_HD constexpr uint32_t attend_bytes(uint32_t segment) {
   return round_up(uint32_t(sizeof(AttendShared)), 16) + kSegmentSlots * segment;

@@ -149,7 +149,7 @@ class SegmentLoader {
 
   CUSYNC_DEVICE void copy(Stage const& stage, Attend const& attend, Segment const& segment, uint32_t length) const {
     uint32_t const dim = attend.head_dim, pieces = dim / 8, row_bytes = segment_row(dim) * 2;
-    uint32_t const rows = attend.group + (attend.rotary ? 3 : 2);
+    uint32_t const rows = attend.group + (attend.epsilon > 0.f ? 5 : attend.rotary ? 3 : 2);
     uint32_t const to = uint32_t(__cvta_generic_to_shared(segment_rows(p_, shared_, attend, slot_)));
     auto const* const token = static_cast<char const*>(stage.a) + uint64_t(segment.sequence) * attend.columns() * 2;
     uint32_t const first_key = attend.group * attend.kv_heads;  // heads before the keys
@@ -159,8 +159,10 @@ class SegmentLoader {
       uint32_t const head = row < attend.group    ? segment.head * attend.group + row
                             : row == attend.group ? first_key + segment.head
                                                   : first_key + attend.kv_heads + segment.head;
-      char const* const from = row == attend.group + 2 ? attend.rotary + uint64_t(length) * dim * 2
-                                                       : token + uint64_t(head) * dim * 2;
+      char const* const from = row < attend.group + 2    ? token + uint64_t(head) * dim * 2
+                               : row == attend.group + 2 ? attend.rotary + uint64_t(length) * dim * 2
+                               : row == attend.group + 3 ? attend.query_gain
+                                                         : attend.key_gain;
       ptx::cp_async_16_or_zero(to + row * row_bytes + piece * 16, from + piece * 16, true);
     }
   }

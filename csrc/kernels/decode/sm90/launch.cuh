@@ -125,6 +125,9 @@ bool plan_attend(AnyParams& p, uint32_t s, uint32_t index, uint32_t counters, Re
   attend.scale = 1.4426950408889634f / std::sqrt(float(heads.head_dim));
   attend.page_table = data_as<int32_t const>(from, CUSYNC_OPERAND_PAGES);
   attend.rotary = data_as<char const>(from, CUSYNC_OPERAND_ROTARY);
+  attend.query_gain = data_as<char const>(from, CUSYNC_OPERAND_QUERY_GAIN);
+  attend.key_gain = data_as<char const>(from, CUSYNC_OPERAND_KEY_GAIN);
+  attend.epsilon = heads.norm_epsilon;
   attend.key_rows = data_as<char>(from, CUSYNC_OPERAND_KEYS);
   attend.value_rows = data_as<char>(from, CUSYNC_OPERAND_VALUES);
   attend.slabs = request.work.slabs + uint64_t(index) * 2 * request.work.workers * CUSYNC_ATTEND_SLAB;
@@ -161,7 +164,7 @@ bool plan_attends(AnyParams& p, Request const& request) {
     if (count == AnyParams::kMostAttends || !plan_attend<Element>(p, s, count, counters, request)) return false;
     Attend const& attend = p.attends[count++];
     counters += p.m * attend.kv_heads;
-    segment = std::max(segment, segment_bytes<Element>(attend.group, attend.head_dim));
+    segment = std::max(segment, segment_bytes<Element>(attend.group, attend.head_dim, attend.epsilon > 0.f));
   }
   // Segment slots are passed from one attention stage to the next, so they have the same address in all of them.
   for (uint32_t i = 0; i < count; ++i) p.attends[i].segment_bytes = segment;

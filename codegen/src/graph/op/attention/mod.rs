@@ -342,7 +342,7 @@ impl Caching<'_> {
 
     /// Checks that caches support the heads, and that lengths are given exactly where they are read.
     fn kinds(&self, at: Span) -> Result<(), Diagnostic> {
-        let Heads { dim, kv, query } = self.heads;
+        let Heads { dim, kv, query, .. } = self.heads;
         if !KERNEL_HEADS.contains(&dim) {
             return Err(Diagnostic::new("bad-cache", format!("a cache takes no heads of {dim} columns"))
                 .at(at, "a cache")

@@ -115,7 +115,7 @@ impl Rules for Attention {
 
     fn label(&self) -> String {
         let causal = if self.causal { "causal " } else { "" };
-        let Heads { query, kv, dim } = self.heads;
+        let Heads { query, kv, dim, .. } = self.heads;
         format!("{causal}attention, {query} heads of {dim} columns, {kv} of keys and values,")
     }
 
@@ -218,7 +218,7 @@ impl Rules for Attention {
     /// Queries, keys and values of a head are one block of head columns apart: their tiles share a slot if each head
     /// has its own keys and tile boundaries coincide with head boundaries.
     fn policy(&self, _: &Operand, columns: u32) -> Option<Policy> {
-        let Heads { query, kv, dim } = self.heads;
+        let Heads { query, kv, dim, .. } = self.heads;
         let all = query * dim;
         let fits = query == kv && all.is_multiple_of(columns);
         fits.then(|| Policy::Strided(all / columns))

@@ -153,7 +153,7 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
             );
         }
         (Op::Attend(shape), kind) => {
-            let Heads { query, kv, dim } = shape.heads;
+            let Heads { query, kv, dim, .. } = shape.heads;
             let columns = |first: u32, heads: u32| along(tile.n, heads * dim, tensor.cols - first * dim);
             let head_columns = |first: u32, heads: u32| {
                 let columns = columns(first, heads);
@@ -200,7 +200,7 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
 
 /// Columns of the fused QKV matrix that query head `head` reads.
 fn head(shape: &Attention, kind: OperandKind, head: u32) -> Range<u32> {
-    let Heads { query, kv, dim } = shape.heads;
+    let Heads { query, kv, dim, .. } = shape.heads;
     let group = query / kv;
     let first = match kind {
         OperandKind::Query => head,
@@ -324,7 +324,7 @@ fn reads_are_those_of_the_definitions() {
     // column 1.
     assert_eq!(pixels_under(&shape, 3..5, 64..72), [(15..16, 0..8), (21..22, 0..8)]);
 
-    let heads = Heads { query: 4, kv: 2, dim: 8 };
+    let heads = Heads { query: 4, kv: 2, dim: 8, norm: None };
     let shape = Attention { heads, causal: true, sequences: 1, tokens: 64, cache: None, rotary: false };
     // Four query heads, two key heads, two value heads.
     assert_eq!(head(&shape, OperandKind::Query, 3), 24..32);
