@@ -29,6 +29,25 @@ pub struct cusync_policy {
     #[doc = "< NULL, or slot_count post counts"]
     pub table_posts: *const u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_policy"][::std::mem::size_of::<cusync_policy>() - 56usize];
+    ["Alignment of cusync_policy"][::std::mem::align_of::<cusync_policy>() - 8usize];
+    ["Offset of field: cusync_policy::grid_m"][::std::mem::offset_of!(cusync_policy, grid_m) - 0usize];
+    ["Offset of field: cusync_policy::grid_n"][::std::mem::offset_of!(cusync_policy, grid_n) - 4usize];
+    ["Offset of field: cusync_policy::block_m"][::std::mem::offset_of!(cusync_policy, block_m) - 8usize];
+    ["Offset of field: cusync_policy::block_n"][::std::mem::offset_of!(cusync_policy, block_n) - 12usize];
+    ["Offset of field: cusync_policy::stride_n"][::std::mem::offset_of!(cusync_policy, stride_n) - 16usize];
+    ["Offset of field: cusync_policy::slots_n"][::std::mem::offset_of!(cusync_policy, slots_n) - 20usize];
+    ["Offset of field: cusync_policy::slot_base"][::std::mem::offset_of!(cusync_policy, slot_base) - 24usize];
+    ["Offset of field: cusync_policy::slot_count"]
+        [::std::mem::offset_of!(cusync_policy, slot_count) - 28usize];
+    ["Offset of field: cusync_policy::width"][::std::mem::offset_of!(cusync_policy, width) - 32usize];
+    ["Offset of field: cusync_policy::columns"][::std::mem::offset_of!(cusync_policy, columns) - 36usize];
+    ["Offset of field: cusync_policy::table"][::std::mem::offset_of!(cusync_policy, table) - 40usize];
+    ["Offset of field: cusync_policy::table_posts"]
+        [::std::mem::offset_of!(cusync_policy, table_posts) - 48usize];
+};
 impl Default for cusync_policy {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -48,6 +67,16 @@ pub struct cusync_axis {
     pub offset: i32,
     pub extent: i32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_axis"][::std::mem::size_of::<cusync_axis>() - 20usize];
+    ["Alignment of cusync_axis"][::std::mem::align_of::<cusync_axis>() - 4usize];
+    ["Offset of field: cusync_axis::m"][::std::mem::offset_of!(cusync_axis, m) - 0usize];
+    ["Offset of field: cusync_axis::n"][::std::mem::offset_of!(cusync_axis, n) - 4usize];
+    ["Offset of field: cusync_axis::k"][::std::mem::offset_of!(cusync_axis, k) - 8usize];
+    ["Offset of field: cusync_axis::offset"][::std::mem::offset_of!(cusync_axis, offset) - 12usize];
+    ["Offset of field: cusync_axis::extent"][::std::mem::offset_of!(cusync_axis, extent) - 16usize];
+};
 pub const CUSYNC_OPERAND_A: cusync_role = 0;
 pub const CUSYNC_OPERAND_B: cusync_role = 1;
 pub const CUSYNC_OPERAND_BIAS: cusync_role = 2;
@@ -64,7 +93,9 @@ pub const CUSYNC_OPERAND_PAGES: cusync_role = 8;
 #[doc = "< cosines, then sines, of each position"]
 pub const CUSYNC_OPERAND_ROTARY: cusync_role = 9;
 pub const CUSYNC_OPERAND_GAIN: cusync_role = 10;
+#[doc = "< of each normalized head of queries"]
 pub const CUSYNC_OPERAND_QUERY_GAIN: cusync_role = 11;
+#[doc = "< of each normalized head of keys"]
 pub const CUSYNC_OPERAND_KEY_GAIN: cusync_role = 12;
 #[doc = " The role of an operand in the stage that reads it."]
 pub type cusync_role = ::std::os::raw::c_uint;
@@ -100,6 +131,22 @@ pub struct cusync_edge {
     #[doc = "< elements read by consumer tile (m, n) at k-block k"]
     pub cols: cusync_axis,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_edge"][::std::mem::size_of::<cusync_edge>() - 128usize];
+    ["Alignment of cusync_edge"][::std::mem::align_of::<cusync_edge>() - 8usize];
+    ["Offset of field: cusync_edge::policy"][::std::mem::offset_of!(cusync_edge, policy) - 0usize];
+    ["Offset of field: cusync_edge::id"][::std::mem::offset_of!(cusync_edge, id) - 56usize];
+    ["Offset of field: cusync_edge::operand"][::std::mem::offset_of!(cusync_edge, operand) - 60usize];
+    ["Offset of field: cusync_edge::wait_at"][::std::mem::offset_of!(cusync_edge, wait_at) - 64usize];
+    ["Offset of field: cusync_edge::tile_rows"][::std::mem::offset_of!(cusync_edge, tile_rows) - 68usize];
+    ["Offset of field: cusync_edge::tile_cols"][::std::mem::offset_of!(cusync_edge, tile_cols) - 72usize];
+    ["Offset of field: cusync_edge::tensor_rows"][::std::mem::offset_of!(cusync_edge, tensor_rows) - 76usize];
+    ["Offset of field: cusync_edge::tensor_cols"][::std::mem::offset_of!(cusync_edge, tensor_cols) - 80usize];
+    ["Offset of field: cusync_edge::k_blocks"][::std::mem::offset_of!(cusync_edge, k_blocks) - 84usize];
+    ["Offset of field: cusync_edge::rows"][::std::mem::offset_of!(cusync_edge, rows) - 88usize];
+    ["Offset of field: cusync_edge::cols"][::std::mem::offset_of!(cusync_edge, cols) - 108usize];
+};
 impl Default for cusync_edge {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -130,6 +177,16 @@ pub struct cusync_order {
     pub group: u32,
     pub table: *const u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_order"][::std::mem::size_of::<cusync_order>() - 24usize];
+    ["Alignment of cusync_order"][::std::mem::align_of::<cusync_order>() - 8usize];
+    ["Offset of field: cusync_order::kind"][::std::mem::offset_of!(cusync_order, kind) - 0usize];
+    ["Offset of field: cusync_order::grid_m"][::std::mem::offset_of!(cusync_order, grid_m) - 4usize];
+    ["Offset of field: cusync_order::grid_n"][::std::mem::offset_of!(cusync_order, grid_n) - 8usize];
+    ["Offset of field: cusync_order::group"][::std::mem::offset_of!(cusync_order, group) - 12usize];
+    ["Offset of field: cusync_order::table"][::std::mem::offset_of!(cusync_order, table) - 16usize];
+};
 impl Default for cusync_order {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -165,6 +222,22 @@ pub struct cusync_report {
     #[doc = "< enum cusync_report_kind"]
     pub kind: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_report"][::std::mem::size_of::<cusync_report>() - 44usize];
+    ["Alignment of cusync_report"][::std::mem::align_of::<cusync_report>() - 4usize];
+    ["Offset of field: cusync_report::claimed"][::std::mem::offset_of!(cusync_report, claimed) - 0usize];
+    ["Offset of field: cusync_report::edge"][::std::mem::offset_of!(cusync_report, edge) - 4usize];
+    ["Offset of field: cusync_report::stage"][::std::mem::offset_of!(cusync_report, stage) - 8usize];
+    ["Offset of field: cusync_report::tile_m"][::std::mem::offset_of!(cusync_report, tile_m) - 12usize];
+    ["Offset of field: cusync_report::tile_n"][::std::mem::offset_of!(cusync_report, tile_n) - 16usize];
+    ["Offset of field: cusync_report::k_block"][::std::mem::offset_of!(cusync_report, k_block) - 20usize];
+    ["Offset of field: cusync_report::slot"][::std::mem::offset_of!(cusync_report, slot) - 24usize];
+    ["Offset of field: cusync_report::have"][::std::mem::offset_of!(cusync_report, have) - 28usize];
+    ["Offset of field: cusync_report::want"][::std::mem::offset_of!(cusync_report, want) - 32usize];
+    ["Offset of field: cusync_report::sm"][::std::mem::offset_of!(cusync_report, sm) - 36usize];
+    ["Offset of field: cusync_report::kind"][::std::mem::offset_of!(cusync_report, kind) - 40usize];
+};
 pub const CUSYNC_OK: cusync_status = 0;
 #[doc = "< this binary has no kernels for the request (architecture, tile or type)"]
 pub const CUSYNC_ERROR_NOT_BUILT: cusync_status = 1;
@@ -214,6 +287,18 @@ pub struct cusync_trace {
     #[doc = "< item: index in the list"]
     pub item: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_trace"][::std::mem::size_of::<cusync_trace>() - 48usize];
+    ["Alignment of cusync_trace"][::std::mem::align_of::<cusync_trace>() - 8usize];
+    ["Offset of field: cusync_trace::begin"][::std::mem::offset_of!(cusync_trace, begin) - 0usize];
+    ["Offset of field: cusync_trace::ready"][::std::mem::offset_of!(cusync_trace, ready) - 8usize];
+    ["Offset of field: cusync_trace::loaded"][::std::mem::offset_of!(cusync_trace, loaded) - 16usize];
+    ["Offset of field: cusync_trace::math_end"][::std::mem::offset_of!(cusync_trace, math_end) - 24usize];
+    ["Offset of field: cusync_trace::end"][::std::mem::offset_of!(cusync_trace, end) - 32usize];
+    ["Offset of field: cusync_trace::sm"][::std::mem::offset_of!(cusync_trace, sm) - 40usize];
+    ["Offset of field: cusync_trace::item"][::std::mem::offset_of!(cusync_trace, item) - 44usize];
+};
 #[doc = " Pseudo-random delays before items, loads behind waits, stores and posts, for tests. A delay is a hash of seed, run,\n SM, tile and kind of place. Only builds with CUSYNC_DELAYS support them, and only in kernels for sm_90a; others\n return CUSYNC_ERROR_NOT_BUILT."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -222,6 +307,13 @@ pub struct cusync_delays {
     #[doc = "< maximum delay, at most CUSYNC_MAX_DELAY_NS; a sleep may take twice as long. 0: none"]
     pub limit_ns: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_delays"][::std::mem::size_of::<cusync_delays>() - 8usize];
+    ["Alignment of cusync_delays"][::std::mem::align_of::<cusync_delays>() - 4usize];
+    ["Offset of field: cusync_delays::seed"][::std::mem::offset_of!(cusync_delays, seed) - 0usize];
+    ["Offset of field: cusync_delays::limit_ns"][::std::mem::offset_of!(cusync_delays, limit_ns) - 4usize];
+};
 #[doc = "< at: slot; value: observed posts"]
 pub const CUSYNC_EVENT_WAIT: cusync_event = 0;
 #[doc = "< at: enum cusync_operand; value: k-block, or the warpgroup that loads for its epilogue"]
@@ -252,6 +344,18 @@ pub struct cusync_note {
     pub at: u32,
     pub value: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_note"][::std::mem::size_of::<cusync_note>() - 28usize];
+    ["Alignment of cusync_note"][::std::mem::align_of::<cusync_note>() - 4usize];
+    ["Offset of field: cusync_note::event"][::std::mem::offset_of!(cusync_note, event) - 0usize];
+    ["Offset of field: cusync_note::stage"][::std::mem::offset_of!(cusync_note, stage) - 4usize];
+    ["Offset of field: cusync_note::m"][::std::mem::offset_of!(cusync_note, m) - 8usize];
+    ["Offset of field: cusync_note::n"][::std::mem::offset_of!(cusync_note, n) - 12usize];
+    ["Offset of field: cusync_note::item"][::std::mem::offset_of!(cusync_note, item) - 16usize];
+    ["Offset of field: cusync_note::at"][::std::mem::offset_of!(cusync_note, at) - 20usize];
+    ["Offset of field: cusync_note::value"][::std::mem::offset_of!(cusync_note, value) - 24usize];
+};
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_notes {
@@ -262,6 +366,14 @@ pub struct cusync_notes {
     #[doc = "< 0: record nothing"]
     pub capacity: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_notes"][::std::mem::size_of::<cusync_notes>() - 24usize];
+    ["Alignment of cusync_notes"][::std::mem::align_of::<cusync_notes>() - 8usize];
+    ["Offset of field: cusync_notes::list"][::std::mem::offset_of!(cusync_notes, list) - 0usize];
+    ["Offset of field: cusync_notes::count"][::std::mem::offset_of!(cusync_notes, count) - 8usize];
+    ["Offset of field: cusync_notes::capacity"][::std::mem::offset_of!(cusync_notes, capacity) - 16usize];
+};
 impl Default for cusync_notes {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -327,6 +439,24 @@ pub struct cusync_kernel_id {
     #[doc = "< tokens of a decode kernel's MMA; otherwise 0"]
     pub width: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_kernel_id"][::std::mem::size_of::<cusync_kernel_id>() - 36usize];
+    ["Alignment of cusync_kernel_id"][::std::mem::align_of::<cusync_kernel_id>() - 4usize];
+    ["Offset of field: cusync_kernel_id::family"][::std::mem::offset_of!(cusync_kernel_id, family) - 0usize];
+    ["Offset of field: cusync_kernel_id::arch"][::std::mem::offset_of!(cusync_kernel_id, arch) - 4usize];
+    ["Offset of field: cusync_kernel_id::operations"]
+        [::std::mem::offset_of!(cusync_kernel_id, operations) - 8usize];
+    ["Offset of field: cusync_kernel_id::element"]
+        [::std::mem::offset_of!(cusync_kernel_id, element) - 12usize];
+    ["Offset of field: cusync_kernel_id::tile_m"][::std::mem::offset_of!(cusync_kernel_id, tile_m) - 16usize];
+    ["Offset of field: cusync_kernel_id::tile_n"][::std::mem::offset_of!(cusync_kernel_id, tile_n) - 20usize];
+    ["Offset of field: cusync_kernel_id::cluster_m"]
+        [::std::mem::offset_of!(cusync_kernel_id, cluster_m) - 24usize];
+    ["Offset of field: cusync_kernel_id::cluster_n"]
+        [::std::mem::offset_of!(cusync_kernel_id, cluster_n) - 28usize];
+    ["Offset of field: cusync_kernel_id::width"][::std::mem::offset_of!(cusync_kernel_id, width) - 32usize];
+};
 #[doc = " One compiled kernel."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -346,6 +476,27 @@ pub struct cusync_kernel_info {
     #[doc = "< registers per thread; 0 if unknown without a GPU"]
     pub registers: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_kernel_info"][::std::mem::size_of::<cusync_kernel_info>() - 68usize];
+    ["Alignment of cusync_kernel_info"][::std::mem::align_of::<cusync_kernel_info>() - 4usize];
+    ["Offset of field: cusync_kernel_info::id"][::std::mem::offset_of!(cusync_kernel_info, id) - 0usize];
+    ["Offset of field: cusync_kernel_info::tile_k"]
+        [::std::mem::offset_of!(cusync_kernel_info, tile_k) - 36usize];
+    ["Offset of field: cusync_kernel_info::ring"][::std::mem::offset_of!(cusync_kernel_info, ring) - 40usize];
+    ["Offset of field: cusync_kernel_info::stages"]
+        [::std::mem::offset_of!(cusync_kernel_info, stages) - 44usize];
+    ["Offset of field: cusync_kernel_info::table_bytes"]
+        [::std::mem::offset_of!(cusync_kernel_info, table_bytes) - 48usize];
+    ["Offset of field: cusync_kernel_info::row_tiles"]
+        [::std::mem::offset_of!(cusync_kernel_info, row_tiles) - 52usize];
+    ["Offset of field: cusync_kernel_info::threads"]
+        [::std::mem::offset_of!(cusync_kernel_info, threads) - 56usize];
+    ["Offset of field: cusync_kernel_info::shared_bytes"]
+        [::std::mem::offset_of!(cusync_kernel_info, shared_bytes) - 60usize];
+    ["Offset of field: cusync_kernel_info::registers"]
+        [::std::mem::offset_of!(cusync_kernel_info, registers) - 64usize];
+};
 #[doc = "< one part per k-block; its edges may be waited for k-block by k-block"]
 pub const CUSYNC_READ_IN_K_LOOP: cusync_read_at = 0;
 #[doc = "< once per tile, after the last k-block"]
@@ -362,6 +513,14 @@ pub struct cusync_operand {
     #[doc = "< enum cusync_read_at"]
     pub read_at: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_operand"][::std::mem::size_of::<cusync_operand>() - 16usize];
+    ["Alignment of cusync_operand"][::std::mem::align_of::<cusync_operand>() - 8usize];
+    ["Offset of field: cusync_operand::data"][::std::mem::offset_of!(cusync_operand, data) - 0usize];
+    ["Offset of field: cusync_operand::role"][::std::mem::offset_of!(cusync_operand, role) - 8usize];
+    ["Offset of field: cusync_operand::read_at"][::std::mem::offset_of!(cusync_operand, read_at) - 12usize];
+};
 impl Default for cusync_operand {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -394,6 +553,30 @@ pub struct cusync_images {
     #[doc = "< CUSYNC_POOL: 1: average, without padding; 0: maximum"]
     pub mean: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_images"][::std::mem::size_of::<cusync_images>() - 48usize];
+    ["Alignment of cusync_images"][::std::mem::align_of::<cusync_images>() - 4usize];
+    ["Offset of field: cusync_images::height"][::std::mem::offset_of!(cusync_images, height) - 0usize];
+    ["Offset of field: cusync_images::width"][::std::mem::offset_of!(cusync_images, width) - 4usize];
+    ["Offset of field: cusync_images::channels"][::std::mem::offset_of!(cusync_images, channels) - 8usize];
+    ["Offset of field: cusync_images::out_height"]
+        [::std::mem::offset_of!(cusync_images, out_height) - 12usize];
+    ["Offset of field: cusync_images::out_width"][::std::mem::offset_of!(cusync_images, out_width) - 16usize];
+    ["Offset of field: cusync_images::filter_rows"]
+        [::std::mem::offset_of!(cusync_images, filter_rows) - 20usize];
+    ["Offset of field: cusync_images::filter_cols"]
+        [::std::mem::offset_of!(cusync_images, filter_cols) - 24usize];
+    ["Offset of field: cusync_images::stride_rows"]
+        [::std::mem::offset_of!(cusync_images, stride_rows) - 28usize];
+    ["Offset of field: cusync_images::stride_cols"]
+        [::std::mem::offset_of!(cusync_images, stride_cols) - 32usize];
+    ["Offset of field: cusync_images::padding_rows"]
+        [::std::mem::offset_of!(cusync_images, padding_rows) - 36usize];
+    ["Offset of field: cusync_images::padding_cols"]
+        [::std::mem::offset_of!(cusync_images, padding_cols) - 40usize];
+    ["Offset of field: cusync_images::mean"][::std::mem::offset_of!(cusync_images, mean) - 44usize];
+};
 #[doc = " The tiles of a stage as they were planned and proved."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -409,6 +592,16 @@ pub struct cusync_tiles {
     #[doc = "< k-blocks of the longest tile"]
     pub k_blocks: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_tiles"][::std::mem::size_of::<cusync_tiles>() - 20usize];
+    ["Alignment of cusync_tiles"][::std::mem::align_of::<cusync_tiles>() - 4usize];
+    ["Offset of field: cusync_tiles::rows"][::std::mem::offset_of!(cusync_tiles, rows) - 0usize];
+    ["Offset of field: cusync_tiles::columns"][::std::mem::offset_of!(cusync_tiles, columns) - 4usize];
+    ["Offset of field: cusync_tiles::grid_m"][::std::mem::offset_of!(cusync_tiles, grid_m) - 8usize];
+    ["Offset of field: cusync_tiles::grid_n"][::std::mem::offset_of!(cusync_tiles, grid_n) - 12usize];
+    ["Offset of field: cusync_tiles::k_blocks"][::std::mem::offset_of!(cusync_tiles, k_blocks) - 16usize];
+};
 #[doc = " Parameters of a normalization stage."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -418,6 +611,13 @@ pub struct cusync_norm {
     #[doc = "< added to the variance, or to the mean square"]
     pub epsilon: f32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_norm"][::std::mem::size_of::<cusync_norm>() - 8usize];
+    ["Alignment of cusync_norm"][::std::mem::align_of::<cusync_norm>() - 4usize];
+    ["Offset of field: cusync_norm::centred"][::std::mem::offset_of!(cusync_norm, centred) - 0usize];
+    ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 4usize];
+};
 #[doc = " The heads of CUSYNC_ATTENTION and CUSYNC_ATTEND, and their key/value caches."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -436,8 +636,24 @@ pub struct cusync_heads {
     pub capacity: u32,
     #[doc = "< pages in the pool; 0: contiguous cache"]
     pub pages: u32,
+    #[doc = "< CUSYNC_ATTEND: added to the mean of squares of a head; 0: no norm of heads"]
     pub norm_epsilon: f32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_heads"][::std::mem::size_of::<cusync_heads>() - 32usize];
+    ["Alignment of cusync_heads"][::std::mem::align_of::<cusync_heads>() - 4usize];
+    ["Offset of field: cusync_heads::query_heads"]
+        [::std::mem::offset_of!(cusync_heads, query_heads) - 0usize];
+    ["Offset of field: cusync_heads::kv_heads"][::std::mem::offset_of!(cusync_heads, kv_heads) - 4usize];
+    ["Offset of field: cusync_heads::head_dim"][::std::mem::offset_of!(cusync_heads, head_dim) - 8usize];
+    ["Offset of field: cusync_heads::tokens"][::std::mem::offset_of!(cusync_heads, tokens) - 12usize];
+    ["Offset of field: cusync_heads::causal"][::std::mem::offset_of!(cusync_heads, causal) - 16usize];
+    ["Offset of field: cusync_heads::capacity"][::std::mem::offset_of!(cusync_heads, capacity) - 20usize];
+    ["Offset of field: cusync_heads::pages"][::std::mem::offset_of!(cusync_heads, pages) - 24usize];
+    ["Offset of field: cusync_heads::norm_epsilon"]
+        [::std::mem::offset_of!(cusync_heads, norm_epsilon) - 28usize];
+};
 #[doc = " The sizes of an operation that m, n and k do not state. CUSYNC_GEMM and CUSYNC_GATED_GEMM have none."]
 #[repr(C)]
 #[derive(Copy, Clone)]
@@ -449,6 +665,14 @@ pub union cusync_shape {
     #[doc = "< CUSYNC_ATTENTION, CUSYNC_ATTEND"]
     pub heads: cusync_heads,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_shape"][::std::mem::size_of::<cusync_shape>() - 48usize];
+    ["Alignment of cusync_shape"][::std::mem::align_of::<cusync_shape>() - 4usize];
+    ["Offset of field: cusync_shape::images"][::std::mem::offset_of!(cusync_shape, images) - 0usize];
+    ["Offset of field: cusync_shape::norm"][::std::mem::offset_of!(cusync_shape, norm) - 0usize];
+    ["Offset of field: cusync_shape::heads"][::std::mem::offset_of!(cusync_shape, heads) - 0usize];
+};
 impl Default for cusync_shape {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -458,7 +682,7 @@ impl Default for cusync_shape {
         }
     }
 }
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x\n (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,\n capacity, head_dim) are given, keys and values are written there from row 0. `pages` is 0.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. The new key and value are appended to\n the cache and attended to with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x\n (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,\n capacity, head_dim) are given, keys and values are written there from row 0. `pages` is 0.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. With a `norm_epsilon`, which needs\n ROTARY, each head of queries and the new key is divided by the root of its mean square plus epsilon and multiplied\n by QUERY_GAIN or KEY_GAIN (head_dim elements) first. The new key and value are appended to the cache and attended to\n with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct cusync_stage {
@@ -486,13 +710,40 @@ pub struct cusync_stage {
     pub operand_count: u32,
     pub wait_count: u32,
     pub post_count: u32,
-    pub operands: [cusync_operand; 6usize],
+    pub operands: [cusync_operand; 8usize],
     #[doc = "< m x n"]
     pub out: *mut ::std::os::raw::c_void,
     #[doc = "< each feeds the operand of its role"]
     pub waits: [cusync_edge; 4usize],
     pub posts: [cusync_policy; 4usize],
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 992usize];
+    ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
+    ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
+    ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
+    ["Offset of field: cusync_stage::residual_first"]
+        [::std::mem::offset_of!(cusync_stage, residual_first) - 8usize];
+    ["Offset of field: cusync_stage::index"][::std::mem::offset_of!(cusync_stage, index) - 12usize];
+    ["Offset of field: cusync_stage::m"][::std::mem::offset_of!(cusync_stage, m) - 16usize];
+    ["Offset of field: cusync_stage::n"][::std::mem::offset_of!(cusync_stage, n) - 20usize];
+    ["Offset of field: cusync_stage::k"][::std::mem::offset_of!(cusync_stage, k) - 24usize];
+    ["Offset of field: cusync_stage::tiles"][::std::mem::offset_of!(cusync_stage, tiles) - 28usize];
+    ["Offset of field: cusync_stage::shape"][::std::mem::offset_of!(cusync_stage, shape) - 48usize];
+    ["Offset of field: cusync_stage::round"][::std::mem::offset_of!(cusync_stage, round) - 96usize];
+    ["Offset of field: cusync_stage::rounds"][::std::mem::offset_of!(cusync_stage, rounds) - 100usize];
+    ["Offset of field: cusync_stage::operand_count"]
+        [::std::mem::offset_of!(cusync_stage, operand_count) - 104usize];
+    ["Offset of field: cusync_stage::wait_count"]
+        [::std::mem::offset_of!(cusync_stage, wait_count) - 108usize];
+    ["Offset of field: cusync_stage::post_count"]
+        [::std::mem::offset_of!(cusync_stage, post_count) - 112usize];
+    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 120usize];
+    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 248usize];
+    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 256usize];
+    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 768usize];
+};
 impl Default for cusync_stage {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -547,6 +798,20 @@ pub struct cusync_item {
     #[doc = "< first slab; a slab is written once per run"]
     pub slab: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_item"][::std::mem::size_of::<cusync_item>() - 16usize];
+    ["Alignment of cusync_item"][::std::mem::align_of::<cusync_item>() - 4usize];
+    ["Offset of field: cusync_item::m"][::std::mem::offset_of!(cusync_item, m) - 0usize];
+    ["Offset of field: cusync_item::n"][::std::mem::offset_of!(cusync_item, n) - 2usize];
+    ["Offset of field: cusync_item::k_begin"][::std::mem::offset_of!(cusync_item, k_begin) - 4usize];
+    ["Offset of field: cusync_item::k_end"][::std::mem::offset_of!(cusync_item, k_end) - 6usize];
+    ["Offset of field: cusync_item::stage"][::std::mem::offset_of!(cusync_item, stage) - 8usize];
+    ["Offset of field: cusync_item::role"][::std::mem::offset_of!(cusync_item, role) - 9usize];
+    ["Offset of field: cusync_item::slabs"][::std::mem::offset_of!(cusync_item, slabs) - 10usize];
+    ["Offset of field: cusync_item::part"][::std::mem::offset_of!(cusync_item, part) - 11usize];
+    ["Offset of field: cusync_item::slab"][::std::mem::offset_of!(cusync_item, slab) - 12usize];
+};
 #[doc = " Shared-memory sizes of one CTA of a decode kernel, in bytes except for slots; 0: default."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -562,6 +827,21 @@ pub struct cusync_tuning {
     #[doc = "< the same while prefetching weights of a stage that still waits"]
     pub ahead_bytes: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_tuning"][::std::mem::size_of::<cusync_tuning>() - 20usize];
+    ["Alignment of cusync_tuning"][::std::mem::align_of::<cusync_tuning>() - 4usize];
+    ["Offset of field: cusync_tuning::chunk_bytes"]
+        [::std::mem::offset_of!(cusync_tuning, chunk_bytes) - 0usize];
+    ["Offset of field: cusync_tuning::ring_bytes"]
+        [::std::mem::offset_of!(cusync_tuning, ring_bytes) - 4usize];
+    ["Offset of field: cusync_tuning::activation_slots"]
+        [::std::mem::offset_of!(cusync_tuning, activation_slots) - 8usize];
+    ["Offset of field: cusync_tuning::in_flight_bytes"]
+        [::std::mem::offset_of!(cusync_tuning, in_flight_bytes) - 12usize];
+    ["Offset of field: cusync_tuning::ahead_bytes"]
+        [::std::mem::offset_of!(cusync_tuning, ahead_bytes) - 16usize];
+};
 #[doc = "< maximum commands that a host may be ahead of a session's kernel"]
 pub const CUSYNC_COMMANDS: _bindgen_ty_4 = 16;
 #[doc = "< maximum sets times stages of a session"]
@@ -578,6 +858,14 @@ pub struct cusync_mailbox {
     #[doc = "< written by the kernel: launches that have left and take no more commands"]
     pub left: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_mailbox"][::std::mem::size_of::<cusync_mailbox>() - 136usize];
+    ["Alignment of cusync_mailbox"][::std::mem::align_of::<cusync_mailbox>() - 8usize];
+    ["Offset of field: cusync_mailbox::commands"][::std::mem::offset_of!(cusync_mailbox, commands) - 0usize];
+    ["Offset of field: cusync_mailbox::ended"][::std::mem::offset_of!(cusync_mailbox, ended) - 128usize];
+    ["Offset of field: cusync_mailbox::left"][::std::mem::offset_of!(cusync_mailbox, left) - 132usize];
+};
 #[doc = " Device memory, zeroed once, through which the workers of a session's kernel relay commands. Words that workers poll\n do not share a cache line with words that others write."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -590,6 +878,15 @@ pub struct cusync_relay {
     #[doc = "< workers that have finished the current job"]
     pub arrived: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_relay"][::std::mem::size_of::<cusync_relay>() - 264usize];
+    ["Alignment of cusync_relay"][::std::mem::align_of::<cusync_relay>() - 8usize];
+    ["Offset of field: cusync_relay::commands"][::std::mem::offset_of!(cusync_relay, commands) - 0usize];
+    ["Offset of field: cusync_relay::ended"][::std::mem::offset_of!(cusync_relay, ended) - 128usize];
+    ["Offset of field: cusync_relay::apart"][::std::mem::offset_of!(cusync_relay, apart) - 132usize];
+    ["Offset of field: cusync_relay::arrived"][::std::mem::offset_of!(cusync_relay, arrived) - 256usize];
+};
 #[doc = " A session: a decode kernel that runs jobs at a host's request, and leaves after a period without requests. Its\n launches do not overlap."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
@@ -605,6 +902,16 @@ pub struct cusync_jobs {
     #[doc = "< time without a command after which a launch leaves, 1 to 10^9"]
     pub idle_ns: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_jobs"][::std::mem::size_of::<cusync_jobs>() - 32usize];
+    ["Alignment of cusync_jobs"][::std::mem::align_of::<cusync_jobs>() - 8usize];
+    ["Offset of field: cusync_jobs::mailbox"][::std::mem::offset_of!(cusync_jobs, mailbox) - 0usize];
+    ["Offset of field: cusync_jobs::relay"][::std::mem::offset_of!(cusync_jobs, relay) - 8usize];
+    ["Offset of field: cusync_jobs::launches"][::std::mem::offset_of!(cusync_jobs, launches) - 16usize];
+    ["Offset of field: cusync_jobs::sets"][::std::mem::offset_of!(cusync_jobs, sets) - 24usize];
+    ["Offset of field: cusync_jobs::idle_ns"][::std::mem::offset_of!(cusync_jobs, idle_ns) - 28usize];
+};
 impl Default for cusync_jobs {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -640,6 +947,18 @@ pub struct cusync_mail {
     #[doc = "< maximum unfinished words that a scheduler has sent to a worker; below CUSYNC_MAIL"]
     pub ahead: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_mail"][::std::mem::size_of::<cusync_mail>() - 48usize];
+    ["Alignment of cusync_mail"][::std::mem::align_of::<cusync_mail>() - 8usize];
+    ["Offset of field: cusync_mail::words"][::std::mem::offset_of!(cusync_mail, words) - 0usize];
+    ["Offset of field: cusync_mail::done"][::std::mem::offset_of!(cusync_mail, done) - 8usize];
+    ["Offset of field: cusync_mail::here"][::std::mem::offset_of!(cusync_mail, here) - 16usize];
+    ["Offset of field: cusync_mail::left"][::std::mem::offset_of!(cusync_mail, left) - 24usize];
+    ["Offset of field: cusync_mail::awake"][::std::mem::offset_of!(cusync_mail, awake) - 32usize];
+    ["Offset of field: cusync_mail::idle_ns"][::std::mem::offset_of!(cusync_mail, idle_ns) - 40usize];
+    ["Offset of field: cusync_mail::ahead"][::std::mem::offset_of!(cusync_mail, ahead) - 44usize];
+};
 impl Default for cusync_mail {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -674,6 +993,22 @@ pub struct cusync_work {
     #[doc = "< for CUSYNC_SOURCE_MAIL: whole tiles of products, in kernels with tiles of 128 x 128 and 128 x 256"]
     pub mail: cusync_mail,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_work"][::std::mem::size_of::<cusync_work>() - 168usize];
+    ["Alignment of cusync_work"][::std::mem::align_of::<cusync_work>() - 8usize];
+    ["Offset of field: cusync_work::source"][::std::mem::offset_of!(cusync_work, source) - 0usize];
+    ["Offset of field: cusync_work::workers"][::std::mem::offset_of!(cusync_work, workers) - 4usize];
+    ["Offset of field: cusync_work::order"][::std::mem::offset_of!(cusync_work, order) - 8usize];
+    ["Offset of field: cusync_work::items"][::std::mem::offset_of!(cusync_work, items) - 32usize];
+    ["Offset of field: cusync_work::length"][::std::mem::offset_of!(cusync_work, length) - 40usize];
+    ["Offset of field: cusync_work::slab_count"][::std::mem::offset_of!(cusync_work, slab_count) - 44usize];
+    ["Offset of field: cusync_work::slabs"][::std::mem::offset_of!(cusync_work, slabs) - 48usize];
+    ["Offset of field: cusync_work::slab_flags"][::std::mem::offset_of!(cusync_work, slab_flags) - 56usize];
+    ["Offset of field: cusync_work::tuning"][::std::mem::offset_of!(cusync_work, tuning) - 64usize];
+    ["Offset of field: cusync_work::jobs"][::std::mem::offset_of!(cusync_work, jobs) - 88usize];
+    ["Offset of field: cusync_work::mail"][::std::mem::offset_of!(cusync_work, mail) - 120usize];
+};
 impl Default for cusync_work {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -696,6 +1031,16 @@ pub struct cusync_test {
     pub delays: cusync_delays,
     pub notes: cusync_notes,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_test"][::std::mem::size_of::<cusync_test>() - 48usize];
+    ["Alignment of cusync_test"][::std::mem::align_of::<cusync_test>() - 8usize];
+    ["Offset of field: cusync_test::starve"][::std::mem::offset_of!(cusync_test, starve) - 0usize];
+    ["Offset of field: cusync_test::skip_waits"][::std::mem::offset_of!(cusync_test, skip_waits) - 4usize];
+    ["Offset of field: cusync_test::stream_only"][::std::mem::offset_of!(cusync_test, stream_only) - 8usize];
+    ["Offset of field: cusync_test::delays"][::std::mem::offset_of!(cusync_test, delays) - 12usize];
+    ["Offset of field: cusync_test::notes"][::std::mem::offset_of!(cusync_test, notes) - 24usize];
+};
 impl Default for cusync_test {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -723,6 +1068,18 @@ pub struct cusync_sync {
     pub timeout_ns: ::std::os::raw::c_ulonglong,
     pub test: cusync_test,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_sync"][::std::mem::size_of::<cusync_sync>() - 96usize];
+    ["Alignment of cusync_sync"][::std::mem::align_of::<cusync_sync>() - 8usize];
+    ["Offset of field: cusync_sync::semaphores"][::std::mem::offset_of!(cusync_sync, semaphores) - 0usize];
+    ["Offset of field: cusync_sync::epochs"][::std::mem::offset_of!(cusync_sync, epochs) - 8usize];
+    ["Offset of field: cusync_sync::tickets"][::std::mem::offset_of!(cusync_sync, tickets) - 16usize];
+    ["Offset of field: cusync_sync::report"][::std::mem::offset_of!(cusync_sync, report) - 24usize];
+    ["Offset of field: cusync_sync::trace"][::std::mem::offset_of!(cusync_sync, trace) - 32usize];
+    ["Offset of field: cusync_sync::timeout_ns"][::std::mem::offset_of!(cusync_sync, timeout_ns) - 40usize];
+    ["Offset of field: cusync_sync::test"][::std::mem::offset_of!(cusync_sync, test) - 48usize];
+};
 impl Default for cusync_sync {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -746,6 +1103,15 @@ pub struct cusync_how {
     pub started_event: *mut ::std::os::raw::c_void,
     pub programmatic: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_how"][::std::mem::size_of::<cusync_how>() - 24usize];
+    ["Alignment of cusync_how"][::std::mem::align_of::<cusync_how>() - 8usize];
+    ["Offset of field: cusync_how::stream"][::std::mem::offset_of!(cusync_how, stream) - 0usize];
+    ["Offset of field: cusync_how::started_event"]
+        [::std::mem::offset_of!(cusync_how, started_event) - 8usize];
+    ["Offset of field: cusync_how::programmatic"][::std::mem::offset_of!(cusync_how, programmatic) - 16usize];
+};
 impl Default for cusync_how {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -776,6 +1142,19 @@ pub struct cusync_gate {
     #[doc = "< the gate ends after four times this without a draw. 0: the default of 1 s"]
     pub timeout_ns: ::std::os::raw::c_ulonglong,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_gate"][::std::mem::size_of::<cusync_gate>() - 48usize];
+    ["Alignment of cusync_gate"][::std::mem::align_of::<cusync_gate>() - 8usize];
+    ["Offset of field: cusync_gate::tickets"][::std::mem::offset_of!(cusync_gate, tickets) - 0usize];
+    ["Offset of field: cusync_gate::runs"][::std::mem::offset_of!(cusync_gate, runs) - 8usize];
+    ["Offset of field: cusync_gate::tiles"][::std::mem::offset_of!(cusync_gate, tiles) - 16usize];
+    ["Offset of field: cusync_gate::workers"][::std::mem::offset_of!(cusync_gate, workers) - 20usize];
+    ["Offset of field: cusync_gate::edge"][::std::mem::offset_of!(cusync_gate, edge) - 24usize];
+    ["Offset of field: cusync_gate::stage"][::std::mem::offset_of!(cusync_gate, stage) - 28usize];
+    ["Offset of field: cusync_gate::report"][::std::mem::offset_of!(cusync_gate, report) - 32usize];
+    ["Offset of field: cusync_gate::timeout_ns"][::std::mem::offset_of!(cusync_gate, timeout_ns) - 40usize];
+};
 impl Default for cusync_gate {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
@@ -791,6 +1170,28 @@ impl Default for cusync_gate {
 pub struct cusync_streamk {
     _unused: [u8; 0],
 }
+#[doc = " How the next token of a sequence is drawn. Tokens are kept whose logit is at least that of the `top_k`-th (0: all),\n and of these the most likely ones, until their probabilities add up to `top_p` of those kept; tokens with equal\n logits are kept or left out together."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct cusync_sampling {
+    #[doc = "< divides logits; 0: the most likely token; negative: no token is drawn"]
+    pub temperature: f32,
+    #[doc = "< 1: all"]
+    pub top_p: f32,
+    #[doc = "< 0: all"]
+    pub top_k: u32,
+    pub seed: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_sampling"][::std::mem::size_of::<cusync_sampling>() - 16usize];
+    ["Alignment of cusync_sampling"][::std::mem::align_of::<cusync_sampling>() - 4usize];
+    ["Offset of field: cusync_sampling::temperature"]
+        [::std::mem::offset_of!(cusync_sampling, temperature) - 0usize];
+    ["Offset of field: cusync_sampling::top_p"][::std::mem::offset_of!(cusync_sampling, top_p) - 4usize];
+    ["Offset of field: cusync_sampling::top_k"][::std::mem::offset_of!(cusync_sampling, top_k) - 8usize];
+    ["Offset of field: cusync_sampling::seed"][::std::mem::offset_of!(cusync_sampling, seed) - 12usize];
+};
 #[doc = " One attention worker's segment of one (sequence, key/value head): units [begin, end) in global numbering, out of the\n head's [first, last)."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -808,6 +1209,21 @@ pub struct cusync_segment {
     #[doc = "< slab in which the combining worker reads this part"]
     pub slab_of_part: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_segment"][::std::mem::size_of::<cusync_segment>() - 36usize];
+    ["Alignment of cusync_segment"][::std::mem::align_of::<cusync_segment>() - 4usize];
+    ["Offset of field: cusync_segment::sequence"][::std::mem::offset_of!(cusync_segment, sequence) - 0usize];
+    ["Offset of field: cusync_segment::head"][::std::mem::offset_of!(cusync_segment, head) - 4usize];
+    ["Offset of field: cusync_segment::begin"][::std::mem::offset_of!(cusync_segment, begin) - 8usize];
+    ["Offset of field: cusync_segment::end"][::std::mem::offset_of!(cusync_segment, end) - 12usize];
+    ["Offset of field: cusync_segment::first"][::std::mem::offset_of!(cusync_segment, first) - 16usize];
+    ["Offset of field: cusync_segment::last"][::std::mem::offset_of!(cusync_segment, last) - 20usize];
+    ["Offset of field: cusync_segment::parts"][::std::mem::offset_of!(cusync_segment, parts) - 24usize];
+    ["Offset of field: cusync_segment::slab"][::std::mem::offset_of!(cusync_segment, slab) - 28usize];
+    ["Offset of field: cusync_segment::slab_of_part"]
+        [::std::mem::offset_of!(cusync_segment, slab_of_part) - 32usize];
+};
 #[doc = " A product in a kernel with `workers` workers: computed in pairs or not, and one of its rounds."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -821,6 +1237,25 @@ pub struct cusync_shared_product {
     pub round: u32,
     pub rounds: u32,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_shared_product"][::std::mem::size_of::<cusync_shared_product>() - 32usize];
+    ["Alignment of cusync_shared_product"][::std::mem::align_of::<cusync_shared_product>() - 4usize];
+    ["Offset of field: cusync_shared_product::operation"]
+        [::std::mem::offset_of!(cusync_shared_product, operation) - 0usize];
+    ["Offset of field: cusync_shared_product::k"][::std::mem::offset_of!(cusync_shared_product, k) - 4usize];
+    ["Offset of field: cusync_shared_product::n"][::std::mem::offset_of!(cusync_shared_product, n) - 8usize];
+    ["Offset of field: cusync_shared_product::workers"]
+        [::std::mem::offset_of!(cusync_shared_product, workers) - 12usize];
+    ["Offset of field: cusync_shared_product::chunk_bytes"]
+        [::std::mem::offset_of!(cusync_shared_product, chunk_bytes) - 16usize];
+    ["Offset of field: cusync_shared_product::paired"]
+        [::std::mem::offset_of!(cusync_shared_product, paired) - 20usize];
+    ["Offset of field: cusync_shared_product::round"]
+        [::std::mem::offset_of!(cusync_shared_product, round) - 24usize];
+    ["Offset of field: cusync_shared_product::rounds"]
+        [::std::mem::offset_of!(cusync_shared_product, rounds) - 28usize];
+};
 #[doc = " A worker's share of a product."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -837,6 +1272,17 @@ pub struct cusync_share {
     #[doc = "< byte offset of its weights"]
     pub offset: ::std::os::raw::c_ulonglong,
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_share"][::std::mem::size_of::<cusync_share>() - 32usize];
+    ["Alignment of cusync_share"][::std::mem::align_of::<cusync_share>() - 8usize];
+    ["Offset of field: cusync_share::first"][::std::mem::offset_of!(cusync_share, first) - 0usize];
+    ["Offset of field: cusync_share::count"][::std::mem::offset_of!(cusync_share, count) - 4usize];
+    ["Offset of field: cusync_share::rows"][::std::mem::offset_of!(cusync_share, rows) - 8usize];
+    ["Offset of field: cusync_share::lead"][::std::mem::offset_of!(cusync_share, lead) - 12usize];
+    ["Offset of field: cusync_share::chunks"][::std::mem::offset_of!(cusync_share, chunks) - 16usize];
+    ["Offset of field: cusync_share::offset"][::std::mem::offset_of!(cusync_share, offset) - 24usize];
+};
 unsafe extern "C" {
     #[doc = " Number of compiled kernels; fills up to `capacity` entries."]
     pub fn cusync_kernels(out: *mut cusync_kernel_info, capacity: u32) -> u32;
@@ -927,7 +1373,7 @@ unsafe extern "C" {
         element: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " Copies an m x n product of heads of `head_dim` columns into d, rotating the first `rotated` columns: element i of a\n head's first half and of its second half are a pair, row r has position r modulo `tokens`, and a row of `angles` has\n the cosines of all pairs, then the sines. The product has floats if `product_bits` is 32, otherwise `element`, and\n may then be d itself."]
+    #[doc = " Copies an m x n product of heads of `head_dim` columns into d, rotating the first `rotated` columns: element i of a\n head's first half and of its second half are a pair, row r has position r modulo `tokens`, and a row of `angles` has\n the cosines of all pairs, then the sines. With an epsilon above 0, rotated heads are normalized first: divided by the\n root of their mean square plus epsilon, and multiplied by `query_gain` in the first `queries` columns and by\n `key_gain` in the others. The product has floats if `product_bits` is 32, otherwise `element`, and may then be d\n itself."]
     pub fn cusync_rotate(
         product: *const ::std::os::raw::c_void,
         product_bits: u32,
@@ -945,6 +1391,7 @@ unsafe extern "C" {
         element: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    #[doc = " Copies row tokens[i] of a table, `vocabulary` x `width` 16-bit elements, to row i of `out`. If a token is negative,\n drawn[i] is taken in its place (`drawn` may be NULL if none is). A token outside the table gives a row of zeros."]
     pub fn cusync_embed(
         tokens: *const i32,
         drawn: *const i32,
@@ -955,6 +1402,7 @@ unsafe extern "C" {
         width: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    #[doc = " Draws a token from each row of logits, count x pitch, by the first `vocabulary` columns: drawn[i] depends on the row,\n sampling[i] and positions[i] alone. Of equal candidates the first is drawn."]
     pub fn cusync_draw(
         logits: *const ::std::os::raw::c_void,
         sampling: *const cusync_sampling,
@@ -1062,13 +1510,4 @@ unsafe extern "C" {
         blocks: *mut u32,
         capacity: u32,
     ) -> u32;
-}
-
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct cusync_sampling {
-    pub temperature: f32,
-    pub top_p: f32,
-    pub top_k: u32,
-    pub seed: u32,
 }
