@@ -106,6 +106,16 @@ fn block(
         .text("a", &n1)
         .text("b", &weight("Wqkv", "E,(HQ+2*HKV)*D"))
         .text("out", &rows);
+    let mut attend = attend;
+    if decoder.head_norm {
+        let (query, key) = (weight("gq", "D"), weight("gk", "D"));
+        let norm = format!("HeadNorm(query: {query:?}, key: {key:?}, epsilon: {:e})", decoder.epsilon);
+        // Where heads are rotated.
+        match qkv {
+            "RotatedGemm" => product = product.word("head_norm", norm),
+            _ => attend = attend.word("head_norm", norm),
+        }
+    }
     if decoder.bias {
         product = product.text("bias", &weight("bqkv", "(HQ+2*HKV)*D"));
     }

@@ -84,10 +84,19 @@ impl Reference {
                         })
                         .collect()
                 };
-                keys.push(qkv[q..q + kv].chunks(columns).flat_map(rotate).collect());
+                let normed = |head: &[f64], name: &str| match self
+                    .weights
+                    .get(&format!("model.layers.{layer}.self_attn.{name}.weight"))
+                {
+                    Some(gain) => self.norm(head, gain),
+                    None => head.to_vec(),
+                };
+                let key = |head: &[f64]| rotate(&normed(head, "k_norm"));
+                keys.push(qkv[q..q + kv].chunks(columns).flat_map(key).collect());
                 values.push(qkv[q + kv..].to_vec());
                 let mut attended = Vec::new();
-                for (head, query) in qkv[..q].chunks(columns).map(rotate).enumerate() {
+                let query = |head: &[f64]| rotate(&normed(head, "q_norm"));
+                for (head, query) in qkv[..q].chunks(columns).map(query).enumerate() {
                     let first = head / (heads / kv_heads) * columns;
                     let score = |key: &Vec<f64>| {
                         let dot: f64 = query.iter().zip(&key[first..]).map(|(q, k)| q * k).sum();

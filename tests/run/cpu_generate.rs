@@ -23,11 +23,22 @@ struct Block {
     /// Pages in the pool.
     pages: Option<u32>,
     rotary: bool,
+    /// Whether heads of queries and keys are normalized before they are rotated.
+    normed: bool,
     element: &'static str,
 }
 
-const BLOCK: Block =
-    Block { heads: (4, 2, 64), batch: 3, capacity: 200, pages: None, rotary: true, element: "F16" };
+const HEAD_NORM: &str = r#"head_norm: HeadNorm(query: "gq(D)", key: "gk(D)", epsilon: 1e-6), "#;
+
+const BLOCK: Block = Block {
+    heads: (4, 2, 64),
+    batch: 3,
+    capacity: 200,
+    pages: None,
+    rotary: true,
+    normed: false,
+    element: "F16",
+};
 
 impl Block {
     fn plan(&self) -> Plan {
@@ -44,11 +55,12 @@ impl Block {
         let (pool, rows) = self.pages.map_or((batch, capacity), |pool| (pool, 64));
         let pages = if self.pages.is_some() { r#"pages: "P(B,S/64)", "# } else { "" };
         let rotary = if self.rotary { r#"rotary: "cs(S,D)", "# } else { "" };
+        let norm = if self.normed { HEAD_NORM } else { "" };
         format!(
             r#"Pipeline(name: "block", element: {element},
                 dims: {{ "B": {batch}, "S": {capacity}, "N": {pool}, "T": {rows}, "HQ": {query}, "HKV": {kv}, "D": {dim} }}, stages: [
                 Gemm(name: "qkv", a: "X(B,264)", b: "Wqkv(264,(HQ+2*HKV)*D)", out: "QKV(B,(HQ+2*HKV)*D)"),
-                Attention(name: "attend", qkv: "QKV(B,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", {pages}{rotary}
+                Attention(name: "attend", qkv: "QKV(B,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", {pages}{rotary}{norm}
                     cache: Cache(keys: "K(N,HKV,T,D)", values: "V(N,HKV,T,D)", lengths: "n(B)"), out: "A(B,HQ*D)"),
                 Gemm(name: "project", a: "A(B,HQ*D)", b: "Wo(HQ*D,264)", out: "Z(B,264)"),
             ])"#
@@ -111,8 +123,18 @@ fn tokens_of_a_growing_cache_are_right_run_after_run() {
     // Across the end of a 64-token block, from an empty cache, and up to the last row.
     let ragged = [[0, 62, 197], [1, 63, 198], [2, 64, 199]].map(|n| n.to_vec());
     for heads in [(4, 4, 64), (4, 2, 128), (8, 1, 64), (8, 1, 128)] {
-        for (rotary, element) in [(true, "F16"), (true, "Bf16"), (false, "F16")] {
-            grow(&Block { heads, rotary, element, ..BLOCK }.plan(), &ragged);
+        for (rotary, normed, element) in [
+            (true, false, "F16"),
+            (true, false, "Bf16"),
+            (false, false, "F16"),
+            (true, true, "F16"),
+            (true, true, "Bf16"),
+        ] {
+            let block = Block { heads, rotary, normed, element, ..BLOCK };
+            grow(&block.plan(), &ragged);
+            if normed {
+                grow(&block.shares(), &ragged);
+            }
         }
     }
 }
@@ -371,9 +393,9 @@ fn prompts_of_many_sequences_are_right_and_fill_a_cache() {
     for (heads, sequences, tokens, causal) in
         [((4, 2), 3, 64, true), ((4, 4), 2, 100, false), ((2, 1), 5, 17, true), ((8, 1), 2, 128, true)]
     {
-        // Rotated where they are produced, or at every read.
-        let ways = [(0, true), (192, true), (192, false)];
-        for (capacity, made) in ways {
+        // Rotated where they are produced, with or without a norm, or at every read.
+        let ways = [(0, true, ""), (192, true, ""), (192, true, HEAD_NORM), (192, false, "")];
+        for (capacity, made, norm) in ways {
             let cache = match capacity {
                 0 => "",
                 _ => r#"cache: Cache(keys: "K(B,HKV,192,D)", values: "V(B,HKV,192,D)"), "#,
@@ -382,9 +404,11 @@ fn prompts_of_many_sequences_are_right_and_fill_a_cache() {
             let (query, kv) = heads;
             let angles = format!(r#"rotary: "cs({rows},D)", "#);
             let (kind, heads_text, own) = match made {
-                true => {
-                    ("RotatedGemm", format!(r#"heads: "HQ", kv_heads: "HKV", sequences: "B", {angles}"#), "")
-                }
+                true => (
+                    "RotatedGemm",
+                    format!(r#"heads: "HQ", kv_heads: "HKV", sequences: "B", {norm}{angles}"#),
+                    "",
+                ),
                 false => ("Gemm", String::new(), angles.as_str()),
             };
             let source = format!(

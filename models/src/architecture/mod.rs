@@ -9,6 +9,7 @@ mod llama;
 mod mistral;
 mod phi3;
 mod qwen2;
+mod qwen3;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -23,7 +24,7 @@ pub struct Architecture {
 }
 
 /// All architectures.
-pub const ALL: &[Architecture] = &[llama::LLAMA, mistral::MISTRAL, qwen2::QWEN2, phi3::PHI3];
+pub const ALL: &[Architecture] = &[llama::LLAMA, mistral::MISTRAL, qwen2::QWEN2, qwen3::QWEN3, phi3::PHI3];
 
 /// A stack of layers of attention and a gated MLP, with a norm before each, and a head.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +51,8 @@ pub struct Decoder {
     pub context: usize,
     /// Whether queries, keys and values have a bias.
     pub bias: bool,
+    /// Whether each head of queries and keys is normalized.
+    pub head_norm: bool,
     /// Whether embedding and head are one matrix.
     pub tied: bool,
     /// Whether queries, keys and values are one matrix of the checkpoint, and gate and up another.
@@ -127,6 +130,7 @@ impl Decoder {
             rotary: Rotary::new(config, columns)?,
             context: config.max_position_embeddings,
             bias: config.attention_bias,
+            head_norm: false,
             tied: config.tie_word_embeddings,
             joined: false,
         })
@@ -195,6 +199,10 @@ impl Decoder {
         if self.bias {
             let biases = attention.iter().map(|(p, n)| vector(&of_attention(&format!("{p}_proj.bias")), *n));
             weights.push(("bqkv", biases.collect()));
+        }
+        if self.head_norm {
+            let gain = |kind: &str| vec![vector(&of_attention(kind), self.columns)];
+            weights.extend([("gq", gain("q_norm.weight")), ("gk", gain("k_norm.weight"))]);
         }
         let named = |(name, rows)| Weight { name: format!("{name}_{layer}"), rows };
         weights.into_iter().map(named).collect()

@@ -69,6 +69,15 @@ fn appended(
     };
     let qkv = bits(pipeline, stage, OperandKind::Query);
     let table = rotates.then(|| bits(pipeline, stage, OperandKind::Rotary));
+    let norm = heads.norm.map(|epsilon| {
+        let gain = stage.operand(OperandKind::KeyGain).map(|_| bits(pipeline, stage, OperandKind::KeyGain));
+        (epsilon, gain.expect("a norm has gains"))
+    });
+    let normalised = |key: &[f32]| -> Vec<f32> {
+        let Some((epsilon, gain)) = &norm else { return key.to_vec() };
+        let squares = key.iter().map(|x| x * x).sum::<f32>() / key.len() as f32;
+        key.iter().zip(gain).map(|(x, gain)| x * widen(*gain) / (squares + epsilon).sqrt()).collect()
+    };
     let mut after = BOTH.map(|kind| bits(pipeline, stage, kind));
     for (b, head, i) in (0..first.len() * kv * tokens).map(|i| (i / tokens / kv, i / tokens % kv, i % tokens))
     {
@@ -77,10 +86,11 @@ fn appended(
         let row = cache.row(&heads, b as u32, page as u32, head as u32, t as u32) as usize * dim;
         let line = (b * tokens + i) * heads.columns() as usize;
         let column = |kind| line + heads.columns_of(kind, head as u32).start as usize;
-        let (k, v) = (&qkv[column(OperandKind::Key)..][..dim], &qkv[column(OperandKind::Value)..][..dim]);
+        let key: Vec<f32> = qkv[column(OperandKind::Key)..][..dim].iter().map(|bits| widen(*bits)).collect();
+        let (k, v) = (normalised(&key), &qkv[column(OperandKind::Value)..][..dim]);
         assert_eq!(after[1][row..row + dim], *v, "{label}: value {t} of head {head} of sequence {b}");
         for i in 0..dim / 2 {
-            let (x, y) = (widen(k[i]), widen(k[i + dim / 2]));
+            let (x, y) = (k[i], k[i + dim / 2]);
             let angle = |at: usize| table.as_ref().map(|table| widen(table[t * dim + at]));
             let (c, s) = (angle(i).unwrap_or(1.0), angle(i + dim / 2).unwrap_or(0.0));
             for (want, at) in [(x * c - y * s, i), (x * s + y * c, i + dim / 2)] {

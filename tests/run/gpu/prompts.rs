@@ -80,7 +80,10 @@ fn blocks(element: Element) {
     for tokens in lengths {
         for (dim, sequences) in [(64, 1), (64, 3), (128, 3)] {
             run(SEQUENCES, &[("B", sequences), ("S", tokens), ("D", dim)]);
-            run(CACHED, &[("B", sequences), ("S", tokens), ("C", tokens + 44), ("D", dim)]);
+            let cached = [("B", sequences), ("S", tokens), ("C", tokens + 44), ("D", dim)];
+            run(CACHED, &cached);
+            let norm = r#"head_norm: HeadNorm(query: "gq(D)", key: "gk(D)", epsilon: 1e-6), rotary:"#;
+            run(&CACHED.replace("rotary:", norm), &cached);
         }
         for name in NAMES {
             run(shipped(name).expect("it ships"), &[("S", tokens), ("E", 1024)]);
