@@ -1,8 +1,10 @@
 //! The C ABI of whole pipelines: exactly the functions declared in `include/cusync/pipeline.h`. Every
-//! function wraps a method of [`cusync::Session`].
+//! function wraps a method of [`cusync::Session`]. Language models are in [`model`].
 //!
 //! `unsafe` code reads the arguments of C callers; the header states the contracts.
 #![allow(unsafe_code)]
+
+pub mod model;
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -51,6 +53,12 @@ impl From<SessionError> for Failure {
 
 impl From<cusync::device::Error> for Failure {
     fn from(error: cusync::device::Error) -> Failure {
+        Failure::Failed(error.to_string())
+    }
+}
+
+impl From<cusync_models::Error> for Failure {
+    fn from(error: cusync_models::Error) -> Failure {
         Failure::Failed(error.to_string())
     }
 }

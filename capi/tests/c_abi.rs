@@ -59,12 +59,36 @@ fn the_same_program_runs_on_a_gpu() {
 }
 
 #[test]
+fn a_c_program_generates_with_a_model_on_the_host() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tiny");
+    cusync_models::tiny::write(&folder, "LlamaForCausalLM").expect("written");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/generate.c");
+    let program = compile("cc", &["-std=c99"], &source, "generate_c");
+    let run = |folder: &Path| Command::new(&program).arg(folder).arg("cpu").output().expect("it starts");
+    let output = run(&folder);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 9, "eight steps and the logits: {text}");
+    for line in &lines[..8] {
+        assert!(line.split(' ').all(|token| token.parse::<u32>().is_ok_and(|token| token < 264)), "{text}");
+    }
+    assert!(lines[8].starts_with("logits of token 0: ") && !lines[8].contains("nan"), "{text}");
+    assert_eq!(run(&folder).stdout, output.stdout, "a seed repeats its tokens");
+    let none = run(Path::new("/none"));
+    assert!(
+        !none.status.success() && String::from_utf8_lossy(&none.stderr).contains("config.json"),
+        "{none:?}"
+    );
+}
+
+#[test]
 fn the_header_is_cpp_too_and_mistakes_are_told() {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mistakes.cpp");
     let text = r#"
 #include <cstdio>
 #include <cstring>
-#include "cusync/pipeline.h"
+#include "cusync/model.h"
 static bool told(int32_t status, int32_t want, char const* word) {
   bool const right = status == want && std::strstr(cusync_pipeline_error(), word);
   if (!right) std::printf("status %d, not %d: %s\n", status, want, cusync_pipeline_error());

@@ -242,8 +242,8 @@ pub(crate) fn open(
     let progress = Progress::start(output);
     progress.say("opening the checkpoint");
     let begin = Instant::now();
-    let model = Model::open(&args.folder, &options, |Loaded { layers, of }| {
-        progress.say(format!("layer {layers} of {of}"));
+    let model = Model::open(&args.folder, &options, |Loaded { layers, total }| {
+        progress.say(format!("layer {layers} of {total}"));
     })?;
     Ok((model, begin.elapsed().as_secs_f64()))
 }

@@ -159,7 +159,7 @@ impl Gpu {
                 if keeps {
                     kept.push(tensors);
                 }
-                progress(Loaded { layers: layer + 1, of: decoder.layers });
+                progress(Loaded { layers: layer + 1, total: decoder.layers });
             }
             if last {
                 for weight in decoder.head_weights() {

@@ -44,7 +44,7 @@ impl Host {
             let last = layers.end == decoder.layers;
             for layer in layers.clone() {
                 decoder.layer_weights(layer).iter().try_for_each(&mut set)?;
-                progress(Loaded { layers: layer + 1, of: decoder.layers });
+                progress(Loaded { layers: layer + 1, total: decoder.layers });
             }
             if last {
                 decoder.head_weights().iter().try_for_each(&mut set)?;

@@ -38,7 +38,9 @@ pub mod page;
 mod prompts;
 mod rotary;
 mod sample;
+#[cfg(feature = "text")]
 mod text;
+#[cfg(feature = "text")]
 pub mod tiny;
 pub mod weights;
 
@@ -49,4 +51,5 @@ pub use logits::Logits;
 pub use model::{Loaded, MAX_GPU_SLOTS, Model, Next, Options, Place};
 pub use rotary::Rotary;
 pub use sample::Sampling;
+#[cfg(feature = "text")]
 pub use text::{Pieces, Text};

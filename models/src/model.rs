@@ -53,8 +53,8 @@ pub struct Options {
 pub struct Loaded {
     /// Layers whose weights are in place.
     pub layers: usize,
-    /// All layers.
-    pub of: usize,
+    /// Layers of the model.
+    pub total: usize,
 }
 
 pub(crate) enum Machine {

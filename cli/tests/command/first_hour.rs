@@ -385,6 +385,7 @@ fn the_commands_of_the_readme_run() {
                     "trace" => words.push("--simulate"),
                     "tune" => words.extend(["--cache", "tuned.json"]),
                     "run" => words.extend(["--executor", "cpu", "--dim", "H=256", "--dim", "I=512"]),
+                    "generate" => words.push("--cpu"),
                     _ => {}
                 }
                 // `gen` is shown with a user file written by `init`.
@@ -404,6 +405,8 @@ fn the_commands_of_the_readme_run() {
         "tune",
         "calibrate",
         "trace",
+        "model",
+        "generate",
         "schedule",
         "doctor",
     ];

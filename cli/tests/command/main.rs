@@ -8,6 +8,8 @@ mod cli_tune;
 mod first_hour;
 mod json_errors;
 mod kernel_build;
+#[cfg(feature = "models")]
+mod models;
 mod obstacles;
 mod timelines;
 

@@ -45,6 +45,132 @@ fn gate_and_up_interleave_in_groups_of_eight() {
 }
 
 #[test]
+fn hidden_states_are_rows_of_the_embedding() {
+    let Some(gpu) = gpu() else { return };
+    let stream = Stream::new(&gpu.device).expect("a stream");
+    let (vocabulary, width) = (37usize, 24usize);
+    let table: Vec<u16> = (0..vocabulary * width).map(|i| i as u16 + 1).collect();
+    let table = DeviceBuffer::from_slice(&gpu.device, &table, "table").expect("fits");
+    let tokens = DeviceBuffer::from_slice(&gpu.device, &[3, -1, 36, 37, -7], "tokens").expect("fits");
+    let drawn = DeviceBuffer::from_slice(&gpu.device, &[5, 20, 6, 7, 0], "drawn").expect("fits");
+    let out = DeviceBuffer::<u16>::zeroed(&gpu.device, 5 * width, "states").expect("fits");
+    for (drawn, rows) in [(Some(&drawn), [3, 20, 36, 37, 0]), (None, [3, 37, 36, 37, 37])] {
+        helpers::embed(&tokens, drawn, &table, &out, width as u32, &stream).expect("copies");
+        stream.synchronize().expect("done");
+        let mut have = vec![0u16; out.len()];
+        out.download(&mut have).expect("downloads");
+        for (i, have) in have.iter().enumerate() {
+            let (row, column) = (rows[i / width], i % width);
+            // Row 37 is outside the table.
+            let want = if row == vocabulary { 0 } else { (row * width + column) as u16 + 1 };
+            assert_eq!(*have, want, "row {}, column {column}", i / width);
+        }
+    }
+}
+
+/// Draws a token from the same logits for each of many seeds and positions, and returns their shares.
+fn shares(sampling: ffi::cusync_sampling, logits: &[f32], vocabulary: usize) -> Vec<f64> {
+    let Some(gpu) = gpu() else { return Vec::new() };
+    let stream = Stream::new(&gpu.device).expect("a stream");
+    let rows = 20_000;
+    let bits: Vec<u16> = logits.iter().map(|v| bf16::from_f32(*v).to_bits()).collect();
+    let bits: Vec<u16> = bits.iter().copied().cycle().take(rows * bits.len()).collect();
+    let samplings: Vec<_> =
+        (0..rows).map(|row| ffi::cusync_sampling { seed: row as u32 % 7, ..sampling }).collect();
+    let positions: Vec<i32> = (0..rows).map(|row| row as i32 / 7).collect();
+    let logits = DeviceBuffer::from_slice(&gpu.device, &bits, "logits").expect("fits");
+    let samplings = DeviceBuffer::from_slice(&gpu.device, &samplings, "samplings").expect("fits");
+    let positions = DeviceBuffer::from_slice(&gpu.device, &positions, "positions").expect("fits");
+    let drawn = DeviceBuffer::from_slice(&gpu.device, &vec![-5; rows], "drawn").expect("fits");
+    let bf16 = ffi::CUSYNC_BF16;
+    helpers::draw(&logits, vocabulary as u32, &samplings, &positions, &drawn, bf16, &stream).expect("draws");
+    stream.synchronize().expect("done");
+    let mut tokens = vec![0; rows];
+    drawn.download(&mut tokens).expect("downloads");
+    let mut counts = vec![0.0; vocabulary];
+    tokens.iter().filter(|token| **token >= 0).for_each(|token| counts[*token as usize] += 1.0 / rows as f64);
+    counts
+}
+
+#[test]
+fn tokens_are_drawn_by_their_probabilities() {
+    let Some(_) = gpu() else { return };
+    let all = ffi::cusync_sampling { temperature: 1.0, top_p: 1.0, top_k: 0, seed: 0 };
+    // The last columns are padding, and larger than all others.
+    let logits = [
+        -1.0,
+        0.0,
+        1.0,
+        2.0,
+        2.0,
+        f32::NEG_INFINITY,
+        3.0,
+        -20.0,
+        50.0,
+        50.0,
+        50.0,
+        50.0,
+        50.0,
+        50.0,
+        50.0,
+        50.0,
+    ];
+    let vocabulary = 8;
+    let softmax = |temperature: f64, keep: &[usize]| -> Vec<f64> {
+        let weight = |token: usize| match keep.contains(&token) {
+            true => (f64::from(logits[token]) / temperature).exp(),
+            false => 0.0,
+        };
+        let sum: f64 = (0..vocabulary).map(weight).sum();
+        (0..vocabulary).map(|token| weight(token) / sum).collect()
+    };
+    let every: Vec<usize> = (0..vocabulary).collect();
+    let cases = [
+        (all, softmax(1.0, &every)),
+        (ffi::cusync_sampling { temperature: 0.5, ..all }, softmax(0.5, &every)),
+        (ffi::cusync_sampling { temperature: 2.0, ..all }, softmax(2.0, &every)),
+        // Equal logits are kept together.
+        (ffi::cusync_sampling { top_k: 2, ..all }, softmax(1.0, &[3, 4, 6])),
+        (ffi::cusync_sampling { top_k: 4, ..all }, softmax(1.0, &[2, 3, 4, 6])),
+        (ffi::cusync_sampling { top_k: 100, ..all }, softmax(1.0, &every)),
+        (ffi::cusync_sampling { top_p: 0.3, ..all }, softmax(1.0, &[6])),
+        (ffi::cusync_sampling { top_p: 0.8, ..all }, softmax(1.0, &[3, 4, 6])),
+        (ffi::cusync_sampling { top_p: 0.99, top_k: 2, ..all }, softmax(1.0, &[3, 4, 6])),
+        (ffi::cusync_sampling { temperature: 0.0, ..all }, softmax(1.0, &[6])),
+    ];
+    for (sampling, want) in cases {
+        let have = shares(sampling, &logits, vocabulary);
+        let near = have.iter().zip(&want).all(|(have, want)| (have - want).abs() < 0.015);
+        assert!(near, "{sampling:?}: {have:?} for {want:?}");
+    }
+    let none = shares(ffi::cusync_sampling { temperature: -1.0, ..all }, &logits, vocabulary);
+    assert!(none.iter().all(|share| *share == 0.0), "no token is drawn: {none:?}");
+    // A whole vocabulary: the largest value is far behind others.
+    let mut wide: Vec<f32> = (0..128_256).map(|i| (i % 977) as f32 / 256.0).collect();
+    wide[100_003] = 9.0;
+    wide[100_005] = 9.0;
+    assert_eq!(most_likely(&wide), 100_003, "the first of equal ones");
+}
+
+/// The most likely token of one row.
+fn most_likely(logits: &[f32]) -> i32 {
+    let Some(gpu) = gpu() else { return 0 };
+    let stream = Stream::new(&gpu.device).expect("a stream");
+    let bits: Vec<u16> = logits.iter().map(|v| bf16::from_f32(*v).to_bits()).collect();
+    let logits = DeviceBuffer::from_slice(&gpu.device, &bits, "logits").expect("fits");
+    let greedy = ffi::cusync_sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0 };
+    let sampling = DeviceBuffer::from_slice(&gpu.device, &[greedy], "sampling").expect("fits");
+    let position = DeviceBuffer::from_slice(&gpu.device, &[0], "position").expect("fits");
+    let drawn = DeviceBuffer::from_slice(&gpu.device, &[-1], "drawn").expect("fits");
+    let (count, bf16) = (bits.len() as u32, ffi::CUSYNC_BF16);
+    helpers::draw(&logits, count, &sampling, &position, &drawn, bf16, &stream).expect("draws");
+    stream.synchronize().expect("done");
+    let mut token = [0];
+    drawn.download(&mut token).expect("downloads");
+    token[0]
+}
+
+#[test]
 fn comparison_sums_and_sees_nan() {
     let Some(gpu) = gpu() else { return };
     let stream = Stream::new(&gpu.device).expect("a stream");

@@ -314,8 +314,8 @@ class Attending {
     if (attend_.epsilon > 0.f) {
       float squares = 0.f;
       if (lane_ < Dim / 4) {
-        char const* const mine = rows + attend_.group * kRow + lane_ * 4;
-        squares = sum_of_squares(pairs_of<Element>(word(mine), word(mine + Dim)));
+        char const* const words = rows + attend_.group * kRow + lane_ * 4;
+        squares = sum_of_squares(pairs_of<Element>(word(words), word(words + Dim)));
       }
 #pragma unroll
       for (uint32_t step = 1; step < 32; step *= 2) squares += __shfl_xor_sync(~0u, squares, step);
