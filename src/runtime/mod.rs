@@ -27,6 +27,7 @@ mod one;
 mod options;
 mod pipeline;
 mod plan;
+mod queue;
 mod run;
 mod sets;
 mod stats;
