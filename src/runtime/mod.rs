@@ -32,6 +32,7 @@ mod run;
 mod sets;
 mod stats;
 mod supported;
+mod tensors;
 mod traced;
 
 pub use crate::device::element_code;
