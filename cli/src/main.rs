@@ -11,6 +11,7 @@ mod fault;
 mod files;
 #[cfg(feature = "models")]
 mod generate;
+mod memory;
 #[cfg(feature = "models")]
 mod model;
 mod names;

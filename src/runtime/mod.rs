@@ -27,10 +27,12 @@ mod one;
 mod options;
 mod pipeline;
 mod plan;
+mod queue;
 mod run;
 mod sets;
 mod stats;
 mod supported;
+mod tensors;
 mod traced;
 
 pub use crate::device::element_code;

@@ -22,6 +22,7 @@ mod raw;
 mod read;
 pub mod ron_text;
 mod source;
+mod stage;
 
 pub(crate) use expr::{Affine, Call, Expr, Meaning};
 pub use ident::nearest;

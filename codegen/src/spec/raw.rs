@@ -1,9 +1,9 @@
 //! The structure of RON values, with fields kept as raw slices of the source.
 
 use ron::value::RawValue;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
-/// Structures and enums with raw fields: the required ones, then the optional ones.
+/// Structures, and enums of structures, with raw fields: the required ones, then the optional ones.
 macro_rules! raw {
     (struct $name:ident { $($required:ident)*; $($optional:ident)* }) => {
         #[derive(Deserialize)]
@@ -14,13 +14,29 @@ macro_rules! raw {
         }
     };
     (enum $name:ident { $($variant:ident { $($required:ident)*; $($optional:ident)* })* }) => {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
+        $(raw!(struct $variant { $($required)*; $($optional)* });)*
+
         pub(super) enum $name<'a> {
-            $($variant {
-                $(#[serde(borrow)] $required: &'a RawValue,)*
-                $(#[serde(borrow, default)] $optional: Option<&'a RawValue>,)*
-            },)*
+            $($variant($variant<'a>),)*
+        }
+
+        impl<'de: 'a, 'a> Deserialize<'de> for $name<'a> {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                // In RON, the fields of a variant have no parentheses of their own.
+                #[derive(Deserialize)]
+                #[serde(deny_unknown_fields)]
+                enum $name<'a> {
+                    $($variant {
+                        $(#[serde(borrow)] $required: &'a RawValue,)*
+                        $(#[serde(borrow, default)] $optional: Option<&'a RawValue>,)*
+                    },)*
+                }
+                Ok(match $name::deserialize(deserializer)? {
+                    $($name::$variant { $($required,)* $($optional,)* } => {
+                        Self::$variant($variant { $($required,)* $($optional,)* })
+                    })*
+                })
+            }
         }
     };
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Runner;
+use super::session::Runner;
 use crate::device::{self, JobLine, Kernel, KernelArgs, LaunchAttributes, Words};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::pipeline::{Pipeline, Work};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cusync_gen::check::Plan;
 use cusync_gen::schedule::Item;
 
-use super::Runner;
+use super::session::Runner;
 use crate::device::{Command, Words};
 use crate::inputs::Inputs;
 use crate::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};

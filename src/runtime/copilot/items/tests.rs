@@ -144,16 +144,6 @@ fn a_session_that_stands_still_says_which_jobs_are_not_over() {
     assert!(text.contains("up -> down (Y)"), "{text}");
 }
 
-#[test]
-fn what_a_stage_takes_is_learnt_at_once_and_forgotten_slowly() {
-    let us = Duration::from_micros;
-    let mut pace = Pace::default();
-    for (took, want) in [(80, 80), (40, 60), (76, 61), (1, 31)] {
-        pace.learn(us(took));
-        assert_eq!(pace.0, us(want), "behind {took} us");
-    }
-}
-
 /// Late words give the same results, whenever they arrive.
 #[test]
 fn results_are_the_same_however_late_words_are_sent() {
