@@ -43,7 +43,6 @@ pub(crate) struct Prompts {
 /// The pipeline of a layer for prompts of one length.
 struct Plan {
     pipeline: Pipeline,
-    executor: Executor,
     /// First set of each slot; a slot has one set per layer.
     slots: HashMap<usize, usize>,
 }
@@ -85,13 +84,16 @@ impl Prompts {
                 let page = page::prompt(&self.decoder, length, self.sizes.rows, self.sizes.element).text();
                 let overrides = Overrides::default();
                 let options = Options::default();
+                // `library` chooses between kernels by measurement, and a seed should always give the same text.
+                let serial = Some(Executor::Serial);
+                let cache = Cache::default();
                 let planned =
-                    tune::plan(&page, "prompt", &overrides, &self.device, None, &options, &Cache::default())?;
+                    tune::plan(&page, "prompt", &overrides, &self.device, serial, &options, &cache)?;
                 let pipeline = Pipeline::with_options(&planned.plan, &self.device, options)?;
-                entry.insert(Plan { executor: planned.plan.executor(), pipeline, slots: HashMap::new() })
+                entry.insert(Plan { pipeline, slots: HashMap::new() })
             }
         };
-        let Plan { pipeline, executor, slots } = plan;
+        let Plan { pipeline, slots } = plan;
         let values = length * self.decoder.width;
         let ends = [self.states[0].view(0..values)?, self.states[1].view(0..values)?].map(Arc::new);
         let first = match slots.get(&slot) {
@@ -132,7 +134,7 @@ impl Prompts {
         let given = DeviceBuffer::from_slice(&self.device, &padded, "tokens of a prompt")?;
         let width = self.decoder.width as u32;
         helpers::embed(&given, None, embedding, &ends[0], width, pipeline.stream())?;
-        (first..first + self.layers.len()).try_for_each(|set| pipeline.run_set(*executor, set))?;
+        (first..first + self.layers.len()).try_for_each(|set| pipeline.run_set(Executor::Serial, set))?;
         Ok(pipeline.synchronize()?)
     }
 }

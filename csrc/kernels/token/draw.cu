@@ -78,7 +78,7 @@ struct Row {
   }
 
   __device__ float score(uint32_t key) const { return (value_of<Element>(key) - most) * inverse; }
-  __device__ unsigned long long weight(uint32_t key) const { return llrintf(__expf(score(key)) * kUnit); }
+  __device__ uint32_t weight(uint32_t key) const { return uint32_t(__float2int_rz(__expf(score(key)) * kUnit)); }
 
   /// Fills the histograms with the tokens of at least `least` whose key has the given high byte; with the high bytes
   /// themselves if there is none.
@@ -89,8 +89,11 @@ struct Row {
     each([&](uint32_t, uint32_t key) {
       if (key < least || (high < kBins && key >> 8 != high)) return;
       uint32_t const bin = high < kBins ? key & 0xff : key >> 8;
-      atomicAdd(s.counts + bin, 1);
-      atomicAdd(s.weights + bin, weight(key));
+      // Logits have few high bytes: lanes with the same bin add to it once.
+      uint32_t const alike = __match_any_sync(__activemask(), bin), sum = __reduce_add_sync(alike, weight(key));
+      if (threadIdx.x % 32 != uint32_t(__ffs(alike)) - 1) return;
+      atomicAdd(s.counts + bin, __popc(alike));
+      if (sum) atomicAdd(s.weights + bin, sum);
     });
     __syncthreads();
   }
