@@ -124,6 +124,11 @@ pub fn generate(
         if request.prompt.is_empty() {
             return Err(Error::Request(format!("request {number} has an empty prompt")));
         }
+        let vocabulary = model.decoder().vocabulary;
+        if let Some(token) = request.prompt.iter().find(|token| **token as usize >= vocabulary) {
+            let fault = format!("request {number}: there is no token {token}");
+            return Err(Error::Request(format!("{fault}\n  help: the vocabulary has {vocabulary} tokens")));
+        }
         if request.prompt.len() >= model.context() {
             return Err(Error::Request(format!(
                 "request {number} has {} tokens, and the context has {}\n  help: choose a longer context, or a shorter \
@@ -133,6 +138,8 @@ pub fn generate(
             )));
         }
     }
+    // An earlier call may have ended with an error while steps were in flight.
+    model.settle()?;
     let begin = Instant::now();
     let mut times = Times::default();
     let mut waiting: VecDeque<usize> =
@@ -193,7 +200,7 @@ pub fn generate(
                 control = happened(Event::End { request: number, reason });
             }
             if control == Control::Stop {
-                while !model.drawn()?.is_empty() {}
+                model.settle()?;
                 times.steps = begin.elapsed().saturating_sub(times.prompts);
                 return Ok(times);
             }

@@ -256,8 +256,8 @@ impl Model {
         Ok(())
     }
 
-    /// Waits for all steps in flight.
-    fn settle(&mut self) -> Result<()> {
+    /// Waits for all steps in flight, and drops their tokens.
+    pub(crate) fn settle(&mut self) -> Result<()> {
         while !self.queued.is_empty() {
             self.drawn()?;
         }

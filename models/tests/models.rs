@@ -294,3 +294,32 @@ fn slots_and_tokens_out_of_range_are_refused() {
     model.clear(1).expect("a slot");
     model.step(&[(1, 0)]).expect("there is room again");
 }
+
+#[test]
+fn a_request_that_cannot_be_served_is_named_before_anything_runs() {
+    let folder = tiny_model("LlamaForCausalLM");
+    let mut model = Model::open(folder.path(), &host(2, 16), |_| ()).expect("opened");
+    let request = |prompt: Vec<u32>| Request {
+        prompt,
+        max_tokens: 4,
+        sampling: Sampling::default(),
+        seed: 0,
+        ends: vec![],
+    };
+    let cases: [(Vec<u32>, &str); 3] = [
+        (vec![], "request 1 has an empty prompt"),
+        (vec![1; 16], "request 1 has 16 tokens, and the context has 16"),
+        (vec![1, 264], "request 1: there is no token 264"),
+    ];
+    for (prompt, words) in cases {
+        let requests = [request(vec![1, 2, 3]), request(prompt)];
+        let error = generate(&mut model, &requests, |event| panic!("{event:?}")).expect_err("refused");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    // Steps that nobody read do not disturb later texts.
+    let alone = texts(&mut model, &[request(vec![1, 2, 3])]);
+    let next = cusync_models::Next { slot: 1, token: Some(9), sampling: Sampling::default(), seed: 0 };
+    model.clear(1).expect("a slot");
+    model.queue(&[next]).expect("queued");
+    assert_eq!(texts(&mut model, &[request(vec![1, 2, 3])]), alone);
+}
