@@ -20,7 +20,7 @@ const BLOCK: usize = 64;
 
 /// The weights of a checkpoint.
 #[derive(Debug)]
-pub struct Checkpoint {
+pub(crate) struct Checkpoint {
     folder: PathBuf,
     files: Vec<(PathBuf, File)>,
     /// File and place of each weight.
@@ -46,7 +46,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// A file is missing or is not a safetensors file.
-    pub fn open(folder: &Path) -> Result<Checkpoint> {
+    pub(crate) fn open(folder: &Path) -> Result<Checkpoint> {
         let index = folder.join("model.safetensors.index.json");
         let mut names = vec!["model.safetensors".to_owned()];
         if index.exists() {
@@ -97,7 +97,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The first weight that does not.
-    pub fn check<'a>(&self, rows: impl IntoIterator<Item = &'a Rows>) -> Result<()> {
+    pub(crate) fn check<'a>(&self, rows: impl IntoIterator<Item = &'a Rows>) -> Result<()> {
         rows.into_iter().try_for_each(|rows| self.place(rows).map(|_| ()))
     }
 
@@ -126,7 +126,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`Checkpoint::check`].
-    pub fn read(&self, weight: &Weight, width: usize, element: Element) -> Result<Vec<u16>> {
+    pub(crate) fn read(&self, weight: &Weight, width: usize, element: Element) -> Result<Vec<u16>> {
         let places: Vec<_> =
             weight.rows.iter().map(|rows| Ok((rows, self.place(rows)?))).collect::<Result<_>>()?;
         let k = weight.rows.first().map_or(0, |rows| rows.shape.get(1).copied().unwrap_or(1));
@@ -144,7 +144,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`Checkpoint::check`].
-    pub fn table(&self, rows: &Rows, element: Element) -> Result<Vec<u16>> {
+    pub(crate) fn table(&self, rows: &Rows, element: Element) -> Result<Vec<u16>> {
         let place = self.place(rows)?;
         let cols = rows.shape.get(1).copied().unwrap_or(1);
         let source = self.source(place, rows.first..rows.first + rows.count, cols)?;
@@ -157,7 +157,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`Checkpoint::check`]; also if there is no such row.
-    pub fn row(&self, rows: &Rows, index: usize, element: Element, out: &mut [u16]) -> Result<()> {
+    pub(crate) fn row(&self, rows: &Rows, index: usize, element: Element, out: &mut [u16]) -> Result<()> {
         let place = self.place(rows)?;
         if index >= rows.count {
             let reason = format!("has {} rows, so there is no row {index}", rows.count);

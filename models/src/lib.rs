@@ -26,7 +26,7 @@
 //! ```
 
 pub mod architecture;
-pub mod checkpoint;
+mod checkpoint;
 mod config;
 mod error;
 mod generate;
@@ -42,7 +42,7 @@ mod sample;
 mod text;
 #[cfg(feature = "text")]
 pub mod tiny;
-pub mod weights;
+mod weights;
 
 pub use config::{Config, Rope, Tokens};
 pub use error::{Error, Result};

@@ -1,4 +1,9 @@
 //! Pages of a model: stages of its layers as `docs/spec.md` describes them.
+//!
+//! ```
+//! // A launch has up to eight layers, and the last one also has the head.
+//! assert_eq!(cusync_models::page::launches(16), [0..8, 8..16]);
+//! ```
 
 use std::ops::Range;
 

@@ -1,4 +1,11 @@
 //! A small random checkpoint, to try everything without a download.
+//!
+//! ```
+//! let folder = tempfile::tempdir()?;
+//! cusync_models::tiny::write(folder.path(), "Qwen3ForCausalLM")?;
+//! assert!(folder.path().join("model.safetensors").exists());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -17,7 +17,7 @@ const STREAM: usize = 1 << 16;
 
 /// Source of a model's weights.
 #[derive(Debug)]
-pub enum Weights {
+pub(crate) enum Weights {
     /// Files.
     Files(Checkpoint),
     /// Random values that keep hidden states near 1: times do not depend on values.
@@ -29,7 +29,7 @@ impl Weights {
     ///
     /// # Errors
     /// A file is missing or is not a safetensors file.
-    pub fn open(folder: &Path) -> Result<Weights> {
+    pub(crate) fn open(folder: &Path) -> Result<Weights> {
         Ok(Weights::Files(Checkpoint::open(folder)?))
     }
 
@@ -37,7 +37,7 @@ impl Weights {
     ///
     /// # Errors
     /// The first that is missing, or has another shape or type.
-    pub fn check(&self, decoder: &Decoder) -> Result<()> {
+    pub(crate) fn check(&self, decoder: &Decoder) -> Result<()> {
         let Weights::Files(files) = self else { return Ok(()) };
         files.check([&decoder.embedding()])?;
         let layers = (0..decoder.layers).flat_map(|layer| decoder.layer_weights(layer));
@@ -49,7 +49,7 @@ impl Weights {
     ///
     /// # Errors
     /// The weight cannot be read.
-    pub fn read(&self, weight: &Weight, width: usize, element: Element) -> Result<Vec<u16>> {
+    pub(crate) fn read(&self, weight: &Weight, width: usize, element: Element) -> Result<Vec<u16>> {
         match self {
             Weights::Files(files) => files.read(weight, width, element),
             Weights::Random => Ok(random(weight, width, element)),
@@ -60,7 +60,7 @@ impl Weights {
     ///
     /// # Errors
     /// The matrix cannot be read.
-    pub fn table(&self, rows: &Rows, element: Element) -> Result<Vec<u16>> {
+    pub(crate) fn table(&self, rows: &Rows, element: Element) -> Result<Vec<u16>> {
         match self {
             Weights::Files(files) => files.table(rows, element),
             Weights::Random => {
@@ -74,7 +74,7 @@ impl Weights {
     ///
     /// # Errors
     /// There is no such token, or the file cannot be read.
-    pub fn embed(&self, embedding: &Rows, token: u32, element: Element, out: &mut [u16]) -> Result<()> {
+    pub(crate) fn embed(&self, embedding: &Rows, token: u32, element: Element, out: &mut [u16]) -> Result<()> {
         match self {
             Weights::Files(files) => files.row(embedding, token as usize, element, out),
             Weights::Random => {
