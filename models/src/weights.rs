@@ -74,7 +74,13 @@ impl Weights {
     ///
     /// # Errors
     /// There is no such token, or the file cannot be read.
-    pub(crate) fn embed(&self, embedding: &Rows, token: u32, element: Element, out: &mut [u16]) -> Result<()> {
+    pub(crate) fn embed(
+        &self,
+        embedding: &Rows,
+        token: u32,
+        element: Element,
+        out: &mut [u16],
+    ) -> Result<()> {
         match self {
             Weights::Files(files) => files.row(embedding, token as usize, element, out),
             Weights::Random => {
