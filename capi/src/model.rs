@@ -204,8 +204,8 @@ pub unsafe extern "C" fn cusync_model_clear(model: *mut CModel, slot: u32) -> i3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusync_model_close(model: *mut CModel) {
     if !model.is_null() {
-        // SAFETY: created by `cusync_model_open`, closed once.
         let closed = call(|| {
+            // SAFETY: created by `cusync_model_open`, closed once.
             drop(unsafe { Box::from_raw(model) });
             Ok(())
         });

@@ -34,7 +34,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
     /// Divides logits before a token is drawn; 0: the most likely token
-    #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = temperature)]
+    #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = temperature, allow_negative_numbers = true)]
     temperature: f32,
     /// Draw from this many of the most likely tokens; 0: all
     #[arg(long, value_name = "K", default_value_t = 0)]

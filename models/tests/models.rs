@@ -13,6 +13,9 @@ fn host(slots: usize, context: usize) -> Options {
     Options { slots, context: Some(context), place: Place::Host, ..Options::default() }
 }
 
+/// Keys and values of a layer, token by token.
+type Cache = (Vec<Vec<f64>>, Vec<Vec<f64>>);
+
 /// Weights by name, in float64.
 struct Reference {
     config: Config,
@@ -50,8 +53,7 @@ impl Reference {
         let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads.expect("stated"));
         let angles = Rotary::new(config, columns).expect("valid").table(tokens.len());
         let embedding = &self.weights["model.embed_tokens.weight"];
-        let mut caches: Vec<(Vec<Vec<f64>>, Vec<Vec<f64>>)> =
-            vec![Default::default(); config.num_hidden_layers];
+        let mut caches = vec![Cache::default(); config.num_hidden_layers];
         let mut all = Vec::new();
         for (position, token) in tokens.iter().enumerate() {
             let mut x = embedding[*token as usize * e..(*token as usize + 1) * e].to_vec();
@@ -283,12 +285,12 @@ fn mistakes_are_named_before_weights_are_loaded() {
 fn slots_and_tokens_out_of_range_are_refused() {
     let folder = tiny_model("LlamaForCausalLM");
     let mut model = Model::open(folder.path(), &host(2, 4), |_| ()).expect("opened");
-    let mut error = |tokens: &[(usize, u32)]| model.step(tokens).err().expect("refused").to_string();
+    let mut error = |tokens: &[(usize, u32)]| model.step(tokens).expect_err("refused").to_string();
     assert!(error(&[(2, 0)]).contains("slot 2: the model has 2 slots"));
     assert!(error(&[(0, 0), (0, 1)]).contains("named twice"));
     assert!(error(&[(0, 264)]).contains("slot 0: there is no token 264"));
     model.append(1, &[1, 2, 3, 4]).expect("room");
-    let full = model.step(&[(1, 0)]).err().expect("full").to_string();
+    let full = model.step(&[(1, 0)]).expect_err("full").to_string();
     assert!(full.contains("slot 1: the sequence has 4 of 4 tokens"), "{full}");
     model.step(&[(0, 0)]).expect("the other slot goes on");
     model.clear(1).expect("a slot");
