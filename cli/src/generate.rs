@@ -64,7 +64,7 @@ fn probability(text: &str) -> Result<f32, String> {
 
 /// A continued text.
 #[derive(Serialize)]
-pub(crate) struct TextReport {
+pub(crate) struct ContinuationReport {
     pub(crate) prompt_tokens: usize,
     pub(crate) tokens: Vec<u32>,
     /// The continuation; null if the checkpoint has no tokenizer.
@@ -81,7 +81,7 @@ pub(crate) struct GenerateReport {
     pub(crate) element: &'static str,
     pub(crate) slots: usize,
     pub(crate) context: usize,
-    pub(crate) texts: Vec<TextReport>,
+    pub(crate) texts: Vec<ContinuationReport>,
     pub(crate) load_s: f64,
     pub(crate) first_token_ms: f64,
     pub(crate) tokens: usize,
@@ -90,7 +90,7 @@ pub(crate) struct GenerateReport {
     pub(crate) step_us: f64,
     /// Bytes that a step reads at least, over its time.
     pub(crate) read_gb_per_s: f64,
-    /// Of the GPU's read bandwidth.
+    /// Share of the GPU's read bandwidth.
     pub(crate) read_share: Option<f64>,
     /// Whether the texts were printed while they grew.
     #[serde(skip)]
@@ -158,9 +158,14 @@ pub(crate) fn generate(args: &GenerateArgs, output: &Output) -> Result<GenerateR
     // Without a handler, an interrupt ends the process at once, which is as good.
     let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
     let printed = requests.len() == 1 && text.is_some() && !output.json;
-    let mut texts: Vec<TextReport> = requests
+    let mut texts: Vec<ContinuationReport> = requests
         .iter()
-        .map(|r| TextReport { prompt_tokens: r.prompt.len(), tokens: Vec::new(), text: None, end: None })
+        .map(|r| ContinuationReport {
+            prompt_tokens: r.prompt.len(),
+            tokens: Vec::new(),
+            text: None,
+            end: None,
+        })
         .collect();
     let (mut pieces, mut fault) = (Pieces::default(), None);
     if let (true, Some(prompt)) = (printed, &args.prompt) {
@@ -252,7 +257,7 @@ fn report(
     model: &Model,
     folder: &std::path::Path,
     times: &Times,
-    texts: Vec<TextReport>,
+    texts: Vec<ContinuationReport>,
     load_s: f64,
     printed: bool,
 ) -> GenerateReport {

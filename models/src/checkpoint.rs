@@ -24,11 +24,11 @@ pub(crate) struct Checkpoint {
     folder: PathBuf,
     files: Vec<(PathBuf, File)>,
     /// File and place of each weight.
-    weights: HashMap<String, Place>,
+    weights: HashMap<String, Stored>,
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct Stored {
     file: usize,
     begin: usize,
     dtype: Dtype,
@@ -86,7 +86,7 @@ impl Checkpoint {
                 return Err(short());
             }
             let (dtype, shape) = (info.dtype, info.shape.clone());
-            let place = Place { file: self.files.len(), begin: header as usize + begin, dtype, shape };
+            let place = Stored { file: self.files.len(), begin: header as usize + begin, dtype, shape };
             self.weights.insert(name, place);
         }
         self.files.push((path, file));
@@ -101,7 +101,7 @@ impl Checkpoint {
         rows.into_iter().try_for_each(|rows| self.place(rows).map(|_| ()))
     }
 
-    fn place(&self, rows: &Rows) -> Result<&Place> {
+    fn place(&self, rows: &Rows) -> Result<&Stored> {
         let fault = |reason: String| Error::Weight { name: rows.tensor.clone(), reason };
         let place = self.weights.get(&rows.tensor).ok_or_else(|| {
             let folder = self.folder.display();
@@ -169,7 +169,7 @@ impl Checkpoint {
     }
 
     /// Reads rows of a matrix of `cols` columns.
-    fn source(&self, place: &Place, rows: Range<usize>, cols: usize) -> Result<Source> {
+    fn source(&self, place: &Stored, rows: Range<usize>, cols: usize) -> Result<Source> {
         let pitch = cols * if place.dtype == Dtype::F32 { 4 } else { 2 };
         let mut bytes = vec![0; rows.len() * pitch];
         let (path, file) = &self.files[place.file];

@@ -73,11 +73,11 @@ pub struct Rope {
     pub rope_theta: Option<f64>,
     /// Factor of the scaling.
     pub factor: Option<f64>,
-    /// Of `llama3`: wavelengths beyond `original / low` are stretched by the factor.
+    /// `llama3` stretches wavelengths beyond `original / low` by the factor.
     pub low_freq_factor: Option<f64>,
-    /// Of `llama3`: wavelengths below `original / high` stay.
+    /// `llama3` keeps wavelengths below `original / high`.
     pub high_freq_factor: Option<f64>,
-    /// Of `llama3`: positions before the scaling.
+    /// Positions before the scaling of `llama3`.
     pub original_max_position_embeddings: Option<f64>,
     /// Share of a head that is rotated.
     pub partial_rotary_factor: Option<f64>,

@@ -34,14 +34,12 @@ pub enum Error {
         /// Reason, and a suggested fix.
         reason: String,
     },
-    /// The model does not fit into memory.
+    /// The model does not fit into device memory.
     #[error(
-        "the model needs {need_mib} MiB of {place} memory, and {free_mib} MiB are free\n  help: {weights_mib} MiB are \
+        "the model needs {need_mib} MiB of device memory, and {free_mib} MiB are free\n  help: {weights_mib} MiB are \
          weights and {cache_mib} MiB are caches: choose a smaller context or fewer slots, or a smaller model"
     )]
     Memory {
-        /// `device` or `host`.
-        place: &'static str,
         /// Needed MiB.
         need_mib: u64,
         /// Free MiB.

@@ -32,7 +32,7 @@ pub(crate) struct Gpu {
     device: Device,
     stream: Stream,
     parts: Vec<Session>,
-    tokens: Tokens,
+    tokens: StepMemory,
     logits: (Arc<PinnedBuffer>, CopyCall),
     /// Copies of a step from and to the host; each step in flight has its own.
     turns: Vec<Turn>,
@@ -45,7 +45,7 @@ pub(crate) struct Gpu {
 }
 
 /// Device memory around the layers of a step.
-struct Tokens {
+struct StepMemory {
     vocabulary: u32,
     element: u32,
     embedding: Arc<DeviceBuffer<u16>>,
@@ -112,7 +112,7 @@ impl Gpu {
         let outputs = words(slots * decoder.logits() / 2, "logits")?;
         let state = || DeviceBuffer::zeroed(device, slots * decoder.width, "hidden states").map(Arc::new);
         let upload = |bits: &[u16], name: &str| DeviceBuffer::from_slice(device, bits, name).map(Arc::new);
-        let tokens = Tokens {
+        let tokens = StepMemory {
             vocabulary: decoder.vocabulary as u32,
             element: element_code(element),
             embedding: upload(&weights.table(&decoder.embedding(), element)?, "embedding")?,
@@ -248,13 +248,13 @@ impl Gpu {
         Ok(())
     }
 
-    /// Captures a step, after running one whose results nobody reads: kernels are loaded by their first run.
+    /// Captures a step. Pipelines are prepared first, because loading their kernels would disturb a capture.
     fn capture(&mut self) -> Result<GraphExec> {
         self.parts.iter_mut().try_for_each(|part| part.pipeline()?.prepare().map_err(Error::from))?;
         let Gpu { stream, parts, tokens, .. } = self;
         stream.capture(|| {
             let width = (tokens.states.len() / tokens.given.len()) as u32;
-            let Tokens { embedding, states, logits, lengths, given, sampling, drawn, .. } = &*tokens;
+            let StepMemory { embedding, states, logits, lengths, given, sampling, drawn, .. } = &*tokens;
             helpers::embed(given, Some(drawn), embedding, states, width, stream)?;
             parts.iter_mut().try_for_each(|part| part.run_on(stream))?;
             Ok(helpers::draw(logits, tokens.vocabulary, sampling, lengths, drawn, tokens.element, stream)?)
@@ -303,7 +303,6 @@ fn fit(decoder: &Decoder, sizes: &Sizes, device: &Device) -> Result<bool> {
     let free = device.memory()?.0.saturating_sub(SPARE);
     if weights + cache > free {
         return Err(Error::Memory {
-            place: "device",
             need_mib: (weights + cache) >> 20,
             free_mib: free >> 20,
             weights_mib: weights >> 20,

@@ -201,8 +201,8 @@ pub fn embed(
     check_status(|| "embedding".into(), status)
 }
 
-/// Draws a token from each row of logits, of which the first `vocabulary` columns count: `drawn[i]` depends on
-/// row i, `sampling[i]` and `positions[i]` alone.
+/// Draws a token from the first `vocabulary` columns of each row of logits. `drawn[i]` depends only on row i,
+/// `sampling[i]` and `positions[i]`.
 pub fn draw(
     logits: &DeviceBuffer<u16>,
     vocabulary: u32,

@@ -15,8 +15,9 @@ pub(super) struct Reads<'a> {
     pub(super) lengths: Option<&'a Matrix>,
     pub(super) pages: Option<&'a Matrix>,
     pub(super) rotary: Option<&'a Matrix>,
-    /// Norm of heads, of which the first `queries` are those of queries.
+    /// Norm of the heads of queries and keys.
     pub(super) norm: Option<&'a HeadNorm>,
+    /// Number of query heads; the heads behind them are those of keys.
     pub(super) queries: usize,
 }
 

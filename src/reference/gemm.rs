@@ -205,7 +205,7 @@ pub(super) fn rotated(
 /// Norm of the heads of queries and keys.
 pub(super) struct HeadNorm {
     epsilon: f32,
-    /// Of queries, then of keys.
+    /// Gain of queries, then of keys.
     gains: [Matrix; 2],
 }
 

@@ -69,10 +69,7 @@ fn appended(
     };
     let qkv = bits(pipeline, stage, OperandKind::Query);
     let table = rotates.then(|| bits(pipeline, stage, OperandKind::Rotary));
-    let norm = heads.norm.map(|epsilon| {
-        let gain = stage.operand(OperandKind::KeyGain).map(|_| bits(pipeline, stage, OperandKind::KeyGain));
-        (epsilon, gain.expect("a norm has gains"))
-    });
+    let norm = heads.norm.map(|epsilon| (epsilon, bits(pipeline, stage, OperandKind::KeyGain)));
     let normalised = |key: &[f32]| -> Vec<f32> {
         let Some((epsilon, gain)) = &norm else { return key.to_vec() };
         let squares = key.iter().map(|x| x * x).sum::<f32>() / key.len() as f32;
