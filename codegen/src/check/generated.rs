@@ -21,6 +21,8 @@ pub struct Generated<'a> {
     edges: Vec<(Vec<usize>, Vec<usize>)>,
     /// Whether an edge's events depend on the tile's row, and on its column; one entry per edge.
     by: Vec<(bool, bool)>,
+    /// The events of each k-block, for edges whose events are the same in every share of a decode kernel; else empty.
+    shared: Vec<Vec<Vec<Event>>>,
     /// The items of each tile of a chain kernel.
     parts: Option<Parts>,
 }
@@ -97,14 +99,39 @@ impl<'a> Generated<'a> {
             let (main, last) = &mut edges[dependence.consumer.0];
             if when(graph, dependence) == When::Epilogue { last } else { main }.push(edge);
         }
+        let cluster = parts.as_ref().map_or(1, |parts| parts.cluster().0);
         let by = graph.dependences.iter().zip(&numbers).map(|(dependence, numbers)| {
             let stage = &graph.stages[dependence.consumer.0];
             let waits = Footprint { rows: numbers.rows, cols: numbers.cols }.varies();
             let reads = stage.reads_by(dependence.operand);
-            (waits.0 || reads.0, waits.1 || reads.1)
+            let one_row = stage.grid.0.max(cluster) == 1;
+            (!one_row && (waits.0 || reads.0), waits.1 || reads.1)
         });
         let by = by.collect();
-        Generated { candidate, numbers, edges, by, parts }
+        let mut generated = Generated { candidate, numbers, edges, by, shared: Vec::new(), parts };
+        generated.shared = (0..graph.dependences.len()).map(|edge| generated.in_every_share(edge)).collect();
+        generated
+    }
+
+    /// The events of each k-block of an edge, if every share has the same.
+    fn in_every_share(&self, edge: usize) -> Vec<Vec<Event>> {
+        let stage = &self.candidate.graph.stages[self.candidate.graph.dependences[edge].consumer.0];
+        let same = self.candidate.launch.shares().is_some() && self.by[edge] == (false, false);
+        let events = |k_block| {
+            let mut events = Vec::new();
+            self.load(edge, Tile { m: 0, n: 0 }, k_block, &mut |event| events.push(event));
+            events
+        };
+        (0..stage.k_blocks).filter(|_| same).map(events).collect()
+    }
+
+    /// A share waits for and loads one k-block.
+    fn load(&self, edge: usize, tile: Tile, k_block: u32, f: &mut dyn FnMut(Event)) {
+        if let Some(events) = self.shared.get(edge).and_then(|shared| shared.get(k_block as usize)) {
+            return events.iter().cloned().for_each(f);
+        }
+        let sight = Sight { tile, ks: k_block..k_block + 1, share: (1, 0), idle: false };
+        self.strand_of(edge, sight).step(k_block, f);
     }
 
     fn cluster(&self) -> (u32, u32) {
@@ -138,10 +165,6 @@ impl<'a> Generated<'a> {
             return;
         }
         let (main, last) = &self.edges[stage.0];
-        let load = |edge: usize, k_block: u32, f: &mut dyn FnMut(Event)| {
-            let sight = Sight { tile, ks: k_block..k_block + 1, share: (1, 0), idle: false };
-            self.strand_of(edge, sight).step(k_block, f);
-        };
         match this_stage.partition {
             Partition::Even { parts } => {
                 let workers = self.candidate.launch.shares().map_or(parts, Decode::workers);
@@ -151,7 +174,7 @@ impl<'a> Generated<'a> {
                 for (warp, tiles) in (0..).zip(both.flat_map(|w| k_tiles(graph, this_stage, workers, w))) {
                     f(Event::Warp { warp });
                     for &edge in main {
-                        tiles.iter().for_each(|k| load(edge, *k, f));
+                        tiles.iter().for_each(|k| self.load(edge, tile, *k, f));
                     }
                 }
                 if paired {
@@ -163,11 +186,11 @@ impl<'a> Generated<'a> {
             Partition::Tiles { .. } => {
                 for (warp, &edge) in (0..).zip(main) {
                     f(Event::Warp { warp });
-                    load(edge, 0, f);
+                    self.load(edge, tile, 0, f);
                 }
             }
         }
-        last.iter().for_each(|&edge| load(edge, 0, f));
+        last.iter().for_each(|&edge| self.load(edge, tile, 0, f));
         f(Event::Store { units: 0..1, of: 1 });
     }
 
