@@ -38,7 +38,7 @@ pub use edge::EdgeNumbers;
 pub use fixture::gemm_chain;
 pub use lower::graph_with_tile;
 pub use op::{
-    Activation, Attend, Attention, Cache, Conv, Epilogue, Heads, Norm, Op, PAGE, Pool, Rotated, Sliding,
+    Activation, Attend, Attention, Cache, Conv, Epilogue, GroupNorm, Heads, Norm, Op, PAGE, Pool, Rotated, Sliding,
     Window,
 };
 pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
