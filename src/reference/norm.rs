@@ -145,7 +145,11 @@ mod tests {
         assert!(layer.values.data.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{layer:?}");
         // Two images of two pixels, two groups of two channels: 1, 3, 0, 0 with mean 1 and variance 1.5, and 5, 7, 2, 2
         // with mean 4 and variance 4.5, then their mirror images; epsilon makes both a square.
-        let x = Matrix { rows: 4, cols: 4, data: vec![1., 3., 5., 7., 0., 0., 2., 2., -1., -3., -5., -7., 0., 0., -2., -2.] };
+        let x = Matrix {
+            rows: 4,
+            cols: 4,
+            data: vec![1., 3., 5., 7., 0., 0., 2., 2., -1., -3., -5., -7., 0., 0., -2., -2.],
+        };
         let shape = GroupNorm { pixels: 2, channels: 2, epsilon: 0.75, silu: false };
         let groups = normalise_groups(&shape, &x, &gain, &bias);
         let spread = [1.5f32, 4.5].map(|variance| (variance + 0.75).sqrt());

@@ -212,9 +212,12 @@ fn normalisations_are_right_between_products_and_at_either_end() {
 
 #[test]
 fn group_normalisations_are_right_between_convolutions_and_at_either_end() {
-    for (channels, groups, more) in
-        [(40, 4, ""), (40, 8, "epilogue: Silu, "), (72, 72, "epilogue: None, "), (72, 1, "epsilon: 0.25, epilogue: Silu, ")]
-    {
+    for (channels, groups, more) in [
+        (40, 4, ""),
+        (40, 8, "epilogue: Silu, "),
+        (72, 72, "epilogue: None, "),
+        (72, 1, "epsilon: 0.25, epilogue: Silu, "),
+    ] {
         let norm = |name: &str, input: &str, out: &str| {
             format!(
                 r#"GroupNorm(name: "{name}", input: "{input}(3,7,5,{channels})", groups: {groups}, gain: "g_{name}({channels})",

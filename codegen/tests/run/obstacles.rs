@@ -144,9 +144,13 @@ fn every_executor_names_the_first_real_obstacle_with_its_numbers() {
     says(&images(2, 16), "a100", Fused, &["a100 (sm_80)"]);
     says(&images(2, 16), "a100", Programmatic, &["sm_90", "a100"]);
     says(&images(2, 224), "a100", Streams, &["stage `c`", "no window fits"]);
-    for (executor, source) in [Serial, Library].into_iter().flat_map(|executor| {
-        [CONV_THEN_GEMM, PROMPTS_OF_197, PROMPTS_OF_200].map(|source| (executor, source))
-    }).chain([(Serial, GROUPS_THEN_CONV)]) {
+    for (executor, source) in [Serial, Library]
+        .into_iter()
+        .flat_map(|executor| {
+            [CONV_THEN_GEMM, PROMPTS_OF_197, PROMPTS_OF_200].map(|source| (executor, source))
+        })
+        .chain([(Serial, GROUPS_THEN_CONV)])
+    {
         assert_eq!(met(source, "h200", executor), None, "a launch a stage");
     }
     let small = Profile { sms: 63, ..profile("a100").clone() };

@@ -47,7 +47,10 @@ pub(super) fn lower(spec: &GroupNormSpec, stated: &Stated<'_>) -> Result<(Op, u3
         return Err(Diagnostic::new("bad-groups", message)
             .at(spec.groups.span, format!("{groups} groups"))
             .also(input.span, format!("{all} channels"))
-            .help(format!("the number of groups divides the channels: the nearest is {}", nearest.unwrap_or(1))));
+            .help(format!(
+                "the number of groups divides the channels: the nearest is {}",
+                nearest.unwrap_or(1)
+            )));
     }
     for (i, read) in stated.reads.iter().enumerate().skip(1) {
         let tensor = stated.tensor(i);
