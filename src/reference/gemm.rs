@@ -153,7 +153,7 @@ fn activated(activation: Activation, x: f64, off: f64) -> (f64, f64) {
 
 /// x sigmoid(t). The error bound includes `off` and the float32 errors of the exponential, whose argument is
 /// rounded, and of the quotient.
-fn sigmoid_times(x: f64, t: f64, off: f64) -> (f64, f64) {
+pub(super) fn sigmoid_times(x: f64, t: f64, off: f64) -> (f64, f64) {
     let value = x / (1.0 + (-t).exp());
     (value, off + UNIT * value.abs() * (8.0 + 4.0 * t.abs()))
 }

@@ -59,6 +59,7 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
         | Op::Attention(_)
         | Op::Attend(_)
         | Op::Norm(_)
+        | Op::GroupNorm(_)
         | Op::Pool(_) => {}
     }
     if stage.split_k != 1 {
