@@ -280,6 +280,7 @@ mod tests {
             (Operation::Attend, ffi::CUSYNC_ATTEND),
             (Operation::Pool, ffi::CUSYNC_POOL),
             (Operation::GroupNorm, ffi::CUSYNC_GROUP_NORM),
+            (Operation::InputNorm, ffi::CUSYNC_INPUT_NORM),
         ];
         for (operation, number) in pairs {
             assert_eq!(operation as u32, number, "{operation:?}");
