@@ -29,7 +29,7 @@ impl NormedGemm {
 
 impl Rules for NormedGemm {
     fn name(&self) -> &'static str {
-        self.product().name()
+        if self.gated { "GatedGemm with an input_norm" } else { "Gemm with an input_norm" }
     }
 
     fn operation(&self) -> Option<Operation> {

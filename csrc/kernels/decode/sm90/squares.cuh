@@ -12,20 +12,16 @@ namespace cusync::kernels::decode {
 template <class Element, int Width, uint32_t Threads>
 class Squares {
  public:
-  /// Adds an activation slot: 64 elements of each token, in 8 pieces. Lanes with the same pieces of other tokens begin
+  /// Adds an activation slot: 64 elements of each token, in 16 pieces. Lanes with the same pieces of other tokens begin
   /// with different ones, in different banks.
   CUSYNC_DEVICE void add(char const* slot) {
     uint32_t const token = threadIdx.x % Width, first = threadIdx.x % Threads / Width;
-    uint4 const* const row = reinterpret_cast<uint4 const*>(slot) + token * 8;
+    uint2 const* const row = reinterpret_cast<uint2 const*>(slot) + token * 16;
 #pragma unroll 1
-    for (uint32_t i = 0; i < 8; i += Threads / Width) {
-      if (Threads / Width > 8 && first >= 8) break;
-      uint4 const piece = row[(i + first + token) % 8];
-#pragma unroll
-      for (uint32_t j = 0; j < 4; ++j) {
-        float2 const two = Packed<Element>::values(reinterpret_cast<uint32_t const*>(&piece)[j]);
-        sum_ += two.x * two.x + two.y * two.y;
-      }
+    for (uint32_t i = first; i < 16; i += Threads / Width) {
+      uint2 const piece = row[(i + token) % 16];
+      float2 const a = Packed<Element>::values(piece.x), b = Packed<Element>::values(piece.y);
+      sum_ += a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y;
     }
   }
 
