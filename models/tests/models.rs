@@ -231,6 +231,26 @@ fn a_text_ends_at_the_context_and_where_the_caller_stops() {
 }
 
 #[test]
+fn a_text_that_its_caller_finishes_leaves_the_others_alone() {
+    let folder = tiny_model("LlamaForCausalLM");
+    let mut model = Model::open(folder.path(), &host(2, 64), |_| ()).expect("opened");
+    let requests = requests(3).into_iter().map(|r| Request { max_tokens: 9, ends: vec![], ..r });
+    let requests: Vec<Request> = requests.collect();
+    let whole = texts(&mut model, &requests);
+    let mut found = vec![(Vec::new(), None); requests.len()];
+    generate(&mut model, &requests, |event| {
+        match event {
+            Event::Token { request, token } => found[request].0.push(token),
+            Event::End { request, reason } => found[request].1 = Some(reason),
+        }
+        if found[1].0.len() == 4 && found[1].1.is_none() { Control::Finish } else { Control::Continue }
+    })
+    .expect("generated");
+    assert_eq!((found[1].0.as_slice(), found[1].1), (&whole[1].0[..4], Some(End::Stop)));
+    assert_eq!((&found[0], &found[2]), (&whole[0], &whole[2]));
+}
+
+#[test]
 fn bytes_go_through_the_tokenizer_and_back() {
     let folder = tiny_model("LlamaForCausalLM");
     let text = Text::open(folder.path()).expect("a tokenizer");
