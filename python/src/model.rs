@@ -1,0 +1,177 @@
+//! `Model`: a language model that holds sequences in slots.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cusync_cli::embed::Failure;
+use cusync_models::{Model, Options, Place, Request, Sampling, Text};
+use pyo3::prelude::*;
+use pyo3::types::PyByteArray;
+
+use super::error::{argument, detached, raised};
+use super::generation::{Generation, Stops};
+use super::pipeline::{self, element, place};
+
+/// A model, and its tokenizer if the checkpoint has one.
+pub(crate) struct Opened {
+    pub(crate) model: Model,
+    text: Result<Arc<Text>, String>,
+}
+
+/// Room for a model, which a generation takes away while it runs.
+pub(crate) type Room = Arc<Mutex<Option<Box<Opened>>>>;
+
+/// A language model.
+#[pyclass(module = "cusync._cusync", name = "Model", frozen)]
+pub(crate) struct PyModel {
+    room: Room,
+    text: Result<Arc<Text>, String>,
+}
+
+/// A text to continue, or its tokens.
+#[derive(FromPyObject)]
+pub(crate) enum Prompt {
+    /// Text.
+    Text(String),
+    /// Tokens.
+    Tokens(Vec<u32>),
+}
+
+fn busy() -> Failure {
+    argument("the model is generating", "read the stream to its end, or close it: stream.close()")
+}
+
+impl PyModel {
+    fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        question: impl FnOnce(&mut Model) -> Result<T, Failure> + Send,
+    ) -> PyResult<T> {
+        detached(py, || {
+            let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+            question(&mut room.as_mut().ok_or_else(busy)?.model)
+        })
+    }
+
+    fn tokenizer(&self) -> Result<&Arc<Text>, Failure> {
+        self.text.as_ref().map_err(|why| argument(why.clone(), "give tokens to `append` and `step`"))
+    }
+}
+
+#[pymethods]
+impl PyModel {
+    #[new]
+    #[pyo3(signature = (folder, slots, context, element, device))]
+    fn new(
+        py: Python<'_>,
+        folder: PathBuf,
+        slots: usize,
+        context: Option<usize>,
+        element: Option<&str>,
+        device: &str,
+    ) -> PyResult<PyModel> {
+        let opened = detached(py, || {
+            let place = match place(device)? {
+                pipeline::Place::Best => Place::Best,
+                pipeline::Place::Host => Place::Host,
+                pipeline::Place::Gpu(number) => Place::Gpu(number),
+            };
+            let options = Options { slots, context, element: self::element(element)?, place, random: false };
+            let model = Model::open(&folder, &options, |_| ())?;
+            // Tokens can be continued without a tokenizer.
+            let text = Text::open(&folder).map(Arc::new).map_err(|error| error.to_string());
+            Ok(Opened { model, text })
+        })?;
+        let text = opened.text.clone();
+        Ok(PyModel { room: Arc::new(Mutex::new(Some(Box::new(opened)))), text })
+    }
+
+    /// Slots, context, vocabulary, element type, place, and the tokens that end a text.
+    fn sizes(&self, py: Python<'_>) -> PyResult<(usize, usize, usize, &'static str, String, Vec<u32>)> {
+        self.ask(py, |model| {
+            let element = match model.element() {
+                cusync::codegen::graph::Element::F16 => "f16",
+                cusync::codegen::graph::Element::Bf16 => "bf16",
+            };
+            let (vocabulary, place) = (model.decoder().vocabulary, model.place().to_owned());
+            Ok((model.slots(), model.context(), vocabulary, element, place, model.ends().to_vec()))
+        })
+    }
+
+    fn tokens(&self, py: Python<'_>, text: &str) -> PyResult<Vec<u32>> {
+        detached(py, || Ok(self.tokenizer()?.tokens(text)?))
+    }
+
+    fn text(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<String> {
+        detached(py, || Ok(self.tokenizer()?.text(&tokens)?))
+    }
+
+    fn append(&self, py: Python<'_>, slot: usize, tokens: Vec<u32>) -> PyResult<()> {
+        self.ask(py, |model| Ok(model.append(slot, &tokens)?))
+    }
+
+    /// Bytes of float32 logits, a row for each slot named.
+    fn step<'py>(&self, py: Python<'py>, tokens: Vec<(usize, u32)>) -> PyResult<Bound<'py, PyByteArray>> {
+        let logits = self.ask(py, |model| {
+            let logits = model.step(&tokens)?;
+            Ok((0..logits.len()).flat_map(|row| logits.row(row)).collect::<Vec<f32>>())
+        })?;
+        Ok(PyByteArray::new(py, bytemuck::cast_slice(&logits)))
+    }
+
+    fn clear(&self, py: Python<'_>, slot: usize) -> PyResult<()> {
+        self.ask(py, |model| Ok(model.clear(slot)?))
+    }
+
+    fn length(&self, py: Python<'_>, slot: usize) -> PyResult<usize> {
+        self.ask(py, |model| Ok(model.length(slot)?))
+    }
+
+    /// Starts to continue texts; the result is an iterator.
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    fn start(
+        &self,
+        py: Python<'_>,
+        prompts: Vec<Prompt>,
+        max_tokens: usize,
+        temperature: f32,
+        top_k: u32,
+        top_p: f32,
+        seed: u64,
+        stop: Vec<String>,
+        ignore_end: bool,
+    ) -> PyResult<Generation> {
+        let sampling = Sampling { temperature, top_k, top_p };
+        check(&sampling).map_err(|failure| raised(py, failure))?;
+        let text = self.tokenizer().map_err(|failure| raised(py, failure))?.clone();
+        let tokens = detached(py, || {
+            let tokens = |prompt| match prompt {
+                Prompt::Text(prompt) => Ok(text.tokens(&prompt)?),
+                Prompt::Tokens(tokens) => Ok(tokens),
+            };
+            prompts.into_iter().map(tokens).collect::<Result<Vec<_>, Failure>>()
+        })?;
+        let opened = detached(py, || {
+            self.room.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(busy)
+        })?;
+        let ends = if ignore_end { Vec::new() } else { opened.model.ends().to_vec() };
+        let request = |(seed, prompt)| Request { prompt, max_tokens, sampling, seed, ends: ends.clone() };
+        let requests = (0..).map(|n: u64| seed.wrapping_add(n)).zip(tokens).map(request).collect();
+        Ok(Generation::start(self.room.clone(), opened, requests, text, Stops(stop)))
+    }
+}
+
+fn check(sampling: &Sampling) -> Result<(), Failure> {
+    let wrong = |name: &str, value: f32, range: &str| {
+        Err(argument(format!("`{name}` is {value}"), &format!("give a number {range}")))
+    };
+    match sampling {
+        Sampling { temperature, .. } if !(temperature.is_finite() && *temperature >= 0.0) => {
+            wrong("temperature", *temperature, "of at least 0")
+        }
+        Sampling { top_p, .. } if !(*top_p > 0.0 && *top_p <= 1.0) => {
+            wrong("top_p", *top_p, "above 0, and at most 1")
+        }
+        _ => Ok(()),
+    }
+}
