@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, overload
 
 from . import _cusync
 from ._errors import argument_error
 
 if TYPE_CHECKING:
     import numpy
+    from typing_extensions import Unpack
 
 #: A text, or its tokens.
 Prompt = str | Sequence[int]
 
 Piece = TypeVar("Piece")
+
+
+class Options(TypedDict, total=False):
+    """How texts are generated: see ``Model.generate``."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    stop: str | Sequence[str]
+    ignore_end: bool
 
 
 def tiny_model(folder: str | PathLike[str], architecture: str = "LlamaForCausalLM") -> None:
@@ -79,32 +92,13 @@ class Model:
         self.slots, self.context, self.vocabulary, self.element, self.place, self.ends = sizes
 
     @overload
-    def generate(
-        self,
-        prompt: str,
-        *,
-        max_tokens: int = ...,
-        temperature: float = ...,
-        top_k: int = ...,
-        top_p: float = ...,
-        seed: int = ...,
-        stop: str | Sequence[str] = ...,
-        ignore_end: bool = ...,
-    ) -> str: ...
+    def generate(self, prompt: str, **options: Unpack[Options]) -> str: ...  # type: ignore[overload-overlap]
 
     @overload
-    def generate(
-        self,
-        prompt: Sequence[Prompt] | Sequence[int],
-        *,
-        max_tokens: int = ...,
-        temperature: float = ...,
-        top_k: int = ...,
-        top_p: float = ...,
-        seed: int = ...,
-        stop: str | Sequence[str] = ...,
-        ignore_end: bool = ...,
-    ) -> list[str]: ...
+    def generate(self, prompt: Sequence[int], **options: Unpack[Options]) -> str: ...
+
+    @overload
+    def generate(self, prompt: Sequence[Prompt], **options: Unpack[Options]) -> list[str]: ...
 
     def generate(
         self,
@@ -133,6 +127,15 @@ class Model:
         finally:
             events.close()
         return texts if several else texts[0]
+
+    @overload
+    def stream(self, prompt: str, **options: Unpack[Options]) -> Stream[str]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def stream(self, prompt: Sequence[int], **options: Unpack[Options]) -> Stream[str]: ...
+
+    @overload
+    def stream(self, prompt: Sequence[Prompt], **options: Unpack[Options]) -> Stream[tuple[int, str]]: ...
 
     def stream(
         self,

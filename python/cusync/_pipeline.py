@@ -143,7 +143,8 @@ def _element_type(element: str) -> numpy.dtype[Any]:
         import ml_dtypes
     except ImportError:
         return numpy.dtype(numpy.uint16)
-    return numpy.dtype(ml_dtypes.bfloat16)
+    kind: numpy.dtype[Any] = numpy.dtype(ml_dtypes.bfloat16)
+    return kind
 
 
 def _values(name: str, value: Any, integers: bool) -> Any:
@@ -152,7 +153,7 @@ def _values(name: str, value: Any, integers: bool) -> Any:
 
     if not hasattr(value, "__array_interface__") and hasattr(value, "__dlpack_device__"):
         return value
-    array = numpy.ascontiguousarray(value)
+    array = numpy.require(value, requirements=["C", "ALIGNED"])
     kind = array.dtype
     if integers:
         if kind.kind not in "iu":

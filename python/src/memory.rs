@@ -153,8 +153,8 @@ impl Borrowed {
     }
 
     /// The object that keeps the memory.
-    pub(crate) fn keeper(self) -> Py<PyAny> {
-        self.keeper
+    pub(crate) fn keeper(&self, py: Python<'_>) -> Py<PyAny> {
+        self.keeper.clone_ref(py)
     }
 
     /// Elements in host memory.

@@ -255,6 +255,7 @@ impl PyPipeline {
     /// Sets a tensor from host memory, or binds device memory.
     fn set(&self, py: Python<'_>, name: &str, object: &Bound<'_, PyAny>, stream: usize) -> PyResult<()> {
         let given = Borrowed::from_object(object, name, stream)?;
+        let mut keeper = Some(given.keeper(py));
         let before = self.ask(py, |inner| {
             inner.check(name, &given)?;
             match given.gpu {
@@ -264,7 +265,7 @@ impl PyPipeline {
                 }
                 Some(_) => {
                     inner.bind(name, &given)?;
-                    Ok(inner.kept.insert(name.to_owned(), given.keeper()))
+                    Ok(keeper.take().and_then(|keeper| inner.kept.insert(name.to_owned(), keeper)))
                 }
             }
         })?;
