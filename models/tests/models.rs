@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use cusync_models::{
-    Config, Control, End, Event, Model, Options, Place, Request, Rotary, Sampling, Text, architecture,
-    generate, tiny,
+    Config, Control, End, Event, Given, Kind, Model, Options, Place, Request, Rotary, Sampling, Text,
+    architecture, generate, tiny,
 };
 use safetensors::SafeTensors;
 
@@ -228,6 +228,34 @@ fn a_text_ends_at_the_context_and_where_the_caller_stops() {
         if count == 2 { Control::Stop } else { Control::Continue }
     });
     assert_eq!((times.expect("generated").tokens, count), (2, 2));
+}
+
+#[test]
+fn weights_in_memory_give_the_logits_of_their_folder() {
+    let folder = tiny_model("Qwen3ForCausalLM");
+    let config = std::fs::read_to_string(folder.path().join("config.json")).expect("it was written");
+    let file = std::fs::read(folder.path().join("model.safetensors")).expect("it was written");
+    let given = || -> Vec<Given> {
+        let tensors = SafeTensors::deserialize(&file).expect("valid").tensors();
+        let given = |(name, view): (String, safetensors::tensor::TensorView<'_>)| Given {
+            name,
+            kind: Kind::Bf16,
+            shape: view.shape().to_vec(),
+            bytes: Box::new(view.data().to_vec()),
+        };
+        tensors.into_iter().map(given).collect()
+    };
+    let mut from_folder = Model::open(folder.path(), &host(1, 32), |_| ()).expect("opened");
+    let mut in_memory = Model::from_given(&config, given(), &host(1, 32), |_| ()).expect("opened");
+    for token in [1, 77, 200] {
+        let expected = from_folder.step(&[(0, token)]).expect("stepped").row(0);
+        assert_eq!(in_memory.step(&[(0, token)]).expect("stepped").row(0), expected);
+    }
+    let few = given().into_iter().filter(|weight| !weight.name.contains("layers.1.mlp"));
+    let refused = Model::from_given(&config, few.collect(), &host(1, 32), |_| ()).err().expect("refused");
+    assert!(refused.to_string().contains("is not among the weights"), "{refused}");
+    let short = given().into_iter().map(|weight| Given { bytes: Box::new(vec![0; 3]), ..weight });
+    assert!(Model::from_given(&config, short.collect(), &host(1, 32), |_| ()).is_err());
 }
 
 #[test]

@@ -33,6 +33,16 @@ class Model:
         element: str | None,
         device: str,
     ) -> Model: ...
+    @staticmethod
+    def from_tensors(
+        config: str,
+        tensors: list[tuple[str, Any]],
+        tokenizer: str | None,
+        slots: int,
+        context: int | None,
+        element: str | None,
+        device: str,
+    ) -> Model: ...
     def sizes(self) -> tuple[int, int, int, str, str, list[int]]: ...
     def tokens(self, text: str) -> list[int]: ...
     def text(self, tokens: list[int]) -> str: ...

@@ -87,8 +87,11 @@ class Model:
         element: str | None = None,
         device: str = "auto",
     ) -> None:
-        self._native = _cusync.Model(folder, slots, context, element, device)
-        sizes = self._native.sizes()
+        self._adopt(_cusync.Model(folder, slots, context, element, device))
+
+    def _adopt(self, native: _cusync.Model) -> None:
+        self._native = native
+        sizes = native.sizes()
         self.slots, self.context, self.vocabulary, self.element, self.place, self.ends = sizes
 
     @overload

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_void};
 
 use cusync_cli::embed::Failure;
+use cusync_models::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
@@ -32,6 +33,7 @@ impl Number {
 }
 
 /// Memory of an object, row-major without gaps.
+#[derive(Debug)]
 pub(crate) struct Borrowed {
     address: usize,
     pub(crate) number: Number,
@@ -44,6 +46,7 @@ pub(crate) struct Borrowed {
 
 /// Element types of slices.
 pub(crate) trait Element: Copy {}
+impl Element for u8 {}
 impl Element for u16 {}
 impl Element for f32 {}
 impl Element for i32 {}
@@ -172,16 +175,17 @@ impl Borrowed {
             Number::F16 | Number::Bf16 | Number::U16 => 2,
             Number::F32 | Number::I32 => 4,
         };
-        if size != size_of::<T>() || !self.address.is_multiple_of(align_of::<T>()) {
+        if !self.address.is_multiple_of(align_of::<T>()) {
             return Err(argument("the array is not aligned", "give a copy of it: array.copy()"));
         }
-        if self.count() == 0 {
+        let count = self.count() * size / size_of::<T>();
+        if count == 0 {
             return Ok(&[]);
         }
-        // SAFETY: the object states an address, a type of this size, and a contiguous shape. It is kept by
-        // `keeper`, and the package states that arrays must not be changed during a call. Every bit pattern
-        // is a value of these types.
-        Ok(unsafe { std::slice::from_raw_parts(self.address as *const T, self.count()) })
+        // SAFETY: the object states an address, a size of its elements, and a contiguous shape, so there are this
+        // many values. It is kept by `keeper`, and the package states that arrays must not be changed during a
+        // call. Every bit pattern is a value of these types.
+        Ok(unsafe { std::slice::from_raw_parts(self.address as *const T, count) })
     }
 }
 
@@ -190,6 +194,15 @@ const TYPES: &str =
 
 fn refused(object: &Bound<'_, PyAny>, message: String, help: &str) -> PyErr {
     raised(object.py(), argument(message, help))
+}
+
+impl Bytes for Borrowed {
+    fn read_at(&self, out: &mut [u8], begin: u64) -> std::io::Result<()> {
+        let all: &[u8] = self.elements().map_err(|failure| std::io::Error::other(failure.message))?;
+        let rest = usize::try_from(begin).ok().and_then(|begin| all.get(begin..)?.get(..out.len()));
+        out.copy_from_slice(rest.ok_or(std::io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
 }
 
 /// Whether strides, in elements, are those of rows without gaps.

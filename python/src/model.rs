@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cusync_cli::embed::Failure;
-use cusync_models::{Model, Options, Place, Request, Sampling, Text};
+use cusync_models::{Given, Kind, Model, Options, Place, Request, Sampling, Text};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
 use super::error::{argument, detached, raised};
 use super::generation::{Generation, Stops};
+use super::memory::{Borrowed, Number};
 use super::pipeline::{self, element, place};
 
 /// A model, and its tokenizer if the checkpoint has one.
@@ -41,7 +42,26 @@ fn busy() -> Failure {
     argument("the model is generating", "read the stream to its end, or close it: stream.close()")
 }
 
+fn options(
+    slots: usize,
+    context: Option<usize>,
+    element: Option<&str>,
+    device: &str,
+) -> Result<Options, Failure> {
+    let place = match place(device)? {
+        pipeline::Place::Best => Place::Best,
+        pipeline::Place::Host => Place::Host,
+        pipeline::Place::Gpu(number) => Place::Gpu(number),
+    };
+    Ok(Options { slots, context, element: self::element(element)?, place, random: false })
+}
+
 impl PyModel {
+    fn holding(opened: Opened) -> PyModel {
+        let text = opened.text.clone();
+        PyModel { room: Arc::new(Mutex::new(Some(Box::new(opened)))), text }
+    }
+
     fn ask<T: Send>(
         &self,
         py: Python<'_>,
@@ -71,19 +91,52 @@ impl PyModel {
         device: &str,
     ) -> PyResult<PyModel> {
         let opened = detached(py, || {
-            let place = match place(device)? {
-                pipeline::Place::Best => Place::Best,
-                pipeline::Place::Host => Place::Host,
-                pipeline::Place::Gpu(number) => Place::Gpu(number),
-            };
-            let options = Options { slots, context, element: self::element(element)?, place, random: false };
+            let options = options(slots, context, element, device)?;
             let model = Model::open(&folder, &options, |_| ())?;
             // Tokens can be continued without a tokenizer.
             let text = Text::open(&folder).map(Arc::new).map_err(|error| error.to_string());
             Ok(Opened { model, text })
         })?;
-        let text = opened.text.clone();
-        Ok(PyModel { room: Arc::new(Mutex::new(Some(Box::new(opened)))), text })
+        Ok(PyModel::holding(opened))
+    }
+
+    /// A model from live weights by name, the text of its `config.json`, and that of its tokenizer.
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    fn from_tensors(
+        py: Python<'_>,
+        config: &str,
+        tensors: Vec<(String, Bound<'_, PyAny>)>,
+        tokenizer: Option<&str>,
+        slots: usize,
+        context: Option<usize>,
+        element: Option<&str>,
+        device: &str,
+    ) -> PyResult<PyModel> {
+        let given = |(name, tensor): (String, Bound<'_, PyAny>)| {
+            let memory = Borrowed::from_object(&tensor, &name, 0)?;
+            let kind = match memory.number {
+                Number::F16 => Kind::F16,
+                Number::Bf16 => Kind::Bf16,
+                Number::F32 => Kind::F32,
+                Number::I32 | Number::U16 => {
+                    let message = format!("`{name}` has type {}", memory.number.name());
+                    return Err(raised(py, argument(message, "weights are float16, bfloat16 or float32")));
+                }
+            };
+            Ok(Given { name, kind, shape: memory.shape.clone(), bytes: Box::new(memory) })
+        };
+        let weights = tensors.into_iter().map(given).collect::<PyResult<Vec<_>>>()?;
+        let opened = detached(py, || {
+            let options = options(slots, context, element, device)?;
+            let model = Model::from_given(config, weights, &options, |_| ())?;
+            let text = match tokenizer {
+                Some(json) => Ok(Arc::new(Text::from_json(json)?)),
+                None => Err("the model was made without a tokenizer".to_owned()),
+            };
+            Ok(Opened { model, text })
+        })?;
+        Ok(PyModel::holding(opened))
     }
 
     /// Slots, context, vocabulary, element type, place, and the tokens that end a text.

@@ -102,10 +102,12 @@ fn judge(tools: &Path, wheel: &Path) -> Outcome {
         .output()
         .map_err(|e| format!("auditwheel did not start: {e}"))?;
     let text = String::from_utf8_lossy(&shown.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-    println!("{text}");
-    if !shown.status.success() || !text.contains("requires no external shared libraries") {
-        return Err(format!("auditwheel refuses {name}: {}", String::from_utf8_lossy(&shown.stderr)));
+    let tag = name.rsplit('-').next().unwrap_or_default().trim_end_matches(".whl");
+    let consistent = text.contains(&format!("consistent with the following platform tag: \"{tag}\""));
+    if !shown.status.success() || !consistent || text.contains("external shared libraries are required") {
+        return Err(format!("auditwheel refuses {name}: {text}{}", String::from_utf8_lossy(&shown.stderr)));
     }
+    println!("auditwheel: {tag}, and no libraries but those of the system");
     spawn(Command::new(tools.join("abi3audit")).args(["--strict", "--verbose"]).arg(wheel))
 }
 
