@@ -63,13 +63,17 @@ def _version(tensor: torch.Tensor) -> tuple[int, int] | None:
 
 
 def _spec(gated: bool, biases: tuple[bool, bool], activation: str) -> str:
-    first, second = (f'bias: "{name}(N)", ' if there else "" for name, there in zip(("up_bias", "down_bias"), biases))
-    up = f'Gemm(name: "first", a: "x(M,K)", b: "up(K,I)", out: "y(M,I)", {first.replace("N", "I")}epilogue: '
-    up += f"{ACTIVATIONS[activation]}),"
+    """The spec of an MLP, whose tensors have the names of the arguments."""
+    up_bias = 'bias: "up_bias(I)", ' if biases[0] else ""
+    down_bias = 'bias: "down_bias(N)", ' if biases[1] else ""
     if gated:
-        up = 'GatedGemm(name: "first", a: "x(M,K)", gate: "gate(K,I)", up: "up(K,I)", out: "y(M,I)"),'
-    down = f'Gemm(name: "second", a: "y(M,I)", b: "down(I,N)", {second}out: "z(M,N)"),'
-    return f'Pipeline(name: "mlp", dims: {{ "M": 1, "K": 1, "I": 1, "N": 1 }}, stages: [\n{up}\n{down}\n])'
+        first = 'GatedGemm(name: "first", a: "x(M,K)", gate: "gate(K,I)", up: "up(K,I)", out: "y(M,I)")'
+    else:
+        epilogue = f"{up_bias}epilogue: {ACTIVATIONS[activation]}"
+        first = f'Gemm(name: "first", a: "x(M,K)", b: "up(K,I)", out: "y(M,I)", {epilogue})'
+    second = f'Gemm(name: "second", a: "y(M,I)", b: "down(I,N)", {down_bias}out: "z(M,N)")'
+    dims = '{ "M": 1, "K": 1, "I": 1, "N": 1 }'
+    return f'Pipeline(name: "mlp", dims: {dims}, stages: [{first}, {second}])'
 
 
 def _check(

@@ -237,7 +237,6 @@ def test_a_live_model_without_a_tokenizer_and_with_an_unknown_one():
         Model(live("Llama"), tokenizer=object())
     with pytest.raises(cusync.CusyncError, match="is not supported"):
         model = live("Llama")
-        type(model)
         Model(type("OtherForCausalLM", (type(model),), {})(model.config).to(torch.bfloat16))
 
 
@@ -245,7 +244,7 @@ def test_a_live_model_generates_with_its_tokenizer(tiny):
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     from cusync.torch import Model
 
-    model = transformers.AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.bfloat16)
+    model = transformers.LlamaForCausalLM.from_pretrained(tiny, dtype=torch.bfloat16)
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tiny / "tokenizer.json"))
     ours = Model(model, tokenizer, context=128, device="cpu")
     text = ours.generate("Once upon a time", max_tokens=16)
