@@ -15,22 +15,24 @@
 //! # Ok::<(), SessionError>(())
 //! ```
 
-use std::collections::HashMap;
+mod host;
+
 use std::sync::Arc;
 
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::Diagnostic;
-use cusync_gen::graph::{DataType, Graph, Tensor, TensorId};
+use cusync_gen::graph::{DataType, Tensor};
 
 use crate::device::{Device, DeviceBuffer, Plain, Stream};
 use crate::element::Bits;
 use crate::inputs::{Inputs, Values};
-use crate::reference::{Accuracy, Judge, ReferenceError};
-use crate::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
+use crate::reference::{Accuracy, ReferenceError};
+use crate::runtime::cpu::{CpuError, CpuOptions};
 use crate::runtime::{self, Options, Overrides, Pipeline, resolve_text};
 use crate::tune::{self, Cache};
+use host::Host;
 
 /// Error of a session, with a suggested fix.
 #[derive(Debug, thiserror::Error)]
@@ -89,16 +91,6 @@ pub type SessionResult<T> = Result<T, SessionError>;
 enum Place {
     Host(Box<Host>),
     Gpu { executor: Executor, pipeline: Box<Pipeline> },
-}
-
-struct Host {
-    inputs: Inputs,
-    options: CpuOptions,
-    pipeline: Option<CpuPipeline>,
-    /// Number of runs.
-    runs: usize,
-    /// Whether the last run had these inputs.
-    current: bool,
 }
 
 /// A proved pipeline that can be given inputs and run repeatedly.
@@ -165,8 +157,7 @@ impl Session {
     /// Runs a plan on host threads.
     pub fn of_plan(plan: Plan, options: CpuOptions) -> Session {
         let inputs = Inputs::none(plan.graph());
-        let host = Host { inputs, options, pipeline: None, runs: 0, current: false };
-        Session { plan, place: Place::Host(Box::new(host)) }
+        Session { plan, place: Place::Host(Box::new(Host::new(inputs, options))) }
     }
 
     /// Plans a spec for a GPU; `executor`: `None` for the best of all.
@@ -371,10 +362,7 @@ impl Session {
     pub fn read_f32(&self, name: &str) -> SessionResult<Vec<f32>> {
         let (_, tensor) = self.find(name)?;
         match &self.place {
-            Place::Host(host) => {
-                let pipeline = host.pipeline.as_ref().ok_or(SessionError::Elsewhere(NOT_RUN))?;
-                Ok(pipeline.tensor(name)?)
-            }
+            Place::Host(host) => host.read_f32(name),
             Place::Gpu { pipeline, .. } => {
                 pipeline.device().synchronize().map_err(runtime::Error::from)?;
                 let buffer = pipeline.tensor(0, name)?;
@@ -385,44 +373,6 @@ impl Session {
                 Ok(values)
             }
         }
-    }
-}
-
-const NOT_RUN: &str = "nothing has run with these inputs yet\n  help: call `run` first";
-
-impl Host {
-    /// Sets values for the next run, which continues with the last run's persistent tensors.
-    fn put(&mut self, index: usize, values: Values) {
-        if let Some(pipeline) = &mut self.pipeline {
-            pipeline.put(TensorId(index), &values);
-        }
-        self.inputs.put(TensorId(index), values);
-        self.current = false;
-    }
-
-    fn run(&mut self, plan: &Plan) -> SessionResult<()> {
-        if self.pipeline.is_none() {
-            self.pipeline = Some(CpuPipeline::new(plan, &self.inputs, self.options)?);
-        }
-        if let Some(ready) = &mut self.pipeline {
-            ready.run()?;
-        }
-        self.runs += 1;
-        self.current = true;
-        Ok(())
-    }
-
-    fn verify(&self, graph: &Graph) -> SessionResult<Vec<Accuracy>> {
-        let pipeline = self.pipeline.as_ref().filter(|_| self.current);
-        let pipeline = pipeline.ok_or(SessionError::Elsewhere(NOT_RUN))?;
-        if self.runs > 1 && graph.tensors.iter().any(|tensor| tensor.state) {
-            return Err(SessionError::Elsewhere(
-                "the caches before this run are not known\n  help: only the first run of a pipeline with caches can \
-                 be verified",
-            ));
-        }
-        let judge = Judge::new(graph, &self.inputs, HashMap::new())?;
-        Ok(judge.compare(&|name| pipeline.tensor(name).ok())?)
     }
 }
 

@@ -83,8 +83,8 @@ class Pipeline:
         of the element type. Arrays must not be changed during the call.
 
         Tensors of a GPU with DLPack are used in place, also in ``out``, and must stay as they are until the work
-        queued is done. ``stream`` is the number of a CUDA stream on which the run is queued; without one, the run is
-        over when the call returns.
+        queued is done. Later runs use them too, until others take their places. ``stream`` is the number of a CUDA
+        stream on which the run is queued; without one, the run is over when the call returns.
 
         Outputs are arrays of the element type: float16, or bfloat16 of ``ml_dtypes``, or the bits as uint16 where
         ``ml_dtypes`` is missing. ``dtype="float32"`` widens them.
