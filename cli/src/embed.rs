@@ -85,13 +85,13 @@ pub struct Failure {
     /// Message without the suggested fix.
     pub message: String,
     /// Suggested fixes, one per line.
-    pub help: Option<String>,
+    pub help: Option<Box<str>>,
     /// File that contains the error.
-    pub file: Option<String>,
+    pub file: Option<Box<str>>,
     /// Line in that file, from 1.
-    pub line: Option<usize>,
+    pub line: Option<u32>,
     /// Column in characters, from 1.
-    pub column: Option<usize>,
+    pub column: Option<u32>,
     /// Readable text that the command prints.
     pub text: String,
     /// Whether a spec was refused or refuted.
@@ -102,13 +102,15 @@ impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
         let text = fault.text().trim_end().to_owned();
         let Place { file, line, column, page } = *fault.place;
+        // A spec has at most a million bytes.
+        let number = |n: Option<usize>| n.and_then(|n| u32::try_from(n).ok());
         Failure {
             code: fault.code,
             message: fault.message,
-            help: fault.help,
-            file,
-            line,
-            column,
+            help: fault.help.map(String::into_boxed_str),
+            file: file.map(String::into_boxed_str),
+            line: number(line),
+            column: number(column),
             text,
             refusal: page.is_some(),
         }

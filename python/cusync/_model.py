@@ -91,8 +91,8 @@ class Model:
 
     def _adopt(self, native: _cusync.Model) -> None:
         self._native = native
-        sizes = native.sizes()
-        self.slots, self.context, self.vocabulary, self.element, self.place, self.ends = sizes
+        self.slots, self.context, self.vocabulary, self.ends = native.sizes()
+        self.element, self.place = native.names()
 
     @overload
     def generate(self, prompt: str, **options: Unpack[Options]) -> str: ...  # type: ignore[overload-overlap]

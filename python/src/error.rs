@@ -11,7 +11,7 @@ pub(crate) fn argument(message: impl Into<String>, help: &str) -> Failure {
         code: "bad-argument",
         text: format!("error: {message}\n  help: {help}"),
         message,
-        help: Some(help.to_owned()),
+        help: Some(help.into()),
         file: None,
         line: None,
         column: None,
@@ -30,8 +30,8 @@ fn exception(py: Python<'_>, failure: Failure) -> PyResult<PyErr> {
     let fields = PyDict::new(py);
     fields.set_item("code", failure.code)?;
     fields.set_item("message", failure.message)?;
-    fields.set_item("help", failure.help)?;
-    fields.set_item("file", failure.file)?;
+    fields.set_item("help", failure.help.as_deref())?;
+    fields.set_item("file", failure.file.as_deref())?;
     fields.set_item("line", failure.line)?;
     fields.set_item("column", failure.column)?;
     Ok(PyErr::from_value(class.call((failure.text,), Some(&fields))?))

@@ -11,7 +11,7 @@ use pyo3::types::PyByteArray;
 use super::error::{argument, detached, raised};
 use super::generation::{Generation, Stops};
 use super::memory::{Borrowed, Number};
-use super::pipeline::{self, element, place};
+use super::pipeline::{self, element, element_name, place};
 
 /// A model, and its tokenizer if the checkpoint has one.
 pub(crate) struct Opened {
@@ -139,16 +139,16 @@ impl PyModel {
         Ok(PyModel::holding(opened))
     }
 
-    /// Slots, context, vocabulary, element type, place, and the tokens that end a text.
-    fn sizes(&self, py: Python<'_>) -> PyResult<(usize, usize, usize, &'static str, String, Vec<u32>)> {
+    /// Slots, context, vocabulary, and the tokens that end a text.
+    fn sizes(&self, py: Python<'_>) -> PyResult<(usize, usize, usize, Vec<u32>)> {
         self.ask(py, |model| {
-            let element = match model.element() {
-                cusync::codegen::graph::Element::F16 => "f16",
-                cusync::codegen::graph::Element::Bf16 => "bf16",
-            };
-            let (vocabulary, place) = (model.decoder().vocabulary, model.place().to_owned());
-            Ok((model.slots(), model.context(), vocabulary, element, place, model.ends().to_vec()))
+            Ok((model.slots(), model.context(), model.decoder().vocabulary, model.ends().to_vec()))
         })
+    }
+
+    /// Element type and place.
+    fn names(&self, py: Python<'_>) -> PyResult<(&'static str, String)> {
+        self.ask(py, |model| Ok((element_name(model.element()), model.place().to_owned())))
     }
 
     fn tokens(&self, py: Python<'_>, text: &str) -> PyResult<Vec<u32>> {

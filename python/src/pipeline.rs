@@ -51,6 +51,14 @@ pub(crate) fn place(name: &str) -> Result<Place, Failure> {
     }
 }
 
+/// Name of an element type.
+pub(crate) fn element_name(element: Element) -> &'static str {
+    match element {
+        Element::F16 => "f16",
+        Element::Bf16 => "bf16",
+    }
+}
+
 /// Element type by its name: `f16` or `bf16`.
 pub(crate) fn element(name: Option<&str>) -> Result<Option<Element>, Failure> {
     match name {
@@ -244,12 +252,7 @@ impl PyPipeline {
     }
 
     fn element(&self, py: Python<'_>) -> PyResult<&'static str> {
-        self.ask(py, |inner| {
-            Ok(match inner.element() {
-                Element::F16 => "f16",
-                Element::Bf16 => "bf16",
-            })
-        })
+        self.ask(py, |inner| Ok(element_name(inner.element())))
     }
 
     /// Sets a tensor from host memory, or binds device memory.
