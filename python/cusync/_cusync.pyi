@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, final
 
 __version__: str
 
+@final
 class Pipeline:
     def __new__(cls, spec: str, dims: list[tuple[str, int]], element: str | None, device: str) -> Pipeline: ...
     def inputs(self) -> list[str]: ...
@@ -19,11 +20,13 @@ class Pipeline:
     def read(self, name: str, wide: bool) -> bytearray: ...
     def verify(self) -> list[tuple[str, bool, float, str]]: ...
 
+@final
 class Generation:
     def __iter__(self) -> Iterator[tuple[int, str, str | None]]: ...
     def __next__(self) -> tuple[int, str, str | None]: ...
     def close(self) -> None: ...
 
+@final
 class Model:
     def __new__(
         cls,

@@ -122,6 +122,13 @@ fn test(root: &Path, wheel: &Path) -> Outcome {
     let programs = environment(root, "fresh", &packages)?;
     let mut tests = Command::new(programs.join("python"));
     // The folder of the sources would hide the installed package.
-    tests.current_dir(&venv).args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]);
+    tests.current_dir(&venv).env("PYTHONDONTWRITEBYTECODE", "1").args([
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+    ]);
     spawn(tests.arg(root.join("python/tests")))
 }
