@@ -28,6 +28,15 @@ impl Text {
         Ok(Text { tokenizer: Tokenizer::from_file(&path).map_err(|e| failed(e.to_string()))? })
     }
 
+    /// Reads the text of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// It is no tokenizer.
+    pub fn from_json(json: &str) -> Result<Text> {
+        let tokenizer = json.parse().map_err(|e: tokenizers::Error| Error::Request(e.to_string()))?;
+        Ok(Text { tokenizer })
+    }
+
     /// Tokens of a text, with those that begin it.
     ///
     /// # Errors
