@@ -9,7 +9,7 @@ use super::{
     Candidate, EpochSource, Event, How, KernelContract, Launch, StartGuarantee, StoreCompletion, TileProgram,
 };
 use super::{Refutation, obligations};
-use crate::graph::{Axis, Heads, Op, Operand, Partition, Pool, Stage, StageId, When};
+use crate::graph::{Axis, Heads, NormedGemm, Op, Operand, Partition, Pool, Stage, StageId, When};
 use crate::schedule::{Item, Part, Schedule};
 use crate::sync::Tile;
 
@@ -145,11 +145,11 @@ fn stage(stage: &Stage) -> Value {
 
 fn op(op: &Op) -> Value {
     match op {
-        Op::Gemm { .. } => json!({ "kind": "gemm" }),
-        // No wait depends on the angles.
-        Op::RotatedGemm(_) => json!({ "kind": "gemm" }),
-        Op::GatedGemm => json!({ "kind": "gated_gemm" }),
-        Op::NormedGemm(normed) => json!({ "kind": "normed_gemm", "gated": normed.gated }),
+        // No wait depends on angles or gains.
+        Op::Gemm(_) | Op::RotatedGemm(_) | Op::NormedGemm(NormedGemm { gated: false, .. }) => {
+            json!({ "kind": "gemm" })
+        }
+        Op::GatedGemm | Op::NormedGemm(_) => json!({ "kind": "gated_gemm" }),
         Op::Conv2d(conv) => json!({
             "kind": "conv2d", "input": conv.input, "channels": conv.channels, "output": conv.output, "filter": conv.filter,
             "stride": conv.stride, "padding": conv.padding,

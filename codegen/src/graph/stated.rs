@@ -27,7 +27,7 @@ pub(super) fn apply(spec: &Spec, resolved: &mut Resolved) -> Result<(), Diagnost
         let rules = resolved.stages[stage.0].op.rules();
         if let Some(why) = rules.unsplit() {
             return Err(Diagnostic::new("split-k", format!("the {} `{}` {why}", rules.noun(), name.value))
-                .at(name.span, "neither a GEMM nor a convolution")
+                .at(name.span, "it cannot be split")
                 .help("only GEMMs and convolutions are split along k: remove this entry"));
         }
         resolved.stages[stage.0].split_k = ways.clone();

@@ -37,7 +37,7 @@ impl Rules for NormedGemm {
     }
 
     fn label(&self) -> String {
-        format!("{} of rows normalised with epsilon {:e}", self.product().label(), self.epsilon)
+        format!("{} of rows normalized with epsilon {:e}", self.product().label(), self.epsilon)
     }
 
     fn epilogue(&self) -> Epilogue {
@@ -45,7 +45,7 @@ impl Rules for NormedGemm {
     }
 
     fn noun(&self) -> &'static str {
-        "GEMM of normalised rows"
+        "GEMM of normalized rows"
     }
 
     fn tiles(&self, n: u32) -> Tiles {
