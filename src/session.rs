@@ -28,7 +28,7 @@ use crate::element::Bits;
 use crate::inputs::{Inputs, Values};
 use crate::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
 use crate::runtime::{self, Options, Overrides, Pipeline, resolve_text};
-use crate::tune::{self, Cache};
+use crate::tune::{self, PlanCache};
 
 /// Error of a session, with a suggested fix.
 #[derive(Debug, thiserror::Error)]
@@ -160,7 +160,7 @@ impl Session {
         device: &Device,
         executor: Option<Executor>,
         options: Options,
-        cache: &Cache,
+        cache: &PlanCache,
     ) -> SessionResult<Session> {
         let planned = tune::plan(spec, "spec", &overrides(dims), device, executor, &options, cache)?;
         let pipeline = Box::new(Pipeline::with_options(&planned.plan, device, options)?);

@@ -18,6 +18,15 @@ const STAGES_PER_LAYER: usize = 7;
 /// Most stages of a launch.
 const STAGES: usize = 64;
 
+/// Sizes of the pages of a model that is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) slots: usize,
+    /// Tokens that a cache has room for.
+    pub(crate) rows: usize,
+    pub(crate) element: Element,
+}
+
 /// Layers of each launch: as few launches as possible, of about equal length. The last one ends with a norm
 /// and the head.
 pub fn launches(layers: usize) -> Vec<Range<usize>> {

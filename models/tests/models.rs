@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use cusync_models::{
-    Config, Control, End, Event, Model, Options, Place, Request, Rotary, Sampling, Text, architecture,
-    generate, tiny,
+    Control, End, Event, Model, ModelConfig, Options, Place, Request, Rotary, Sampling, Tokenizer,
+    architecture, generate, tiny,
 };
 use safetensors::SafeTensors;
 
@@ -18,7 +18,7 @@ type Cache = (Vec<Vec<f64>>, Vec<Vec<f64>>);
 
 /// Weights by name, in float64.
 struct Reference {
-    config: Config,
+    config: ModelConfig,
     weights: HashMap<String, Vec<f64>>,
 }
 
@@ -32,7 +32,7 @@ impl Reference {
                 .collect()
         };
         let weights = file.tensors().into_iter().map(|(name, view)| (name, widen(view.data()))).collect();
-        Reference { config: Config::read(folder).expect("valid"), weights }
+        Reference { config: ModelConfig::read(folder).expect("valid"), weights }
     }
 
     fn weight(&self, layer: usize, name: &str) -> &[f64] {
@@ -233,7 +233,7 @@ fn a_text_ends_at_the_context_and_where_the_caller_stops() {
 #[test]
 fn bytes_go_through_the_tokenizer_and_back() {
     let folder = tiny_model("LlamaForCausalLM");
-    let text = Text::open(folder.path()).expect("a tokenizer");
+    let text = Tokenizer::open(folder.path()).expect("a tokenizer");
     let tokens = text.tokens("grüße, 世界").expect("tokens");
     assert_eq!(tokens.len(), "grüße, 世界".len());
     assert_eq!(text.text(&tokens).expect("text"), "grüße, 世界");

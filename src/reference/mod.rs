@@ -44,7 +44,7 @@ use rayon::prelude::*;
 pub use bound::{Accuracy, Expected, Offender, Wrong, first_wrong, judge, worst};
 use gemm::{Sums, product};
 pub use stages::Judge;
-pub(crate) use stages::{Memory, Stages};
+pub(crate) use stages::{Stages, TensorValues};
 
 use crate::element::Bits;
 use crate::inputs::Inputs;
