@@ -22,7 +22,7 @@ enum cusync_element { CUSYNC_F16 = 0, CUSYNC_BF16 = 1 };
 enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
 enum cusync_operation {
   CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_CONV2D = 2, CUSYNC_ATTENTION = 3, CUSYNC_NORM = 4, CUSYNC_ATTEND = 5,
-  CUSYNC_POOL = 6
+  CUSYNC_POOL = 6, CUSYNC_GROUP_NORM = 7
 };
 enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
 
@@ -153,6 +153,14 @@ typedef struct cusync_norm {
   float epsilon;     ///< added to the variance, or to the mean square
 } cusync_norm;
 
+/// Parameters of a stage that normalizes groups of channels.
+typedef struct cusync_group_norm {
+  uint32_t pixels;  ///< of an image: consecutive rows of A
+  uint32_t groups;  ///< of n / groups consecutive columns
+  uint32_t silu;    ///< 1: silu is applied to the result
+  float epsilon;    ///< added to the variance
+} cusync_group_norm;
+
 /// The heads of CUSYNC_ATTENTION and CUSYNC_ATTEND, and their key/value caches.
 typedef struct cusync_heads {
   uint32_t query_heads, kv_heads;  ///< CUSYNC_ATTEND: at most 8 query heads share a key/value head
@@ -168,6 +176,7 @@ typedef struct cusync_heads {
 typedef union cusync_shape {
   cusync_images images;  ///< CUSYNC_CONV2D, CUSYNC_POOL
   cusync_norm norm;      ///< CUSYNC_NORM
+  cusync_group_norm group_norm;  ///< CUSYNC_GROUP_NORM
   cusync_heads heads;    ///< CUSYNC_ATTENTION, CUSYNC_ATTEND
 } cusync_shape;
 
@@ -182,6 +191,10 @@ typedef union cusync_shape {
 /// single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row
 /// is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one
 /// k-block with as many elements as the window has pixels.
+///
+/// CUSYNC_GROUP_NORM (alone): out = act((A - mean) / sqrt(variance + epsilon) * gain + bias), with the mean and variance
+/// of each group of columns over the rows of each image. A tile is one group of one image, with one k-block of all its
+/// elements; k is their number. GAIN and BIAS have n elements.
 ///
 /// CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x
 /// (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,
@@ -205,8 +218,8 @@ typedef struct cusync_stage {
   uint32_t residual_first;  ///< 1: residual added before the activation; 0: added after it, or none
   uint32_t index;       ///< index of the stage in the plan, for reports
   uint32_t m, n;        ///< size of `out`, also if gated
-  uint32_t k;           ///< length of the reduction: terms of a product's sum, elements of a normalized row, pixels of a
-                        ///< window, or tokens to which a query may attend
+  uint32_t k;           ///< length of the reduction: terms of a product's sum, elements of a normalized row or group,
+                        ///< pixels of a window, or tokens to which a query may attend
   cusync_tiles tiles;   ///< except in decode kernels
   cusync_shape shape;
   uint32_t round, rounds;  ///< decode: workers compute `rounds` even parts of `out` each, in as many stages that

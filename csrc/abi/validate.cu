@@ -41,6 +41,7 @@ uint32_t required(cusync_stage const& s) {
   constexpr uint32_t a = 1 << CUSYNC_OPERAND_A, cache = 1 << CUSYNC_OPERAND_KEYS | 1 << CUSYNC_OPERAND_VALUES;
   switch (s.operation) {
     case CUSYNC_NORM: return a | 1 << CUSYNC_OPERAND_GAIN;
+    case CUSYNC_GROUP_NORM: return a | 1 << CUSYNC_OPERAND_GAIN | 1 << CUSYNC_OPERAND_BIAS;
     case CUSYNC_POOL: return a;
     case CUSYNC_ATTENTION: return operand(s, CUSYNC_OPERAND_KEYS) ? a | cache : a;
     case CUSYNC_ATTEND: {
@@ -119,6 +120,13 @@ bool valid_attention(cusync_stage const& s) {
   return s.m * sequence <= kMaxSize && uint64_t(h.pages) * h.kv_heads * CUSYNC_PAGE_TOKENS <= kMaxSize;
 }
 
+/// A tile is a group of an image.
+bool valid_groups(cusync_stage const& s) {
+  cusync_group_norm const& g = s.shape.group_norm;
+  if (!g.pixels || !g.groups || g.silu > 1 || !(g.epsilon > 0.f)) return false;
+  return s.m % g.pixels == 0 && s.n % g.groups == 0 && s.tiles.rows == g.pixels && s.tiles.columns == s.n / g.groups;
+}
+
 /// The limits of an operation's kernels.
 bool valid_shape(cusync_stage const& s, bool decode) {
   cusync_images const& i = s.shape.images;
@@ -126,6 +134,7 @@ bool valid_shape(cusync_stage const& s, bool decode) {
     case CUSYNC_CONV2D: return !decode && valid_images(s) && uint64_t(i.filter_rows) * i.filter_cols * i.channels == s.k;
     case CUSYNC_POOL: return !decode && valid_images(s) && i.channels == s.n;
     case CUSYNC_NORM: return !decode || s.n <= CUSYNC_MAX_NORMED;
+    case CUSYNC_GROUP_NORM: return !decode && valid_groups(s);
     case CUSYNC_ATTENTION: return !decode && valid_prompt(s);
     case CUSYNC_ATTEND: return decode && valid_attention(s);
     default: return true;
@@ -318,7 +327,7 @@ bool valid(Request const& r) {
 int32_t validate(Request const& r) {
   for (uint32_t i = 0; r.stages && i < r.count; ++i) {
     uint32_t const operation = r.stages[i].operation;
-    if (operation > CUSYNC_POOL) return CUSYNC_ERROR_BAD_ARGUMENT;
+    if (operation > CUSYNC_GROUP_NORM) return CUSYNC_ERROR_BAD_ARGUMENT;
     if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
   }
   if (!valid(r) || !valid_jobs(r)) return CUSYNC_ERROR_BAD_ARGUMENT;

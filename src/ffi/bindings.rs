@@ -261,6 +261,7 @@ pub const CUSYNC_ATTENTION: cusync_operation = 3;
 pub const CUSYNC_NORM: cusync_operation = 4;
 pub const CUSYNC_ATTEND: cusync_operation = 5;
 pub const CUSYNC_POOL: cusync_operation = 6;
+pub const CUSYNC_GROUP_NORM: cusync_operation = 7;
 pub type cusync_operation = ::std::os::raw::c_uint;
 pub const CUSYNC_IDENTITY: cusync_activation = 0;
 pub const CUSYNC_GELU_TANH: cusync_activation = 1;
@@ -618,6 +619,31 @@ const _: () = {
     ["Offset of field: cusync_norm::centred"][::std::mem::offset_of!(cusync_norm, centred) - 0usize];
     ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 4usize];
 };
+#[doc = " Parameters of a stage that normalizes groups of channels."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct cusync_group_norm {
+    #[doc = "< of an image: consecutive rows of A"]
+    pub pixels: u32,
+    #[doc = "< of n / groups consecutive columns"]
+    pub groups: u32,
+    #[doc = "< 1: silu is applied to the result"]
+    pub silu: u32,
+    #[doc = "< added to the variance"]
+    pub epsilon: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_group_norm"][::std::mem::size_of::<cusync_group_norm>() - 16usize];
+    ["Alignment of cusync_group_norm"][::std::mem::align_of::<cusync_group_norm>() - 4usize];
+    ["Offset of field: cusync_group_norm::pixels"]
+        [::std::mem::offset_of!(cusync_group_norm, pixels) - 0usize];
+    ["Offset of field: cusync_group_norm::groups"]
+        [::std::mem::offset_of!(cusync_group_norm, groups) - 4usize];
+    ["Offset of field: cusync_group_norm::silu"][::std::mem::offset_of!(cusync_group_norm, silu) - 8usize];
+    ["Offset of field: cusync_group_norm::epsilon"]
+        [::std::mem::offset_of!(cusync_group_norm, epsilon) - 12usize];
+};
 #[doc = " The heads of CUSYNC_ATTENTION and CUSYNC_ATTEND, and their key/value caches."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -662,6 +688,8 @@ pub union cusync_shape {
     pub images: cusync_images,
     #[doc = "< CUSYNC_NORM"]
     pub norm: cusync_norm,
+    #[doc = "< CUSYNC_GROUP_NORM"]
+    pub group_norm: cusync_group_norm,
     #[doc = "< CUSYNC_ATTENTION, CUSYNC_ATTEND"]
     pub heads: cusync_heads,
 }
@@ -671,6 +699,7 @@ const _: () = {
     ["Alignment of cusync_shape"][::std::mem::align_of::<cusync_shape>() - 4usize];
     ["Offset of field: cusync_shape::images"][::std::mem::offset_of!(cusync_shape, images) - 0usize];
     ["Offset of field: cusync_shape::norm"][::std::mem::offset_of!(cusync_shape, norm) - 0usize];
+    ["Offset of field: cusync_shape::group_norm"][::std::mem::offset_of!(cusync_shape, group_norm) - 0usize];
     ["Offset of field: cusync_shape::heads"][::std::mem::offset_of!(cusync_shape, heads) - 0usize];
 };
 impl Default for cusync_shape {
@@ -682,7 +711,7 @@ impl Default for cusync_shape {
         }
     }
 }
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x\n (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,\n capacity, head_dim) are given, keys and values are written there from row 0. `pages` is 0.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. With a `norm_epsilon`, which needs\n ROTARY, each head of queries and the new key is divided by the root of its mean square plus epsilon and multiplied\n by QUERY_GAIN or KEY_GAIN (head_dim elements) first. The new key and value are appended to the cache and attended to\n with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_GROUP_NORM (alone): out = act((A - mean) / sqrt(variance + epsilon) * gain + bias), with the mean and variance\n of each group of columns over the rows of each image. A tile is one group of one image, with one k-block of all its\n elements; k is their number. GAIN and BIAS have n elements.\n\n CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x\n (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,\n capacity, head_dim) are given, keys and values are written there from row 0. `pages` is 0.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. With a `norm_epsilon`, which needs\n ROTARY, each head of queries and the new key is divided by the root of its mean square plus epsilon and multiplied\n by QUERY_GAIN or KEY_GAIN (head_dim elements) first. The new key and value are appended to the cache and attended to\n with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct cusync_stage {
@@ -698,7 +727,7 @@ pub struct cusync_stage {
     pub m: u32,
     #[doc = "< size of `out`, also if gated"]
     pub n: u32,
-    #[doc = "< length of the reduction: terms of a product's sum, elements of a normalized row, pixels of a\n< window, or tokens to which a query may attend"]
+    #[doc = "< length of the reduction: terms of a product's sum, elements of a normalized row or group,\n< pixels of a window, or tokens to which a query may attend"]
     pub k: u32,
     #[doc = "< except in decode kernels"]
     pub tiles: cusync_tiles,

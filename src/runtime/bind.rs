@@ -279,6 +279,7 @@ mod tests {
             (Operation::Norm, ffi::CUSYNC_NORM),
             (Operation::Attend, ffi::CUSYNC_ATTEND),
             (Operation::Pool, ffi::CUSYNC_POOL),
+            (Operation::GroupNorm, ffi::CUSYNC_GROUP_NORM),
         ];
         for (operation, number) in pairs {
             assert_eq!(operation as u32, number, "{operation:?}");

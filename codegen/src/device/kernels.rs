@@ -24,6 +24,8 @@ pub enum Operation {
     Attend = 5,
     /// A pool over images.
     Pool = 6,
+    /// A normalization of groups of channels.
+    GroupNorm = 7,
 }
 
 /// Element-wise function applied to the sums of a GEMM.
@@ -243,6 +245,7 @@ fn instance(line: &str) -> Option<Instance> {
         "norm" => Some(Operation::Norm),
         "attend" => Some(Operation::Attend),
         "pool" => Some(Operation::Pool),
+        "group_norm" => Some(Operation::GroupNorm),
         _ => None,
     };
     let operations = words.map(operation).collect::<Option<Vec<_>>>()?;

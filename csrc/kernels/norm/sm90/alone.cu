@@ -7,6 +7,7 @@
 #include "kernels/common/delays.cuh"
 #include "kernels/common/element.cuh"
 #include "kernels/common/host.h"
+#include "kernels/common/sum_of_cta.cuh"
 
 namespace cusync::kernels {
 namespace {
@@ -25,26 +26,6 @@ struct RowNorm {
   float epsilon, share;  ///< share: 1 / number of columns
   cusync_delays delays;
 };
-
-/// Sums one value per thread over the CTA, for each row; bitwise identical in all threads and runs: a butterfly over
-/// lanes, then another over warps.
-template <int kRows>
-__device__ void sum_of_cta(float (&value)[kRows], float (&of_warps)[kRows][kMostThreads / 32]) {
-  auto const butterfly = [](float sum) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-    return sum;
-  };
-  uint32_t const lane = threadIdx.x % 32;
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    value[r] = butterfly(value[r]);
-    if (lane == 0) of_warps[r][threadIdx.x / 32] = value[r];
-  }
-  __syncthreads();
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) value[r] = butterfly(lane < blockDim.x / 32 ? of_warps[r][lane] : 0.f);
-}
 
 /// The two elements of a word.
 __device__ float2 pair(uint32_t word, __half const*) { return __half22float2(reinterpret_cast<__half2 const&>(word)); }
