@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cusync::device::{Device, Module, Stream};
 use cusync::programs::{BoundRecording, Calls, Declaration, Executable, ParameterAccess};
 use cusync_bench::dag::SpinProgram;
-use cusync_bench::dag::suite::{Case, NAMES, Size, WITH_COPIES, case, case_with_copies};
+use cusync_bench::dag::suite::{Case, NAMES, SizeClass, WITH_COPIES, case, case_with_copies};
 use cusync_dag::{
     AccessMode, Admit, BufferId, Form, KernelSchedule, NodeId, Program, Recording, Refine, ScheduleOptions,
     StreamPlan, refine, schedule,
@@ -44,7 +44,7 @@ impl Rig {
 }
 
 fn suite_case(name: &str) -> Case {
-    case(name, Size::Small).expect("a name of the suite").expect("a valid program")
+    case(name, SizeClass::Small).expect("a name of the suite").expect("a valid program")
 }
 
 fn run_once(bound: &BoundRecording, exec: &Executable, case: &Case) -> Result<(), String> {
@@ -89,7 +89,7 @@ fn outputs_that_nothing_wrote_are_seen() {
 fn copies_bring_inputs_and_fetch_results() {
     let Some(rig) = rig() else { return };
     for name in WITH_COPIES {
-        let case = case_with_copies(name, Size::Small).expect("a name").expect("a valid program");
+        let case = case_with_copies(name, SizeClass::Small).expect("a name").expect("a valid program");
         let bound = BoundRecording::new(&case.recording, &rig.device, &rig.module).expect("bound");
         let by_hand = bound.calls().planned(&rig.main, case.hand.clone()).expect("built");
         run_once(&bound, &by_hand, &case).unwrap_or_else(|e| panic!("{name} with copies, by hand: {e}"));
