@@ -78,7 +78,7 @@ class Stage:
         if kind == "attention":
             length = self.op["tokens"]
             demand(self.rows == length * self.op["sequences"], f"{self.name}: rows that are no whole sequences")
-        known = {"custom": raw["k_blocks"], "norm": 1, "pool": 1, "attend": 1}
+        known = {"custom": raw["k_blocks"], "norm": 1, "group_norm": 1, "pool": 1, "attend": 1}
         if self.op.get("window"):
             # Blocks of 64 channels, and the taps of each.
             known[kind] = self.op["filter"][0] * self.op["filter"][1] * ceil(self.op["channels"], 64)
@@ -128,6 +128,8 @@ class Stage:
             return [(axis(of["rows"], tensor["rows"]), axis(of["cols"], tensor["cols"]))]
         if op == "norm":
             return [(rows if kind == "a" else (0, tensor["rows"]), (0, tensor["cols"]))]
+        if op == "group_norm":
+            return [(rows if kind == "a" else (0, tensor["rows"]), cols)]
         if op == "pool":
             return self.window(rows, (0, tensor["cols"]))
         if op in ("attention", "attend"):

@@ -6,7 +6,7 @@ use std::ptr::null;
 
 use cusync_gen::check::EdgeNumbers;
 use cusync_gen::graph::{
-    Activation, Axis, Cache, Element, Epilogue, Heads, Norm, Op, OperandKind, Sliding, Stage, When,
+    Activation, Axis, Cache, Element, Epilogue, GroupNorm, Heads, Norm, Op, OperandKind, Sliding, Stage, When,
 };
 use cusync_gen::sync::{Order, SlotMap, WaitAt};
 
@@ -47,6 +47,14 @@ fn shape(stage: &Stage) -> ffi::cusync_shape {
         Op::Norm(Norm { centred, epsilon }) => {
             ffi::cusync_shape { norm: ffi::cusync_norm { centred: u32::from(*centred), epsilon: *epsilon } }
         }
+        Op::GroupNorm(GroupNorm { pixels, channels, epsilon, silu }) => ffi::cusync_shape {
+            group_norm: ffi::cusync_group_norm {
+                pixels: *pixels,
+                groups: stage.n / channels,
+                silu: u32::from(*silu),
+                epsilon: *epsilon,
+            },
+        },
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) fn appended(stage: &Stage) -> Option<(u32, u32)> {
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)
         | Op::Norm(_)
+        | Op::GroupNorm(_)
         | Op::Pool(_)
         | Op::Custom => None,
     }

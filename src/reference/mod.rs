@@ -144,6 +144,10 @@ pub(crate) fn apply(
             let bias = operands.of_stage(stage, OperandKind::Bias)?;
             Ok(norm::normalise(shape, &need(OperandKind::A)?, &need(OperandKind::Gain)?, bias.as_ref()))
         }
+        Op::GroupNorm(shape) => {
+            let (gain, bias) = (need(OperandKind::Gain)?, need(OperandKind::Bias)?);
+            Ok(norm::normalise_groups(shape, &need(OperandKind::A)?, &gain, &bias))
+        }
         Op::Pool(shape) => Ok(pool::pool(shape, &need(OperandKind::A)?)),
         Op::Custom => Err(ReferenceError::NoCustom(stage.name.clone())),
     }
@@ -167,6 +171,7 @@ pub(crate) fn changed(
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)
         | Op::Norm(_)
+        | Op::GroupNorm(_)
         | Op::Pool(_)
         | Op::Custom => Ok(Vec::new()),
     }

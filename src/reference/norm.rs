@@ -1,10 +1,49 @@
-//! Normalizations by definition, row by row, in float64.
+//! Normalizations by definition, row by row or group by group, in float64.
 
-use cusync_gen::graph::Norm;
+use cusync_gen::graph::{GroupNorm, Norm};
 use rayon::prelude::*;
 
 use super::Matrix;
-use super::bound::{Expected, UNIT, sum_error};
+use super::bound::{Expected, UNIT, sigmoid_times, sum_error};
+
+/// Mean and variance of elements that are normalized together, with the error bounds of float32.
+struct Moments {
+    mean: f64,
+    off_mean: f64,
+    /// The variance plus epsilon.
+    spread: f64,
+    /// Relative error of a scaled element, apart from that of the mean.
+    relative: f64,
+}
+
+impl Moments {
+    /// Moments of elements whose mean is subtracted if they are centered.
+    fn new(elements: &[f64], centred: bool, epsilon: f32) -> Moments {
+        let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / elements.len() as f64;
+        let mean = if centred { average(&mut elements.iter().copied()) } else { 0.0 };
+        let variance = average(&mut elements.iter().map(|x| (x - mean).powi(2)));
+        let spread = variance + f64::from(epsilon);
+        // The error of the mean is that of the sum, and changes the variance by its square; squares add up
+        // without canceling.
+        let off_mean = match centred {
+            true => {
+                sum_error(elements.len(), average(&mut elements.iter().map(|x| x.abs()))) + UNIT * mean.abs()
+            }
+            false => 0.0,
+        };
+        let off_variance = sum_error(elements.len(), variance) + off_mean * off_mean;
+        // Half of the relative error of the root's argument, plus the errors of the root, the factors and the
+        // difference.
+        Moments { mean, off_mean, spread, relative: 0.5 * off_variance / spread + 8.0 * UNIT }
+    }
+
+    /// A normalized element and its error bound.
+    fn scale(&self, x: f64, gain: f64, bias: f64) -> (f64, f64) {
+        let scaled = (x - self.mean) / self.spread.sqrt() * gain;
+        let off = scaled.abs() * self.relative + gain.abs() * self.off_mean / self.spread.sqrt();
+        (scaled + bias, off + UNIT * (scaled + bias).abs())
+    }
+}
 
 /// `(x - mean) / sqrt(variance + epsilon) * gain + bias` of every row; without the mean if rows are not
 /// centered.
@@ -14,27 +53,38 @@ pub(super) fn normalise(shape: &Norm, x: &Matrix, gain: &Matrix, bias: Option<&M
     let rows = made.values.data.par_chunks_mut(cols).zip(made.slack.par_chunks_mut(cols));
     rows.for_each(|(row, slack)| {
         let wide: Vec<f64> = row.iter().map(|x| f64::from(*x)).collect();
-        let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / wide.len() as f64;
-        let mean = if shape.centred { average(&mut wide.iter().copied()) } else { 0.0 };
-        let variance = average(&mut wide.iter().map(|x| (x - mean).powi(2)));
-        let spread = variance + f64::from(shape.epsilon);
-        // The error of the mean is that of the sum, and changes the variance by its square; squares add up
-        // without canceling.
-        let off_mean = match shape.centred {
-            true => sum_error(wide.len(), average(&mut wide.iter().map(|x| x.abs()))) + UNIT * mean.abs(),
-            false => 0.0,
-        };
-        let off_variance = sum_error(wide.len(), variance) + off_mean * off_mean;
-        // Half of the relative error of the root's argument, plus the errors of the root, the factors and the
-        // difference.
-        let relative = 0.5 * off_variance / spread + 8.0 * UNIT;
+        let moments = Moments::new(&wide, shape.centred, shape.epsilon);
         for (i, ((out, slack), x)) in row.iter_mut().zip(slack).zip(&wide).enumerate() {
             let bias = bias.map_or(0.0, |bias| f64::from(bias.data[i]));
-            let gain = f64::from(gain.data[i]);
-            let scaled = (x - mean) / spread.sqrt() * gain;
-            let off = scaled.abs() * relative + gain.abs() * off_mean / spread.sqrt();
-            *slack = (off + UNIT * (scaled + bias).abs()) as f32;
-            *out = (scaled + bias) as f32;
+            let (value, off) = moments.scale(*x, f64::from(gain.data[i]), bias);
+            (*out, *slack) = (value as f32, off as f32);
+        }
+    });
+    made
+}
+
+/// The same for every group of channels of every image, with its mean, and SiLU of the result if it is stated.
+pub(super) fn normalise_groups(shape: &GroupNorm, x: &Matrix, gain: &Matrix, bias: &Matrix) -> Expected {
+    let mut made = Expected::exact(x.clone());
+    let (cols, channels) = (x.cols.max(1), shape.channels as usize);
+    let image = shape.pixels as usize * cols;
+    let images = made.values.data.par_chunks_mut(image).zip(made.slack.par_chunks_mut(image));
+    images.for_each(|(values, slack)| {
+        for first in (0..cols).step_by(channels) {
+            let places =
+                || (0..shape.pixels as usize).flat_map(|p| (first..first + channels).map(move |c| (p, c)));
+            let wide: Vec<f64> = places().map(|(p, c)| f64::from(values[p * cols + c])).collect();
+            let moments = Moments::new(&wide, true, shape.epsilon);
+            for ((pixel, channel), x) in places().zip(&wide) {
+                let (gain, bias) = (f64::from(gain.data[channel]), f64::from(bias.data[channel]));
+                let (mut value, mut off) = moments.scale(*x, gain, bias);
+                if shape.silu {
+                    // The slope of x sigmoid(x) is below 1.1.
+                    (value, off) = sigmoid_times(value, value, 1.1 * off);
+                }
+                let at = pixel * cols + channel;
+                (values[at], slack[at]) = (value as f32, off as f32);
+            }
         }
     });
     made
@@ -92,7 +142,28 @@ mod tests {
         let layer = normalise(&Norm { centred: true, epsilon: 4.0 }, &x, &gain, Some(&bias));
         let expected = [-1.0, -2.0 / 3.0, 1.0 / 3.0 + 10.0, 12.0, 0.0, 0.0, 10.0, 10.0];
         assert!(layer.values.data.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{layer:?}");
+        // Two images of two pixels, two groups of two channels: 1, 3, 0, 0 with mean 1 and variance 1.5, and 5, 7, 2, 2
+        // with mean 4 and variance 4.5, then their mirror images; epsilon makes both a square.
+        let x = Matrix {
+            rows: 4,
+            cols: 4,
+            data: vec![1., 3., 5., 7., 0., 0., 2., 2., -1., -3., -5., -7., 0., 0., -2., -2.],
+        };
+        let shape = GroupNorm { pixels: 2, channels: 2, epsilon: 0.75, silu: false };
+        let groups = normalise_groups(&shape, &x, &gain, &bias);
+        let spread = [1.5f32, 4.5].map(|variance| (variance + 0.75).sqrt());
+        let scaled = [0.0, 4.0, 1.0, 6.0, -1.0, -2.0, -2.0, -4.0];
+        for (i, found) in groups.values.data.iter().enumerate() {
+            let sign = if i < 8 { 1.0 } else { -1.0 };
+            let wanted = sign * scaled[i % 8] / spread[i % 4 / 2] + bias.data[i % 4];
+            assert!((found - wanted).abs() < 1e-6, "{i}: {found} {wanted}");
+        }
+        let silu = normalise_groups(&GroupNorm { silu: true, ..shape }, &x, &gain, &bias);
+        for (with, without) in silu.values.data.iter().zip(&groups.values.data) {
+            assert!((with - without / (1.0 + (-without).exp())).abs() < 1e-5, "{with} {without}");
+        }
         // The squares are 21 on average, with 4 for epsilon: divided by 5.
+        let x = Matrix { rows: 2, cols: 4, data: vec![1.0, 3.0, 5.0, 7.0, 0.0, 0.0, 0.0, 0.0] };
         let rms = normalise(&Norm { centred: false, epsilon: 4.0 }, &x, &gain, None);
         let expected = [0.2, 1.2, 1.0, 2.8, 0.0, 0.0, 0.0, 0.0];
         assert!(rms.values.data.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{rms:?}");

@@ -56,6 +56,7 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
         | Op::Attention(_)
         | Op::Attend(_)
         | Op::Norm(_)
+        | Op::GroupNorm(_)
         | Op::Pool(_) => {}
     }
     if stage.split_k != 1 {

@@ -20,6 +20,8 @@ const SMALL: &[(&str, u64)] = &[
     // Images of 9 x 9 pixels, 72 channels: no tile ends with a row, and no k-block with a tap.
     ("HW", 9),
     ("C", 72),
+    // Groups of 3 channels: no vector of elements ends with one.
+    ("G", 24),
     // For bodies: their first images are eight times as large along each side.
     ("L", 1),
     // Heads of 40 columns.
@@ -201,6 +203,39 @@ fn normalisations_are_right_between_products_and_at_either_end() {
                 [None, Some(Policy::Tile), Some(Policy::Row), Some(Policy::Batched { rows: 1, cols: 4 })]
             {
                 let plan = plan(&source, m, element, policy);
+                assert_eq!(plan.edges().len(), 4);
+                verify(&plan, options(Workers::TeamPerStage), 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn group_normalisations_are_right_between_convolutions_and_at_either_end() {
+    for (channels, groups, more) in [
+        (40, 4, ""),
+        (40, 8, "epilogue: Silu, "),
+        (72, 72, "epilogue: None, "),
+        (72, 1, "epsilon: 0.25, epilogue: Silu, "),
+    ] {
+        let norm = |name: &str, input: &str, out: &str| {
+            format!(
+                r#"GroupNorm(name: "{name}", input: "{input}(3,7,5,{channels})", groups: {groups}, gain: "g_{name}({channels})",
+                    bias: "b_{name}({channels})", {more}out: "{out}(3,7,5,{channels})"),"#
+            )
+        };
+        let conv = |name: &str, input: &str, out: &str| {
+            format!(
+                r#"Conv2d(name: "{name}", input: "{input}(3,7,5,{channels})", filter: "F_{name}(3,3,{channels},{channels})",
+                    padding: (1,1), residual: "X(3,7,5,{channels})", out: "{out}(3,7,5,{channels})"),"#
+            )
+        };
+        let stages = [norm("before", "X", "N"), conv("first", "N", "Y"), norm("between", "Y", "P")].concat()
+            + &[conv("second", "P", "Z"), norm("after", "Z", "Q")].concat();
+        let source = format!(r#"Pipeline(name: "groups", dims: {{}}, stages: [{stages}])"#);
+        for element in [Element::F16, Element::Bf16] {
+            for policy in [None, Some(Policy::Tile), Some(Policy::Batched { rows: 1, cols: 4 })] {
+                let plan = plan(&source, 0, element, policy);
                 assert_eq!(plan.edges().len(), 4);
                 verify(&plan, options(Workers::TeamPerStage), 2);
             }

@@ -126,6 +126,15 @@ impl Page<'_> {
         let (height, width) = (rows / 4, 4);
         let input = format!(r#"input: "{name}(1,{height},{width},{channels})", "#);
         if self.rng.random_ratio(1, 4) {
+            let groups = self.pick(&[1, 2, 8]);
+            let fields = format!(
+                r#"{input} groups: {groups}, gain: "g{n}({channels})", bias: "b{n}({channels})", epilogue: {}, "#,
+                self.pick(&["None", "Silu"])
+            );
+            let shape = format!("1,{height},{width},{channels}");
+            return self.stage("GroupNorm", &fields, (rows, channels), &shape);
+        }
+        if self.rng.random_ratio(1, 4) {
             let kind = self.pick(&["kind: Max, padding: (1, 1)", "kind: Max, padding: (1, 1)"]);
             let fields = format!("{input} {kind}, window: (3, 3), stride: (1, 1), ");
             let shape = format!("1,{height},{width},{channels}");

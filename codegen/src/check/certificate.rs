@@ -159,6 +159,7 @@ fn op(op: &Op) -> Value {
         }),
         Op::Attend(attend) => json!({ "kind": "attend", "heads": heads(&attend.heads) }),
         Op::Norm(_) => json!({ "kind": "norm" }),
+        Op::GroupNorm(_) => json!({ "kind": "group_norm" }),
         Op::Pool(Pool { mean: _, sliding }) => json!({
             "kind": "pool", "input": sliding.input, "output": sliding.output, "filter": sliding.filter,
             "stride": sliding.stride, "padding": sliding.padding,

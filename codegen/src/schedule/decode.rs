@@ -135,7 +135,12 @@ pub fn is_read(graph: &Graph, stage: StageId) -> bool {
 fn decodes(op: &Op) -> bool {
     match op {
         Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) | Op::Norm(_) => true,
-        Op::RotatedGemm(_) | Op::Conv2d(_) | Op::Attention(_) | Op::Pool(_) | Op::Custom => false,
+        Op::RotatedGemm(_)
+        | Op::Conv2d(_)
+        | Op::Attention(_)
+        | Op::GroupNorm(_)
+        | Op::Pool(_)
+        | Op::Custom => false,
     }
 }
 

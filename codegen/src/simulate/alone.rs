@@ -16,7 +16,9 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
     let cost = &device.fused.alone;
     let memory_us = |elements: f64| ELEMENT * elements / (device.read_tbs * 1e6);
     match &stage.op {
-        Op::Norm(_) => cost.norm_us + memory_us(2.0 * f64::from(stage.m) * f64::from(stage.n)),
+        Op::Norm(_) | Op::GroupNorm(_) => {
+            cost.norm_us + memory_us(2.0 * f64::from(stage.m) * f64::from(stage.n))
+        }
         Op::Attention(attention) => {
             let kept = attention.cache.map_or(0, |_| 2 * attention.heads.kv * attention.heads.dim);
             let appended_us = memory_us(2.0 * f64::from(stage.m) * f64::from(kept));

@@ -72,6 +72,7 @@ pub(super) fn rotation_us(stage: &Stage, device: &Profile) -> f64 {
         | Op::Attention(_)
         | Op::Attend(_)
         | Op::Norm(_)
+        | Op::GroupNorm(_)
         | Op::Pool(_)
         | Op::Custom => 0.0,
     }

@@ -118,6 +118,7 @@ pub(crate) enum StageKind {
     Conv2d(Box<ConvSpec>),
     Attention(Box<AttentionSpec>),
     Norm(NormSpec),
+    GroupNorm(GroupNormSpec),
     Pool(Box<PoolSpec>),
     Custom(Box<CustomSpec>),
 }
@@ -172,6 +173,16 @@ pub(crate) struct NormSpec {
     /// `LayerNorm`, otherwise `RmsNorm`.
     pub(crate) centred: bool,
     pub(crate) epsilon: Spanned<f64>,
+}
+
+/// Parameters of a normalization of groups of channels in addition to its tensors.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupNormSpec {
+    pub(crate) groups: Expr,
+    /// Default: 1e-5.
+    pub(crate) epsilon: Option<Spanned<f64>>,
+    /// `epilogue: Silu`.
+    pub(crate) silu: bool,
 }
 
 /// The shape of a custom stage as written.

@@ -51,6 +51,7 @@ raw!(enum Stage {
     Attention { name qkv heads out; kv_heads causal sequences cache pages rotary head_norm expected }
     RmsNorm { name x gain out epsilon; }
     LayerNorm { name x gain bias out epsilon; }
+    GroupNorm { name input groups gain bias out; epsilon epilogue }
     Pool { name input kind out; window stride padding }
     Custom { name tile reads writes; grid k_blocks }
 });
@@ -59,6 +60,12 @@ raw!(struct Cache { keys values; lengths });
 raw!(struct HeadNorm { query key epsilon; });
 raw!(struct Read { tensor rows cols; });
 raw!(struct Edge { from to; operand policy wait });
+
+#[derive(Deserialize)]
+pub(super) enum NormEpilogue {
+    None,
+    Silu,
+}
 
 #[derive(Deserialize)]
 pub(super) enum PoolKind {

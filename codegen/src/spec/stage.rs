@@ -5,8 +5,8 @@ use ron::value::RawValue;
 use super::expr::{Expr, parse_call, parse_expr, parse_range};
 use super::source::{Source, Text};
 use super::{
-    AttentionSpec, ConvSpec, CustomSpec, HeadsSpec, NormSpec, PoolSpec, RangeSpec, StageKind, StageSpec,
-    TensorUse,
+    AttentionSpec, ConvSpec, CustomSpec, GroupNormSpec, HeadsSpec, NormSpec, PoolSpec, RangeSpec, StageKind,
+    StageSpec, TensorUse,
 };
 use super::{ident, raw};
 use crate::device::{Activation, Epilogue};
@@ -16,7 +16,7 @@ use crate::operand::OperandKind;
 pub(super) fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnostic> {
     let stage: raw::Stage = source.parse(
         raw,
-        "a stage: Gemm, GatedGemm, RotatedGemm, Conv2d, Attention, RmsNorm, LayerNorm, Pool or Custom",
+        "a stage: Gemm, GatedGemm, RotatedGemm, Conv2d, Attention, RmsNorm, LayerNorm, GroupNorm, Pool or Custom",
     )?;
     match stage {
         raw::Stage::Gemm(raw) => gemm(source, raw),
@@ -26,6 +26,7 @@ pub(super) fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSp
         raw::Stage::Attention(raw) => attention(source, raw),
         raw::Stage::RmsNorm(raw) => rms_norm(source, raw),
         raw::Stage::LayerNorm(raw) => layer_norm(source, raw),
+        raw::Stage::GroupNorm(raw) => group_norm(source, raw),
         raw::Stage::Pool(raw) => pool(source, raw),
         raw::Stage::Custom(raw) => custom(source, raw),
     }
@@ -127,6 +128,22 @@ fn layer_norm<'a>(source: Source<'a>, raw: raw::LayerNorm<'a>) -> Result<StageSp
     let epsilon = source.spanned(raw.epsilon, "a positive number")?;
     let kind = StageKind::Norm(NormSpec { centred: true, epsilon });
     Ok(StageSpec { name: name(source, raw.name)?, kind, reads, out: tensor(source, raw.out)? })
+}
+
+fn group_norm<'a>(source: Source<'a>, raw: raw::GroupNorm<'a>) -> Result<StageSpec, Diagnostic> {
+    let reads = vec![
+        (OperandKind::A, volume(source, raw.input, "X(B,H,W,C)")?),
+        (OperandKind::Gain, tensor(source, raw.gain)?),
+        (OperandKind::Bias, tensor(source, raw.bias)?),
+    ];
+    let epilogue = raw.epilogue.map(|raw| source.parse(raw, "an epilogue of a normalisation")).transpose()?;
+    let spec = GroupNormSpec {
+        groups: expr(source, raw.groups)?,
+        epsilon: raw.epsilon.map(|raw| source.spanned(raw, "a positive number")).transpose()?,
+        silu: matches!(epilogue, Some(raw::NormEpilogue::Silu)),
+    };
+    let out = volume(source, raw.out, "N(B,H,W,C)")?;
+    Ok(StageSpec { name: name(source, raw.name)?, kind: StageKind::GroupNorm(spec), reads, out })
 }
 
 fn pool<'a>(source: Source<'a>, raw: raw::Pool<'a>) -> Result<StageSpec, Diagnostic> {

@@ -1,5 +1,5 @@
 //! Convolutions, attentions and norms: their reads, their proofs, and mutants that omit a halo, a head, tiles of K or
-//! V, or a tile of a row.
+//! V, or a tile of a row or of a group.
 
 use cusync_gen::check::{
     Candidate, EdgeChoice, Event, Executor, Generated, How, Obligation, TileProgram, check, judge,
@@ -511,4 +511,72 @@ fn a_normalisation_has_tiles_of_whole_rows_only_and_is_chosen_and_predicted_by_i
     let least_us = 2.0 * 2.0 * 512.0 * 8192.0 / (device.read_tbs * 1e6);
     assert!(alone.1 - alone.0 >= least_us && alone.1 - alone.0 < least_us + 40.0, "{alone:?}, {least_us}");
     assert_eq!(judge(&c).refutations, []);
+}
+
+/// A convolution over 3 images of 6 x 4 pixels in tiles of 8 pixels and 32 channels, a norm of 8 groups of 12 channels,
+/// and a convolution of the result.
+fn grouped() -> Graph {
+    let source = r#"Pipeline(name: "g", dims: {}, stages: [
+        Conv2d(name: "first", input: "X(3,6,4,64)", filter: "F1(3,3,64,96)", padding: (1,1), out: "Y(3,6,4,96)"),
+        GroupNorm(name: "norm", input: "Y(3,6,4,96)", groups: 8, gain: "g(96)", bias: "b(96)", epilogue: Silu, out: "N(3,6,4,96)"),
+        Conv2d(name: "second", input: "N(3,6,4,96)", filter: "F2(3,3,96,64)", padding: (1,1), residual: "X(3,6,4,64)", out: "Z(3,6,4,64)"),
+    ])"#;
+    graph(source, &[(8, 32, 64), (24, 12, 288), (8, 64, 64)])
+}
+
+#[test]
+fn group_normalisations_are_proved_under_every_policy() {
+    let graph = grouped();
+    let stage = &graph.stages[1];
+    assert_eq!((stage.out_tile(), stage.grid, stage.k_blocks, stage.k), ((24, 12), (3, 8), 1, 288));
+    assert_eq!(graph.dependences.len(), 2);
+    for policy in [Policy::Tile, Policy::Row, Policy::Batched { rows: 3, cols: 2 }, Policy::Strided(2)] {
+        for wait_at in EVERYWHERE {
+            let c = candidate(graph.clone(), &policy, wait_at);
+            assert_eq!(judge(&c).refutations, [], "{policy:?} {wait_at:?}");
+            let predicted = predict(&c);
+            assert!(predicted.serial_us > 0.0 && predicted.synchronised_us > 0.0);
+        }
+    }
+}
+
+#[test]
+fn a_group_normalisation_that_leaves_a_tile_of_its_image_unawaited_is_refuted() {
+    let c = candidate(grouped(), &Policy::Tile, WaitAt::PerKBlock);
+    // Group 2 of the second image has channels 24 to 35: columns of two of the three tiles in three rows of tiles.
+    assert_eq!(waits(&c, 1, Tile { m: 1, n: 2 }), [9, 10, 12, 13, 15, 16].map(|slot| (0, slot)));
+    assert_eq!(waits(&c, 1, Tile { m: 2, n: 7 }), [20, 23, 26].map(|slot| (0, slot)));
+    for slot in 0..27 {
+        let wrong = Without { base: Generated::new(&c), drop: |edge, dropped| (edge, dropped) == (0, slot) };
+        let report = judge_program(&c, &wrong);
+        assert_eq!(report.refutations.len(), 1, "{slot}: {:?}", report.refutations);
+        let text = report.refutation(Obligation::Cover).expect("a race").to_string();
+        assert!(text.contains("norm(") && text.contains("may read `Y` before first("), "{text}");
+    }
+    // Without the last rows of the image, without the last channels of the group, and with the image before.
+    let boxes: [fn(&mut cusync_gen::graph::Footprint); 3] =
+        [|f| f.rows.extent = 16, |f| f.cols.extent = 8, |f| f.rows.offset = -24];
+    for change in boxes {
+        let mut wrong = candidate(grouped(), &Policy::Tile, WaitAt::PerKBlock);
+        change(&mut wrong.graph.stages[1].operands[0].footprint);
+        refuted(&wrong);
+    }
+}
+
+#[test]
+fn a_group_normalisation_has_one_tile_and_is_launched_alone() {
+    let source = include_str!("../../../policies/sd_resnet.ron");
+    let resolved = spec::parse(source, "p").and_then(|s| s.resolve(&[])).expect("sound");
+    let refused = resolved.graph(&[(64, 64, 64); 4]).expect_err("no group");
+    assert!(refused.message.contains("the group normalisation `norm1` has no tile"), "{}", refused.message);
+    let device = Profile::named("h200").expect("shipped");
+    let c = cusync_gen::choose::candidate(&resolved, device, Executor::Serial).expect("a choice");
+    let norm = &c.graph.stages[0];
+    assert_eq!((norm.op.name(), norm.out_tile(), norm.grid), ("GroupNorm", (4096, 10), (1, 32)));
+    assert_eq!(c.launch.kernels()[0].kernel, cusync_gen::check::StageKernel::Alone);
+    assert_eq!(judge(&c).refutations, []);
+    // The images are read and written once, at memory bandwidth at best.
+    let alone = simulate_serial(&c).stages[0];
+    let least_us = 2.0 * 2.0 * 4096.0 * 320.0 / (device.read_tbs * 1e6);
+    assert!(alone.1 - alone.0 >= least_us && alone.1 - alone.0 < least_us + 10.0, "{alone:?}, {least_us}");
 }

@@ -53,6 +53,11 @@ const CONV_THEN_GEMM: &str = r#"Pipeline(name: "p", dims: {}, stages: [
     Gemm(name: "b", a: "Y(16,8)", b: "W(8,8)", out: "Z(16,8)"),
 ])"#;
 
+const GROUPS_THEN_CONV: &str = r#"Pipeline(name: "p", dims: {}, stages: [
+    GroupNorm(name: "gn", input: "X(2,16,16,64)", groups: 32, gain: "g(64)", bias: "b(64)", out: "N(2,16,16,64)"),
+    Conv2d(name: "c", input: "N(2,16,16,64)", filter: "F(3,3,64,64)", padding: (1,1), out: "Y(2,16,16,64)"),
+])"#;
+
 /// A chain of GEMMs.
 fn chain(stages: usize) -> String {
     let stage = |i: usize| {
@@ -125,13 +130,27 @@ fn every_executor_names_the_first_real_obstacle_with_its_numbers() {
     says(&crowd, "h200", Programmatic, &["stage `n`", "no kernel of its own on h200"]);
     says(&crowd, "h200", Copilot, &["stage `n`", "products alone"]);
     says(CONV_THEN_GEMM, "h200", Fused, &["stage `b`", "beside the stages before it"]);
+    for executor in [Fused, Streams, Programmatic] {
+        says(GROUPS_THEN_CONV, "h200", executor, &["stage `gn`", "is GroupNorm", "neither waits nor posts"]);
+    }
+    let projected = GROUPS_THEN_CONV.replace(
+        r#"Conv2d(name: "c", input: "N(2,16,16,64)", filter: "F(3,3,64,64)", padding: (1,1), out: "Y(2,16,16,64)")"#,
+        r#"Gemm(name: "c", a: "N(512,64)", b: "W(64,64)", out: "Y(512,64)")"#,
+    );
+    assert_eq!(met(&projected, "h200", Library), None, "cuBLASLt may compute the product");
+    says(GROUPS_THEN_CONV, "h200", Library, &["stage `gn`", "no stage is a product"]);
+    says(GROUPS_THEN_CONV, "a100", Serial, &["stage `gn`", "no kernel of its own on a100"]);
     says(&images(2, 16), "h200", Library, &["stage `c`", "no stage is a product"]);
     says(&images(2, 16), "a100", Fused, &["a100 (sm_80)"]);
     says(&images(2, 16), "a100", Programmatic, &["sm_90", "a100"]);
     says(&images(2, 224), "a100", Streams, &["stage `c`", "no window fits"]);
-    for (executor, source) in [Serial, Library].into_iter().flat_map(|executor| {
-        [CONV_THEN_GEMM, PROMPTS_OF_197, PROMPTS_OF_200].map(|source| (executor, source))
-    }) {
+    for (executor, source) in [Serial, Library]
+        .into_iter()
+        .flat_map(|executor| {
+            [CONV_THEN_GEMM, PROMPTS_OF_197, PROMPTS_OF_200].map(|source| (executor, source))
+        })
+        .chain([(Serial, GROUPS_THEN_CONV)])
+    {
         assert_eq!(met(source, "h200", executor), None, "a launch a stage");
     }
     let small = Profile { sms: 63, ..profile("a100").clone() };

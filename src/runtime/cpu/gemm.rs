@@ -279,7 +279,7 @@ fn share_of(rows: usize, parts: u32, part: u32) -> std::ops::Range<usize> {
     begin(part)..begin(part + 1)
 }
 
-fn silu(x: f32) -> f32 {
+pub(super) fn silu(x: f32) -> f32 {
     x / (1.0 + (-x).exp())
 }
 

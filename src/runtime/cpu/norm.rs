@@ -1,17 +1,41 @@
-//! A tile of a normalization: a block of whole rows.
+//! A tile of a normalization: a block of whole rows, each with its own mean and scale, or one group of channels.
 
-use cusync_gen::graph::{Norm, OperandKind};
+use cusync_gen::graph::{GroupNorm, Norm, OperandKind};
 
 use super::CpuPipeline;
+use super::gemm::silu;
 use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
 
 impl CpuPipeline {
-    /// Computes and stores a tile.
-    pub(super) fn normalise(
+    /// Computes and stores a tile of rows.
+    pub(super) fn normalise_rows(
         &self,
         place: &Place<'_>,
         shape: &Norm,
+        scratch: &mut Scratch,
+    ) -> Result<(), Stop> {
+        self.normalise(place, shape, (place.at.cols, |x| x), scratch)
+    }
+
+    /// Computes and stores a group of channels of an image.
+    pub(super) fn normalise_group(
+        &self,
+        place: &Place<'_>,
+        shape: &GroupNorm,
+        scratch: &mut Scratch,
+    ) -> Result<(), Stop> {
+        let activation = if shape.silu { silu } else { |x| x };
+        let norm = Norm { centred: true, epsilon: shape.epsilon };
+        self.normalise(place, &norm, (place.at.rows * place.at.cols, activation), scratch)
+    }
+
+    /// Computes and stores a tile in which every `together` elements share a mean and a scale.
+    fn normalise(
+        &self,
+        place: &Place<'_>,
+        shape: &Norm,
+        (together, activation): (usize, fn(f32) -> f32),
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
         let Place { work, stage, at, .. } = place;
@@ -25,21 +49,23 @@ impl CpuPipeline {
         };
         let line = Box2 { row: 0, rows: 1, ..*at };
         let (gain, bias) = (load(OperandKind::Gain, line, 1.0), load(OperandKind::Bias, line, 0.0));
-        let mut rows = load(OperandKind::A, *at, 0.0);
-        for row in rows.chunks_mut(at.cols) {
-            let (mean, scale) = measure(row, shape);
-            row.iter_mut().zip(&gain).zip(&bias).for_each(|((x, g), b)| *x = (*x - mean) * scale * g + b);
+        let mut values = load(OperandKind::A, *at, 0.0);
+        for elements in values.chunks_mut(together.max(1)) {
+            let (mean, scale) = measure(elements, shape);
+            let columns = gain.iter().zip(&bias).cycle();
+            let each = elements.iter_mut().zip(columns);
+            each.for_each(|(x, (g, b))| *x = activation((*x - mean) * scale * g + b));
         }
-        self.memory.store(stage.out, *at, &rows);
+        self.memory.store(stage.out, *at, &values);
         Ok(())
     }
 }
 
-/// Offset subtracted from the elements of a row, and the factor applied to them.
-fn measure(row: &[f32], shape: &Norm) -> (f32, f32) {
-    let count = row.len() as f32;
-    let mean = if shape.centred { row.iter().sum::<f32>() / count } else { 0.0 };
-    let squares: f32 = row.iter().map(|x| (x - mean) * (x - mean)).sum();
+/// Offset subtracted from elements that share it, and the factor applied to them.
+fn measure(elements: &[f32], shape: &Norm) -> (f32, f32) {
+    let count = elements.len() as f32;
+    let mean = if shape.centred { elements.iter().sum::<f32>() / count } else { 0.0 };
+    let squares: f32 = elements.iter().map(|x| (x - mean) * (x - mean)).sum();
     (mean, 1.0 / (squares / count + shape.epsilon).sqrt())
 }
 

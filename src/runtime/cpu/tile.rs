@@ -63,7 +63,8 @@ impl CpuPipeline {
             Op::Conv2d(shape) => self.convolve(&mut place, shape, scratch)?,
             Op::Attention(shape) => self.attend(&place, shape, scratch).map(|()| true)?,
             Op::Attend(shape) => self.generate(&place, shape, scratch).map(|()| true)?,
-            Op::Norm(shape) => self.normalise(&place, shape, scratch).map(|()| true)?,
+            Op::Norm(shape) => self.normalise_rows(&place, shape, scratch).map(|()| true)?,
+            Op::GroupNorm(shape) => self.normalise_group(&place, shape, scratch).map(|()| true)?,
             Op::Pool(shape) => self.pool(&place, shape, scratch).map(|()| true)?,
             Op::Custom => self.custom_tile(&place, scratch).map(|()| true)?,
         };

@@ -21,6 +21,7 @@ mod faults;
 mod fused;
 mod fused_decode;
 mod fused_runs;
+mod group_norms;
 mod helpers;
 mod library;
 mod norms;

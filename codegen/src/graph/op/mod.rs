@@ -8,6 +8,7 @@ mod conv;
 mod cost;
 mod custom;
 mod gemm;
+mod group_norm;
 mod norm;
 mod pool;
 mod sliding;
@@ -17,6 +18,7 @@ use std::ops::Range;
 pub use attention::{Attend, Attention, Cache, Heads, PAGE, Rotated};
 pub use conv::Conv;
 pub(crate) use cost::{Bound, Cost};
+pub use group_norm::GroupNorm;
 pub use norm::Norm;
 pub use pool::Pool;
 pub use sliding::{Sliding, Window};
@@ -50,6 +52,8 @@ pub enum Op {
     Attend(Attend),
     /// Normalization of every row of a matrix.
     Norm(Norm),
+    /// Normalization of groups of channels, over NHWC images.
+    GroupNorm(GroupNorm),
     /// The maximum or mean of the pixels under a window, over NHWC images.
     Pool(Pool),
     /// A user's own kernel, known only by its footprints.
@@ -67,6 +71,7 @@ impl Op {
             Op::Attention(attention) => attention,
             Op::Attend(attend) => attend,
             Op::Norm(norm) => norm,
+            Op::GroupNorm(norm) => norm,
             Op::Pool(pool) => pool,
             Op::Custom => &custom::Custom,
         }
@@ -82,6 +87,7 @@ impl Op {
             | Op::Attention(_)
             | Op::Attend(_)
             | Op::Norm(_)
+            | Op::GroupNorm(_)
             | Op::Pool(_)
             | Op::Custom => self.clone(),
         }
@@ -112,6 +118,7 @@ impl Op {
             | Op::Conv2d(_)
             | Op::Attention(_)
             | Op::Norm(_)
+            | Op::GroupNorm(_)
             | Op::Pool(_)
             | Op::Custom => None,
         }
@@ -127,6 +134,7 @@ impl Op {
             | Op::RotatedGemm(_)
             | Op::Conv2d(_)
             | Op::Norm(_)
+            | Op::GroupNorm(_)
             | Op::Pool(_)
             | Op::Custom => None,
         }
@@ -442,6 +450,7 @@ pub(super) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic> {
             let pool = pool::lower(spec, stated)?;
             (Op::Pool(pool), pool.sliding.filter.0 * pool.sliding.filter.1)
         }
+        StageKind::GroupNorm(spec) => group_norm::lower(spec, stated)?,
         StageKind::Norm(spec) => (Op::Norm(norm::lower(spec, stated)?), stated.out().cols),
         StageKind::Custom(spec) => return custom::lower(spec, stated),
     };

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::{At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles};
 use crate::device::Operation;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
 use crate::spec::NormSpec;
 
@@ -43,23 +43,38 @@ pub(super) fn lower(spec: &NormSpec, stated: &Stated<'_>) -> Result<Norm, Diagno
         }
     }
     stated.check_rows()?;
-    let epsilon = spec.epsilon.value as f32;
-    if !(epsilon.is_normal() && epsilon > 0.0) {
-        let message = format!("epsilon is {}", spec.epsilon.value);
-        return Err(Diagnostic::new("bad-epsilon", message)
-            .at(spec.epsilon.span, "not a positive float32")
-            .help("epsilon keeps a row of zeros from being divided by zero: state one such as 1e-5"));
+    Ok(Norm { centred: spec.centred, epsilon: epsilon(&spec.epsilon)? })
+}
+
+/// The epsilon of a normalization.
+pub(super) fn epsilon(stated: &Spanned<f64>) -> Result<f32, Diagnostic> {
+    let epsilon = stated.value as f32;
+    if epsilon.is_normal() && epsilon > 0.0 {
+        return Ok(epsilon);
     }
-    Ok(Norm { centred: spec.centred, epsilon })
+    let message = format!("epsilon is {}", stated.value);
+    Err(Diagnostic::new("bad-epsilon", message)
+        .at(stated.span, "not a positive float32")
+        .help("epsilon keeps zeros from being divided by zero: state one such as 1e-5"))
 }
 
 /// The shape of an operand of a `rows` x `cols` normalization.
-fn shape(kind: OperandKind, (rows, cols): (u32, u32)) -> Option<(u32, u32)> {
+pub(super) fn shape(kind: OperandKind, (rows, cols): (u32, u32)) -> Option<(u32, u32)> {
     match kind {
         OperandKind::A => Some((rows, cols)),
         OperandKind::Gain | OperandKind::Bias => Some((1, cols)),
         _ => None,
     }
+}
+
+/// Operands that no stage may write.
+pub(super) fn constant(kind: OperandKind) -> Option<Constant> {
+    matches!(kind, OperandKind::Gain | OperandKind::Bias).then_some(Constant {
+        code: "produced-gain",
+        message: "the gain and the bias of a normalisation must be inputs",
+        note: "a tile reads them once, without waiting",
+        help: "make it an input of the pipeline, or use a Custom stage",
+    })
 }
 
 impl Rules for Norm {
@@ -116,12 +131,7 @@ impl Rules for Norm {
     }
 
     fn constant(&self, kind: OperandKind) -> Option<Constant> {
-        matches!(kind, OperandKind::Gain | OperandKind::Bias).then_some(Constant {
-            code: "produced-gain",
-            message: "the gain and the bias of a normalisation must be inputs",
-            note: "a tile reads them once, without waiting",
-            help: "make it an input of the pipeline, or use a Custom stage",
-        })
+        constant(kind)
     }
 
     fn cost(&self) -> Cost {

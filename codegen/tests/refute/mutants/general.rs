@@ -1,4 +1,4 @@
-//! Small random convolutions, pools, attentions and norms.
+//! Small random convolutions, pools, attentions, norms of rows and of groups of channels.
 
 use std::fmt::Write as _;
 
@@ -110,6 +110,24 @@ pub(super) fn pool(rng: &mut SmallRng) -> Graph {
     let rows: Vec<u32> = (1..=out.0).filter(|rows| out.0.is_multiple_of(*rows)).chain([2 * out.0]).collect();
     let pool = (pick(rng, &rows) * out.1, channels, r * s);
     graph(&dims, &stages, &[pick(rng, &flat), pool, pick(rng, &flat)])
+}
+
+/// A convolution, a norm of groups of its channels, and a convolution of that; sometimes the first one's output is added.
+pub(super) fn groups(rng: &mut SmallRng) -> Graph {
+    let (images, height, width) = (rng.random_range(1..4), rng.random_range(2..6), rng.random_range(2..6));
+    let (channels, groups) = pick(rng, &[(8, 1), (8, 8), (16, 2), (16, 4), (24, 2), (24, 8)]);
+    let residual = if rng.random() { r#"residual: "Y(B,H,W,C)", "# } else { "" };
+    let dims = format!(r#""B": {images}, "H": {height}, "W": {width}, "C": {channels}, "G": {groups}"#);
+    let stages = format!(
+        r#"Conv2d(name: "first", input: "X(B,H,W,8)", filter: "F1(3,3,8,C)", padding: (1, 1), out: "Y(B,H,W,C)"),
+           GroupNorm(name: "norm", input: "Y(B,H,W,C)", groups: "G", gain: "g(C)", bias: "b(C)", epilogue: Silu,
+               out: "N(B,H,W,C)"),
+           Conv2d(name: "second", input: "N(B,H,W,C)", filter: "F2(3,3,C,C)", padding: (1, 1), {residual}
+               out: "Z(B,H,W,C)"),"#
+    );
+    let flat = [(16, 16, 16), (8, 16, 32), (16, 8, 24), (64, 64, 64)];
+    let (pixels, group) = (height * width, channels / groups);
+    graph(&dims, &stages, &[pick(rng, &flat), (pixels, group, pixels * group), pick(rng, &flat)])
 }
 
 /// A prompt through projections and an attention; keys and values are per head, per group of heads, or shared by all.

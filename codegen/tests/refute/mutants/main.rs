@@ -108,6 +108,7 @@ fn family(graph: &Graph) -> &'static str {
             "GEMMs in even shares"
         }
         () if has(|op| matches!(op, Op::Pool(_))) => "a pool between convolutions",
+        () if has(|op| matches!(op, Op::GroupNorm(_))) => "a group normalisation between convolutions",
         () if has(|op| matches!(op, Op::Conv2d(_))) => "convolutions",
         () if has(|op| matches!(op, Op::Attention(_))) => "an attention and its projections",
         () if has(|op| matches!(op, Op::Norm(_))) => "normalisations between GEMMs",

@@ -167,9 +167,9 @@ fn grow_consumer(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded) -> O
     let mut c = base.clone();
     let StageId(at) = c.graph.dependences.choose(rng)?.consumer;
     let stage = &mut c.graph.stages[at];
-    // Windowed tiles have the size that fits, and pool tiles are whole rows or images.
-    let fits =
-        matches!(&stage.op, Op::Pool(_)) || matches!(&stage.op, Op::Conv2d(conv) if conv.window.is_some());
+    // Windowed tiles have the size that fits, pool tiles are whole rows or images, and groups have one size.
+    let fits = matches!(&stage.op, Op::Pool(_) | Op::GroupNorm(_))
+        || matches!(&stage.op, Op::Conv2d(conv) if conv.window.is_some());
     if stage.grid.0 < 2 || stage.op == Op::Custom || fits {
         return None;
     }

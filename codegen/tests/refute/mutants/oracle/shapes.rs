@@ -48,6 +48,13 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
             assert!(whole, "tiles of {rows} pixels of images of {p} x {q}: {stage:?}");
             (rows, graph.tensors[stage.out.0].cols)
         }
+        // A group of an image.
+        Op::GroupNorm(shape) => {
+            let (out, tile) = (&graph.tensors[stage.out.0], stage.mma_tile);
+            assert!(out.rows.is_multiple_of(tile.0) && out.cols.is_multiple_of(tile.1), "{stage:?}");
+            assert_eq!((tile.0, tile.1), (shape.pixels, shape.channels), "{stage:?}");
+            (tile.0, tile.1)
+        }
         // Blocks of whole rows.
         Op::Norm(_) => (stage.mma_tile.0, graph.tensors[stage.out.0].cols),
         Op::Custom => stage.out_tile(),
@@ -84,7 +91,7 @@ pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
         Op::Conv2d(shape) => shape.filter.0 * shape.filter.1 * shape.channels,
         // Every token of the sequence has a query and a key.
         Op::Attention(_) => graph.tensors[definition.out.0].rows,
-        Op::Norm(_) | Op::Pool(_) | Op::Attend(_) => return 1,
+        Op::Norm(_) | Op::GroupNorm(_) | Op::Pool(_) | Op::Attend(_) => return 1,
         Op::Custom => return definition.k_blocks,
     };
     length.div_ceil(definition.mma_tile.2)
@@ -187,6 +194,9 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
             let filter = Conv { epilogue, sliding: shape.sliding, channels: 1, window: None };
             return window_under(&filter, own_rows, 0..tensor.cols);
         }
+        // The mean and the scale of a group cover what it writes.
+        (Op::GroupNorm(_), OperandKind::A) => (own_rows, own_cols),
+        (Op::GroupNorm(_), _) => (0..1, own_cols),
         (Op::Norm(_), OperandKind::A) => (own_rows, 0..tensor.cols),
         (Op::Norm(_), _) => (0..1, 0..tensor.cols),
         (_, OperandKind::A) => (own_rows, along(k, depth, tensor.cols)),
