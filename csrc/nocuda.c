@@ -121,8 +121,8 @@ int32_t cusync_read_clocks(unsigned long long* out, uint32_t sms, void* stream) 
   return CUSYNC_ERROR_NOT_BUILT;
 }
 
-int32_t cusync_repack(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, const void* weights, const void* up,
-                      void* out, void* stream) {
-  (void)operation, (void)k, (void)n, (void)workers, (void)weights, (void)up, (void)out, (void)stream;
+int32_t cusync_repack(uint32_t operation, uint32_t element, uint32_t k, uint32_t n, uint32_t parts, const void* weights,
+                      const void* up, const void* gain, void* out, void* stream) {
+  (void)operation, (void)element, (void)k, (void)n, (void)parts, (void)weights, (void)up, (void)gain, (void)out, (void)stream;
   return CUSYNC_ERROR_NOT_BUILT;
 }

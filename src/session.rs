@@ -15,20 +15,24 @@
 //! # Ok::<(), SessionError>(())
 //! ```
 
+mod host;
+
 use std::sync::Arc;
 
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::Diagnostic;
-use cusync_gen::graph::{DataType, Tensor, TensorId};
+use cusync_gen::graph::{DataType, Tensor};
 
 use crate::device::{Device, DeviceBuffer, Plain, Stream};
 use crate::element::Bits;
 use crate::inputs::{Inputs, Values};
-use crate::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
+use crate::reference::{Accuracy, ReferenceError};
+use crate::runtime::cpu::{CpuError, CpuOptions};
 use crate::runtime::{self, Options, Overrides, Pipeline, resolve_text};
 use crate::tune::{self, PlanCache};
+use host::Host;
 
 /// Error of a session, with a suggested fix.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +77,9 @@ pub enum SessionError {
         /// Given number of values.
         have: usize,
     },
+    /// The reference cannot judge a run.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
     /// Only the other side (GPU or host) supports this.
     #[error("{0}")]
     Elsewhere(&'static str),
@@ -82,7 +89,7 @@ pub enum SessionError {
 pub type SessionResult<T> = Result<T, SessionError>;
 
 enum Place {
-    Host { inputs: Inputs, options: CpuOptions, pipeline: Option<Box<CpuPipeline>> },
+    Host(Box<Host>),
     Gpu { executor: Executor, pipeline: Box<Pipeline> },
 }
 
@@ -105,14 +112,25 @@ impl Session {
     /// # Errors
     /// The spec is refused, or memory is short.
     pub fn open(spec: &str, dims: &[(&str, u64)]) -> SessionResult<Session> {
-        let Ok(device) = Device::open(0) else { return Session::on_host(spec, dims) };
-        let resolved = resolve_text(spec, "spec", &overrides(dims))?;
+        Ok(Session::open_with(spec, &overrides(dims))?.0)
+    }
+
+    /// [`Session::open`], with any overrides; also returns the GPU, if it is planned for one.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn open_with(spec: &str, overrides: &Overrides) -> SessionResult<(Session, Option<Device>)> {
+        let host = || Ok((Session::on_host_with(spec, overrides)?, None));
+        let Ok(device) = Device::open(0) else { return host() };
+        let resolved = resolve_text(spec, "spec", overrides)?;
         let runs = |profile: &Profile| choose::fallback(&resolved, profile).is_none();
         let profile = device.profile().filter(runs);
         if profile.is_none() || crate::device::kernels().is_empty() {
-            return Session::on_host(spec, dims);
+            return host();
         }
-        Session::on_gpu(spec, dims, &device, None, Options::default())
+        let (options, cache) = (Options::default(), usual_cache());
+        let session = Session::on_gpu_with(spec, overrides, &device, None, options, &cache)?;
+        Ok((session, Some(device)))
     }
 
     /// Plans a spec for host threads.
@@ -120,7 +138,15 @@ impl Session {
     /// # Errors
     /// As [`Session::open`].
     pub fn on_host(spec: &str, dims: &[(&str, u64)]) -> SessionResult<Session> {
-        let resolved = resolve_text(spec, "spec", &overrides(dims))?;
+        Session::on_host_with(spec, &overrides(dims))
+    }
+
+    /// [`Session::on_host`], with any overrides.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn on_host_with(spec: &str, overrides: &Overrides) -> SessionResult<Session> {
+        let resolved = resolve_text(spec, "spec", overrides)?;
         let refused = |d: Diagnostic| runtime::Error::Refused(d.render(spec, "spec", false));
         let none = || runtime::Error::Unsupported("no device profile ships".into());
         let profile = cusync_gen::device::DEVICES.first().ok_or_else(none)?;
@@ -131,7 +157,7 @@ impl Session {
     /// Runs a plan on host threads.
     pub fn of_plan(plan: Plan, options: CpuOptions) -> Session {
         let inputs = Inputs::none(plan.graph());
-        Session { plan, place: Place::Host { inputs, options, pipeline: None } }
+        Session { plan, place: Place::Host(Box::new(Host::new(inputs, options))) }
     }
 
     /// Plans a spec for a GPU; `executor`: `None` for the best of all.
@@ -145,24 +171,22 @@ impl Session {
         executor: Option<Executor>,
         options: Options,
     ) -> SessionResult<Session> {
-        // Without a readable cache, the prediction is used.
-        let cache = tune::Store::usual().and_then(|store| store.load()).unwrap_or_default();
-        Session::on_gpu_with(spec, dims, device, executor, options, &cache)
+        Session::on_gpu_with(spec, &overrides(dims), device, executor, options, &usual_cache())
     }
 
-    /// [`Session::on_gpu`], with a cache of tuned plans.
+    /// [`Session::on_gpu`], with any overrides and a cache of tuned plans.
     ///
     /// # Errors
     /// As [`Session::on_gpu`].
     pub fn on_gpu_with(
         spec: &str,
-        dims: &[(&str, u64)],
+        overrides: &Overrides,
         device: &Device,
         executor: Option<Executor>,
         options: Options,
         cache: &PlanCache,
     ) -> SessionResult<Session> {
-        let planned = tune::plan(spec, "spec", &overrides(dims), device, executor, &options, cache)?;
+        let planned = tune::plan(spec, "spec", overrides, device, executor, &options, cache)?;
         let pipeline = Box::new(Pipeline::with_options(&planned.plan, device, options)?);
         let executor = executor.unwrap_or_else(|| planned.plan.executor());
         Ok(Session { plan: planned.plan, place: Place::Gpu { executor, pipeline } })
@@ -176,7 +200,7 @@ impl Session {
     /// The executor that runs it.
     pub fn executor(&self) -> Executor {
         match &self.place {
-            Place::Host { .. } => Executor::Cpu,
+            Place::Host(_) => Executor::Cpu,
             Place::Gpu { executor, .. } => *executor,
         }
     }
@@ -188,7 +212,7 @@ impl Session {
     pub fn pipeline(&mut self) -> SessionResult<&mut Pipeline> {
         match &mut self.place {
             Place::Gpu { pipeline, .. } => Ok(pipeline),
-            Place::Host { .. } => {
+            Place::Host(_) => {
                 Err(SessionError::Elsewhere("the session is on the host: there is no GPU pipeline"))
             }
         }
@@ -243,7 +267,7 @@ impl Session {
         let index = self.settable(name, bits.len(), DataType::Element)?;
         match &mut self.place {
             Place::Gpu { pipeline, .. } => pipeline.bind(name, upload(pipeline, &bits, name)?)?,
-            Place::Host { .. } => self.put(index, Values::Bits(Arc::new(bits))),
+            Place::Host(host) => host.put(index, Values::Bits(Arc::new(bits))),
         }
         Ok(())
     }
@@ -256,18 +280,9 @@ impl Session {
         let index = self.settable(name, values.len(), DataType::Int32)?;
         match &mut self.place {
             Place::Gpu { pipeline, .. } => pipeline.bind_integers(name, upload(pipeline, values, name)?)?,
-            Place::Host { .. } => self.put(index, Values::Integers(Arc::new(values.to_vec()))),
+            Place::Host(host) => host.put(index, Values::Integers(Arc::new(values.to_vec()))),
         }
         Ok(())
-    }
-
-    /// Sets values for the next run on the host, which continues with the last run's persistent tensors.
-    fn put(&mut self, index: usize, values: Values) {
-        let Place::Host { inputs, pipeline, .. } = &mut self.place else { return };
-        if let Some(pipeline) = pipeline {
-            pipeline.put(TensorId(index), &values);
-        }
-        inputs.put(TensorId(index), values);
     }
 
     fn settable(&self, name: &str, have: usize, data: DataType) -> SessionResult<usize> {
@@ -308,14 +323,7 @@ impl Session {
     /// An input has no values, or a wait was never satisfied.
     pub fn run(&mut self) -> SessionResult<()> {
         match &mut self.place {
-            Place::Host { inputs, options, pipeline } => {
-                if pipeline.is_none() {
-                    *pipeline = Some(Box::new(CpuPipeline::new(&self.plan, inputs, *options)?));
-                }
-                if let Some(ready) = pipeline {
-                    ready.run()?;
-                }
-            }
+            Place::Host(host) => host.run(&self.plan)?,
             Place::Gpu { executor, pipeline } => {
                 pipeline.run(*executor)?;
                 pipeline.synchronize()?;
@@ -333,6 +341,19 @@ impl Session {
         Ok(self.pipeline()?.run_on(executor, stream)?)
     }
 
+    /// Compares every tensor that a stage wrote in the last run with an independent reference in float64.
+    ///
+    /// # Errors
+    /// The session is on a GPU, inputs were set after the last run, or caches were changed by earlier runs.
+    pub fn verify(&self) -> SessionResult<Vec<Accuracy>> {
+        match &self.place {
+            Place::Host(host) => host.verify(self.plan.graph()),
+            Place::Gpu { .. } => Err(SessionError::Elsewhere(
+                "only runs on the host are verified\n  help: `cusync run` verifies runs on a GPU",
+            )),
+        }
+    }
+
     /// Values of a tensor after the last run, row-major, widened to float32. Waits for all work queued on the
     /// GPU.
     ///
@@ -341,10 +362,7 @@ impl Session {
     pub fn read_f32(&self, name: &str) -> SessionResult<Vec<f32>> {
         let (_, tensor) = self.find(name)?;
         match &self.place {
-            Place::Host { pipeline: Some(pipeline), .. } => Ok(pipeline.tensor(name)?),
-            Place::Host { pipeline: None, .. } => Err(SessionError::Elsewhere(
-                "nothing has run with these inputs yet\n  help: call `run` first",
-            )),
+            Place::Host(host) => host.read_f32(name),
             Place::Gpu { pipeline, .. } => {
                 pipeline.device().synchronize().map_err(runtime::Error::from)?;
                 let buffer = pipeline.tensor(0, name)?;
@@ -361,6 +379,11 @@ impl Session {
 /// Uploads values into memory of the session.
 fn upload<T: Plain>(pipeline: &Pipeline, values: &[T], name: &str) -> runtime::Result<Arc<DeviceBuffer<T>>> {
     Ok(Arc::new(DeviceBuffer::from_slice(pipeline.device(), values, name)?))
+}
+
+/// The user's cache of tuned plans; empty, so that predictions are used, if it cannot be read.
+fn usual_cache() -> Cache {
+    tune::Store::usual().and_then(|store| store.load()).unwrap_or_default()
 }
 
 fn overrides(dims: &[(&str, u64)]) -> Overrides {
@@ -400,6 +423,11 @@ mod tests {
         session.run().expect("again");
         assert_eq!(session.read_f32("Z").expect("it ran"), vec![2.0; 256]);
         assert!(session.pipeline().is_err());
+        let stages = session.verify().expect("it ran");
+        assert_eq!(stages.len(), 2);
+        assert!(stages.iter().all(|stage| stage.verified), "{stages:?}");
+        session.set_f32("X", &[3.0; 256]).expect("an input");
+        assert!(matches!(session.verify(), Err(SessionError::Elsewhere(_))), "these inputs have not run");
     }
 
     #[test]

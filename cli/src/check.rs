@@ -118,7 +118,7 @@ pub(crate) fn run(args: CheckArgs) -> Result<CheckReport, Fault> {
     Ok(report)
 }
 
-fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
+pub(crate) fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
     let mut proof = Proof::for_executor(target, target.executor)?;
     let graph = &proof.candidate().graph;
     let launch = &proof.candidate().launch;

@@ -216,6 +216,7 @@ impl From<cusync::SessionError> for Fault {
             E::Runtime(error) => return error.into(),
             E::Host(error) => return error.into(),
             E::Plan(error) => return error.into(),
+            E::Reference(error) => return error.into(),
             E::NoSpec(_) => "not-shipped",
             E::NoTensor { .. } | E::Produced(_) | E::Type(_) | E::Length { .. } => "unbound",
             E::Elsewhere(_) => "unsupported",

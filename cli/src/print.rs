@@ -1,7 +1,6 @@
 //! The only module that writes output: answers to standard output, errors to standard error.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -111,6 +110,13 @@ impl Page {
     }
 }
 
+/// Readable text of an answer, without colors.
+pub(crate) fn plain(answer: &dyn Answer) -> String {
+    let mut page = Page { text: String::new(), color: false, width: None };
+    answer.page(&mut page);
+    page.text
+}
+
 /// Prints a piece of an answer that grows, unless the answer is JSON; `false` if nobody reads it.
 #[cfg(feature = "models")]
 pub(crate) fn piece(text: &str, output: &Output) -> bool {
@@ -119,7 +125,7 @@ pub(crate) fn piece(text: &str, output: &Output) -> bool {
 }
 
 /// Prints an answer; the exit status is 0 if the answer is good and could be printed.
-pub(crate) fn answer(answer: &dyn Answer, output: &Output) -> ExitCode {
+pub(crate) fn answer(answer: &dyn Answer, output: &Output) -> u8 {
     let text = if output.json {
         answer.json()
     } else {
@@ -129,12 +135,12 @@ pub(crate) fn answer(answer: &dyn Answer, output: &Output) -> ExitCode {
     };
     let mut out = io::stdout().lock();
     let written = text.map_err(io::Error::from).and_then(|text| out.write_all(text.as_bytes()));
-    let status = if answer.good() { ExitCode::SUCCESS } else { ExitCode::from(answer.bad_status()) };
+    let status = if answer.good() { 0 } else { answer.bad_status() };
     unless_lost(written.and_then(|()| out.flush()), status, output.json)
 }
 
 /// Prints the requested help, or an error in the arguments.
-pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+pub(crate) fn usage(error: &clap::Error) -> u8 {
     if error.use_stderr() && json_asked() {
         // The first lines are the error; tips and the usage become suggested fixes.
         let text = error.render().to_string();
@@ -145,7 +151,7 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         return fault(&help, true);
     }
     let written = error.print().and_then(|()| io::stdout().lock().flush());
-    unless_lost(written, ExitCode::from(error.exit_code() as u8), false)
+    unless_lost(written, error.exit_code() as u8, false)
 }
 
 /// Whether the command line asks for JSON, for messages before it is parsed and for code without access to
@@ -156,7 +162,7 @@ fn json_asked() -> bool {
 
 /// The exit status, or an error if the output could not be written. A reader that closed the pipe needs no
 /// more output.
-fn unless_lost(written: io::Result<()>, status: ExitCode, as_json: bool) -> ExitCode {
+fn unless_lost(written: io::Result<()>, status: u8, as_json: bool) -> u8 {
     match written {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             let lost = Fault::input("unwritable", format!("the output cannot be written: {e}"));
@@ -175,7 +181,7 @@ struct FaultReport<'a> {
 }
 
 /// Prints an error, as JSON if the answer would have been JSON.
-pub(crate) fn fault(fault: &Fault, as_json: bool) -> ExitCode {
+pub(crate) fn fault(fault: &Fault, as_json: bool) -> u8 {
     let text = fault.text();
     let report = FaultReport { fault, error: text.trim_end() };
     let text = match json(&report) {
@@ -183,5 +189,5 @@ pub(crate) fn fault(fault: &Fault, as_json: bool) -> ExitCode {
         _ => format!("{}\n", report.error),
     };
     let _ = io::stderr().lock().write_all(text.as_bytes());
-    ExitCode::from(fault.status)
+    fault.status
 }

@@ -14,6 +14,8 @@ use super::print::colored_errors;
 pub(crate) struct SourceText {
     pub(crate) text: String,
     pub(crate) origin: String,
+    /// Whether its diagnostics are colored.
+    pub(crate) colored: bool,
 }
 
 /// Kind of file contents.
@@ -74,10 +76,15 @@ impl Language {
 }
 
 impl SourceText {
+    /// A text whose diagnostics are colored if standard error is a terminal.
+    pub(crate) fn new(text: impl Into<String>, origin: impl Into<String>) -> Self {
+        SourceText { text: text.into(), origin: origin.into(), colored: colored_errors() }
+    }
+
     /// Text named by `file`. Skips a leading byte-order mark.
     pub(crate) fn find(file: &str, language: &Language) -> Result<Self, Fault> {
         if let Some(text) = language.text(file) {
-            return Ok(SourceText { text: text.into(), origin: format!("{}/{file}.ron", language.folder) });
+            return Ok(SourceText::new(text, format!("{}/{file}.ron", language.folder)));
         }
         let (word, most) = (language.word, language.most);
         let too_long = |length: u64| {
@@ -116,7 +123,7 @@ impl SourceText {
         if text.starts_with('\u{feff}') {
             text.remove(0);
         }
-        Ok(SourceText { text, origin: origin.into() })
+        Ok(SourceText::new(text, origin))
     }
 
     /// Error for the text, with its location.
@@ -139,6 +146,6 @@ impl SourceText {
 
     /// Error for the text, rendered for a terminal.
     pub(crate) fn render(&self, diagnostic: &Diagnostic) -> String {
-        diagnostic.render(&self.text, &self.origin, colored_errors())
+        diagnostic.render(&self.text, &self.origin, self.colored)
     }
 }

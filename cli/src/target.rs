@@ -183,7 +183,7 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Fault> {
     if name.ends_with(".ron") {
         let text =
             files::read(Path::new(name)).map_err(|fault| fault.help("it would be a device profile"))?;
-        let source = SourceText { text, origin: name.into() };
+        let source = SourceText::new(text, name);
         return Profile::from_ron(&source.text).map_err(|d| source.refused(&d));
     }
     let names = || DEVICES.iter().map(|d| d.name.as_str());
@@ -216,7 +216,7 @@ mod tests {
     fn a_plan_for_another_gpu_runs_where_its_kernels_and_workers_do() {
         let device = |name: &str| profile(name).expect("it ships");
         let stated = |device: Profile, device_stated| Target {
-            source: SourceText { text: String::new(), origin: String::new() },
+            source: SourceText::new("", ""),
             dims: Vec::new(),
             device,
             device_stated,

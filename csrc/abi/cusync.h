@@ -22,7 +22,8 @@ enum cusync_element { CUSYNC_F16 = 0, CUSYNC_BF16 = 1 };
 enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
 enum cusync_operation {
   CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_CONV2D = 2, CUSYNC_ATTENTION = 3, CUSYNC_NORM = 4, CUSYNC_ATTEND = 5,
-  CUSYNC_POOL = 6, CUSYNC_GROUP_NORM = 7
+  CUSYNC_POOL = 6, CUSYNC_GROUP_NORM = 7,
+  CUSYNC_INPUT_NORM = 8  ///< of kernels, not of stages: products can normalize A
 };
 enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
 
@@ -172,17 +173,18 @@ typedef struct cusync_heads {
   float norm_epsilon;              ///< CUSYNC_ATTEND: added to the mean of squares of a head; 0: no norm of heads
 } cusync_heads;
 
-/// The sizes of an operation that m, n and k do not state. CUSYNC_GEMM and CUSYNC_GATED_GEMM have none.
+/// The sizes of an operation that m, n and k do not state.
 typedef union cusync_shape {
   cusync_images images;  ///< CUSYNC_CONV2D, CUSYNC_POOL
-  cusync_norm norm;      ///< CUSYNC_NORM
+  cusync_norm norm;      ///< CUSYNC_NORM; CUSYNC_GEMM and CUSYNC_GATED_GEMM of decode kernels that normalize A
   cusync_group_norm group_norm;  ///< CUSYNC_GROUP_NORM
   cusync_heads heads;    ///< CUSYNC_ATTENTION, CUSYNC_ATTEND
 } cusync_shape;
 
 /// One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.
 /// CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7
-/// u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack.
+/// u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack. Those with CUSYNC_INPUT_NORM, given
+/// an `epsilon`, divide each row of A by the root of its mean square plus epsilon; gains are part of B.
 /// CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *
 /// channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:
 /// block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column
@@ -424,10 +426,10 @@ int32_t cusync_wait_for_start(const cusync_gate* gate, void* stream);
 /// 64.
 unsigned long long cusync_repacked_bytes(uint32_t operation, uint32_t k, uint32_t n);
 /// Repacks the k x n row-major `weights` (for a gated stage the gate's weights, with `up` the others; otherwise `up` is
-/// NULL) into `out`, part by part in streaming order, for decode kernels that divide the output into `parts` parts.
-/// Asynchronous on `stream`.
-int32_t cusync_repack(uint32_t operation, uint32_t k, uint32_t n, uint32_t parts, const void* weights, const void* up,
-                      void* out, void* stream);
+/// NULL) into `out`, part by part in streaming order, for decode kernels that divide the output into `parts` parts. With
+/// `gain` (k elements), row i of the weights is multiplied by gain[i] first. Asynchronous on `stream`.
+int32_t cusync_repack(uint32_t operation, uint32_t element, uint32_t k, uint32_t n, uint32_t parts, const void* weights,
+                      const void* up, const void* gain, void* out, void* stream);
 
 /// The Stream-K baseline of the benchmarks: D = act(A B + bias) by CUTLASS's own kernel. `workspace` has
 /// `workspace_bytes`; call with workspace NULL to query the size.

@@ -127,8 +127,8 @@ bool valid_groups(cusync_stage const& s) {
   return s.m % g.pixels == 0 && s.n % g.groups == 0 && s.tiles.rows == g.pixels && s.tiles.columns == s.n / g.groups;
 }
 
-/// The limits of an operation's kernels.
-bool valid_shape(cusync_stage const& s, bool decode) {
+/// The limits of an operation's kernels. `normalizes`: whether products can normalize A.
+bool valid_shape(cusync_stage const& s, bool decode, bool normalizes) {
   cusync_images const& i = s.shape.images;
   switch (s.operation) {
     case CUSYNC_CONV2D: return !decode && valid_images(s) && uint64_t(i.filter_rows) * i.filter_cols * i.channels == s.k;
@@ -137,6 +137,8 @@ bool valid_shape(cusync_stage const& s, bool decode) {
     case CUSYNC_GROUP_NORM: return !decode && valid_groups(s);
     case CUSYNC_ATTENTION: return !decode && valid_prompt(s);
     case CUSYNC_ATTEND: return decode && valid_attention(s);
+    case CUSYNC_GEMM:
+    case CUSYNC_GATED_GEMM: return s.shape.norm.epsilon == 0.f || (normalizes && s.shape.norm.epsilon > 0.f && !s.shape.norm.centred);
     default: return true;
   }
 }
@@ -303,13 +305,13 @@ bool valid_alone(Request const& r) {
 
 bool valid(Request const& r) {
   cusync_kernel_id const& id = r.kernel.id;
-  bool const decode = id.family == CUSYNC_FAMILY_DECODE;
+  bool const decode = id.family == CUSYNC_FAMILY_DECODE, normalizes = id.operations >> CUSYNC_INPUT_NORM & 1;
   if (!r.stages || !r.count || r.count > r.kernel.stages || !valid_sync(r) || !valid_table(r)) return false;
   for (uint32_t i = 0; i < r.count; ++i) {
     cusync_stage const& s = r.stages[i];
     bool const scalar = decode && is_product(s.operation);
     if (!valid_memory(s, scalar) || !valid_sizes(s, scalar) || !valid_edges(s)) return false;
-    if ((!decode && !valid_tiles(s, id)) || !valid_shape(s, decode)) return false;
+    if ((!decode && !valid_tiles(s, id)) || !valid_shape(s, decode, normalizes)) return false;
     if (decode) continue;
     if (!posts_by_tile(s, s.tiles.grid_m, s.tiles.grid_n)) return false;
     if (id.family != CUSYNC_FAMILY_CHAIN && !valid_order_work(r, s.tiles.grid_m, s.tiles.grid_n)) return false;

@@ -1,9 +1,8 @@
-//! Weights in `*.safetensors` files, read when they are needed.
+//! Weights in `*.safetensors` files or in memory, read when they are needed.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use cusync::codegen::graph::Element;
@@ -14,6 +13,7 @@ use serde::Deserialize;
 
 use crate::architecture::{Rows, Weight};
 use crate::error::{Error, Result};
+use crate::given::{Bytes, GivenWeight, WeightType};
 
 /// Side of a block of a matrix that is transposed at once.
 const BLOCK: usize = 64;
@@ -21,8 +21,9 @@ const BLOCK: usize = 64;
 /// The weights of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
-    folder: PathBuf,
-    files: Vec<(PathBuf, File)>,
+    /// Reason why a weight is not there.
+    lacks: String,
+    files: Vec<(PathBuf, Box<dyn Bytes>)>,
     /// File and place of each weight.
     weights: HashMap<String, Stored>,
 }
@@ -56,12 +57,31 @@ impl Checkpoint {
             names.sort();
             names.dedup();
         }
-        let mut checkpoint =
-            Checkpoint { folder: folder.to_owned(), files: Vec::new(), weights: HashMap::new() };
+        let place = folder.display();
+        let lacks =
+            format!("is in no safetensors file of {place}\n  help: is a shard missing from the index?");
+        let mut checkpoint = Checkpoint { lacks, files: Vec::new(), weights: HashMap::new() };
         for name in names {
             checkpoint.add(folder.join(name))?;
         }
         Ok(checkpoint)
+    }
+
+    /// Weights in memory.
+    pub(crate) fn given(weights: Vec<GivenWeight>) -> Checkpoint {
+        let lacks = "is not among the weights\n  help: give all weights of the model by their names".into();
+        let mut checkpoint = Checkpoint { lacks, files: Vec::new(), weights: HashMap::new() };
+        for GivenWeight { name, kind, shape, bytes } in weights {
+            let dtype = match kind {
+                WeightType::F16 => Dtype::F16,
+                WeightType::Bf16 => Dtype::BF16,
+                WeightType::F32 => Dtype::F32,
+            };
+            let place = Stored { file: checkpoint.files.len(), begin: 0, dtype, shape };
+            checkpoint.files.push((name.clone().into(), bytes));
+            checkpoint.weights.insert(name, place);
+        }
+        checkpoint
     }
 
     fn add(&mut self, path: PathBuf) -> Result<()> {
@@ -72,13 +92,13 @@ impl Checkpoint {
         let size = file.metadata().map_err(|e| failed(&path, e))?.len();
         let short = || failed(&path, "is cut short\n  help: download it again");
         let mut length = [0; 8];
-        file.read_exact_at(&mut length, 0).map_err(|_| short())?;
+        file.read_at(&mut length, 0).map_err(|_| short())?;
         let header = u64::from_le_bytes(length).saturating_add(8);
         if header > size {
             return Err(short());
         }
         let mut bytes = vec![0; header as usize];
-        file.read_exact_at(&mut bytes, 0).map_err(|e| failed(&path, e))?;
+        file.read_at(&mut bytes, 0).map_err(|e| failed(&path, e))?;
         let metadata: Metadata = serde_json::from_slice(&bytes[8..]).map_err(|e| failed(&path, e))?;
         for (name, info) in metadata.tensors() {
             let (begin, end) = info.data_offsets;
@@ -89,7 +109,7 @@ impl Checkpoint {
             let place = Stored { file: self.files.len(), begin: header as usize + begin, dtype, shape };
             self.weights.insert(name, place);
         }
-        self.files.push((path, file));
+        self.files.push((path, Box::new(file)));
         Ok(())
     }
 
@@ -103,12 +123,7 @@ impl Checkpoint {
 
     fn place(&self, rows: &Rows) -> Result<&Stored> {
         let fault = |reason: String| Error::Weight { name: rows.tensor.clone(), reason };
-        let place = self.weights.get(&rows.tensor).ok_or_else(|| {
-            let folder = self.folder.display();
-            fault(format!(
-                "is in no safetensors file of {folder}\n  help: is a shard missing from the index?"
-            ))
-        })?;
+        let place = self.weights.get(&rows.tensor).ok_or_else(|| fault(self.lacks.clone()))?;
         if place.shape != rows.shape {
             let (have, want) = (&place.shape, &rows.shape);
             return Err(fault(format!("has the shape {have:?}, and config.json calls for {want:?}")));
@@ -174,7 +189,7 @@ impl Checkpoint {
         let mut bytes = vec![0; rows.len() * pitch];
         let (path, file) = &self.files[place.file];
         let begin = (place.begin + rows.start * pitch) as u64;
-        file.read_exact_at(&mut bytes, begin).map_err(|e| failed(path, e))?;
+        file.read_at(&mut bytes, begin).map_err(|e| failed(path, e))?;
         Ok(Source { bytes, dtype: place.dtype, cols })
     }
 }

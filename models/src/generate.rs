@@ -70,6 +70,8 @@ pub enum Control {
     Continue,
     /// It ends before the next token.
     Stop,
+    /// The text of this token ends with it; the others go on.
+    Finish,
 }
 
 /// Times of a generation.
@@ -193,6 +195,9 @@ pub fn generate(
                     end = Some(End::Length);
                 } else if request.prompt.len() + text.generated > model.context() {
                     end = Some(End::Context);
+                }
+                if control == Control::Finish {
+                    (end, control) = (Some(End::Stop), Control::Continue);
                 }
             }
             if let (Some(reason), Control::Continue) = (end, control) {

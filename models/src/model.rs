@@ -7,8 +7,10 @@ use cusync::codegen::graph::Element;
 use cusync::device::Device;
 
 use crate::architecture::{self, Decoder};
+use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
+use crate::given::GivenWeight;
 use crate::gpu::{GpuModel, LOOKAHEAD};
 use crate::host::HostModel;
 use crate::logits::Logits;
@@ -72,11 +74,35 @@ impl Model {
     ///
     /// # Errors
     /// The checkpoint is incomplete, its architecture is not supported, or memory is short.
-    pub fn open(folder: &Path, options: &Options, mut progress: impl FnMut(Loaded)) -> Result<Model> {
+    pub fn open(folder: &Path, options: &Options, progress: impl FnMut(Loaded)) -> Result<Model> {
         let config = ModelConfig::read(folder)?;
-        let decoder = architecture::decoder(&config)?;
-        let element = options.element.map_or_else(|| config.element(), Ok)?;
+        architecture::decoder(&config)?;
         let weights = if options.random { Weights::Random } else { Weights::open(folder)? };
+        Model::with_weights(&config, weights, options, progress)
+    }
+
+    /// Takes a model from weights in memory. `config`: the text of `config.json`.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn from_given(
+        config: &str,
+        weights: Vec<GivenWeight>,
+        options: &Options,
+        progress: impl FnMut(Loaded),
+    ) -> Result<Model> {
+        let config = serde_json::from_str(config).map_err(|e| Error::Config(e.to_string()))?;
+        Model::with_weights(&config, Weights::Files(Checkpoint::given(weights)), options, progress)
+    }
+
+    fn with_weights(
+        config: &ModelConfig,
+        weights: Weights,
+        options: &Options,
+        mut progress: impl FnMut(Loaded),
+    ) -> Result<Model> {
+        let decoder = architecture::decoder(config)?;
+        let element = options.element.map_or_else(|| config.element(), Ok)?;
         weights.check(&decoder)?;
         let slots = options.slots.max(1);
         let context = options.context.unwrap_or(decoder.context.min(4096));
@@ -97,7 +123,7 @@ impl Model {
         };
         Ok(Model {
             lengths: vec![0; slots],
-            ends: config.eos_token_id.map_or_else(Vec::new, |tokens| tokens.list()),
+            ends: config.eos_token_id.as_ref().map_or_else(Vec::new, |tokens| tokens.list()),
             decoder,
             element,
             weights,

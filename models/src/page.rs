@@ -12,11 +12,9 @@ use cusync::{PipelineBuilder, Stage};
 
 use crate::architecture::Decoder;
 
-/// Stages of a layer that generates.
-const STAGES_PER_LAYER: usize = 7;
-
-/// Most stages of a launch.
-const STAGES: usize = 64;
+/// Most layers of a launch. A kernel has 64 stages, each round of a wide one counted: five or six a layer, and up to
+/// eight of a head.
+const MOST_LAYERS: usize = 8;
 
 /// Sizes of the pages of a model that is opened.
 #[derive(Clone, Copy, Debug)]
@@ -27,11 +25,9 @@ pub(crate) struct Sizes {
     pub(crate) element: Element,
 }
 
-/// Layers of each launch: as few launches as possible, of about equal length. The last one ends with a norm
-/// and the head.
+/// Layers of each launch: as few launches as possible, of about equal length. The last one ends with the head.
 pub fn launches(layers: usize) -> Vec<Range<usize>> {
-    let most = (STAGES - 2) / STAGES_PER_LAYER;
-    let count = layers.div_ceil(most);
+    let count = layers.div_ceil(MOST_LAYERS);
     (0..count).map(|n| layers * n / count..layers * (n + 1) / count).collect()
 }
 
@@ -60,15 +56,14 @@ pub fn generation(
             ),
         );
         let attend = attend.text("rotary", "cs(S,D)");
-        let stages = block(decoder, layer, "B", &state(layer), &out, "Gemm", attend);
+        let stages = block(decoder, layer, "B", &state(layer), &out, Phase::Step, attend);
         page = stages.into_iter().fold(page, PipelineBuilder::stage);
     }
     if !last {
         return page;
     }
-    let norm = norm("final_norm", &state(layers.end), "gf", "NF(B,E)", decoder.epsilon);
-    let head = Stage::gemm("head", "NF(B,E)", "Wh(E,V)", "logits(B,V)");
-    page.dim("V", decoder.logits() as u64).stage(norm).stage(head)
+    let head = Stage::gemm("head", &state(layers.end), "Wh(E,V)", "logits(B,V)");
+    page.dim("V", decoder.logits() as u64).stage(normed(head, "gf(E)", decoder.epsilon))
 }
 
 /// The page of one layer for the first `tokens` tokens of a sequence, which fill a cache of `rows` tokens. The
@@ -78,7 +73,7 @@ pub fn prompt(decoder: &Decoder, tokens: usize, rows: usize, element: Element) -
     let attend = Stage::new("Attention", "attend_0")
         .word("sequences", 1)
         .word("cache", "Cache(keys: \"K_0(1,HKV,S,D)\", values: \"V_0(1,HKV,S,D)\")");
-    let stages = block(decoder, 0, "T", "X(T,E)", "Z(T,E)", "RotatedGemm", attend);
+    let stages = block(decoder, 0, "T", "X(T,E)", "Z(T,E)", Phase::Prompt, attend);
     stages.into_iter().fold(page, PipelineBuilder::stage)
 }
 
@@ -89,62 +84,83 @@ fn dims(name: &str, decoder: &Decoder, element: Element) -> PipelineBuilder {
         .fold(PipelineBuilder::new(name).element(element), |page, (dim, n)| page.dim(dim, *n as u64))
 }
 
-fn norm(name: &str, x: &str, gain: &str, out: &str, epsilon: f64) -> Stage {
-    Stage::new("RmsNorm", name)
-        .text("x", x)
-        .text("gain", &format!("{gain}(E)"))
-        .text("out", out)
-        .word("epsilon", format!("{epsilon:e}"))
+/// A product that normalizes its rows first.
+fn normed(product: Stage, gain: &str, epsilon: f64) -> Stage {
+    product.word("input_norm", format!("InputNorm(gain: {gain:?}, epsilon: {epsilon:e})"))
 }
 
-/// One layer over `t` tokens, from hidden states `x` to `z`. `qkv` is the kind of the first product.
+/// What a layer computes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The next token of each sequence.
+    Step,
+    /// The first tokens of a sequence.
+    Prompt,
+}
+
+/// One layer over `t` tokens, from hidden states `x` to `z`. Norms are stages of their own in prompts only.
 fn block(
     decoder: &Decoder,
     layer: usize,
     t: &str,
     x: &str,
     z: &str,
-    qkv: &str,
+    phase: Phase,
     attend: Stage,
-) -> [Stage; STAGES_PER_LAYER] {
+) -> Vec<Stage> {
     let stage = |name: &str| format!("{name}_{layer}");
     let tensor = |name: &str, cols: &str| format!("{name}_{layer}({t},{cols})");
     let weight = |name: &str, shape: &str| format!("{name}_{layer}({shape})");
-    let (n1, n2, h, y) = (tensor("N1", "E"), tensor("N2", "E"), tensor("H", "E"), tensor("Y", "I"));
+    let (h, y) = (tensor("H", "E"), tensor("Y", "I"));
     let (rows, a) = (tensor("QKV", "(HQ+2*HKV)*D"), tensor("A", "HQ*D"));
-    let heads = |stage: Stage| stage.text("heads", "HQ").text("kv_heads", "HKV");
-    let mut product = Stage::new(qkv, &stage("qkv"))
-        .text("a", &n1)
-        .text("b", &weight("Wqkv", "E,(HQ+2*HKV)*D"))
-        .text("out", &rows);
-    let mut attend = attend;
-    if decoder.head_norm {
-        let (query, key) = (weight("gq", "D"), weight("gk", "D"));
-        let norm = format!("HeadNorm(query: {query:?}, key: {key:?}, epsilon: {:e})", decoder.epsilon);
-        // Where heads are rotated.
-        match qkv {
-            "RotatedGemm" => product = product.word("head_norm", norm),
-            _ => attend = attend.word("head_norm", norm),
+    let epsilon = decoder.epsilon;
+    let mut stages = Vec::new();
+    // A product of the normalized rows of `x`, which `make` makes of the tensor that it reads.
+    let behind_norm = |number: u32, x: &str, stages: &mut Vec<Stage>, make: &dyn Fn(&str) -> Stage| {
+        let gain = weight(&format!("g{number}"), "E");
+        if phase == Phase::Step {
+            return stages.push(normed(make(x), &gain, epsilon));
         }
-    }
-    if decoder.bias {
-        product = product.text("bias", &weight("bqkv", "(HQ+2*HKV)*D"));
-    }
-    if qkv == "RotatedGemm" {
-        product = heads(product).text("rotary", "cs(S,D)").word("sequences", 1);
-    }
+        let out = tensor(&format!("N{number}"), "E");
+        let norm = Stage::new("RmsNorm", &stage(&format!("norm{number}"))).text("x", x).text("gain", &gain);
+        stages.push(norm.text("out", &out).word("epsilon", format!("{epsilon:e}")));
+        stages.push(make(&out));
+    };
+    let heads = |stage: Stage| stage.text("heads", "HQ").text("kv_heads", "HKV");
+    let head_norm = decoder.head_norm.then(|| {
+        let (query, key) = (weight("gq", "D"), weight("gk", "D"));
+        format!("HeadNorm(query: {query:?}, key: {key:?}, epsilon: {epsilon:e})")
+    });
+    // Heads are normalized where they are rotated.
+    let with_head_norm = |stage: Stage| match &head_norm {
+        Some(norm) => stage.word("head_norm", norm),
+        None => stage,
+    };
+    behind_norm(1, x, &mut stages, &|a| {
+        let kind = if phase == Phase::Step { "Gemm" } else { "RotatedGemm" };
+        let mut product = Stage::new(kind, &stage("qkv"))
+            .text("a", a)
+            .text("b", &weight("Wqkv", "E,(HQ+2*HKV)*D"))
+            .text("out", &rows);
+        if decoder.bias {
+            product = product.text("bias", &weight("bqkv", "(HQ+2*HKV)*D"));
+        }
+        match phase {
+            Phase::Step => product,
+            Phase::Prompt => with_head_norm(heads(product).text("rotary", "cs(S,D)").word("sequences", 1)),
+        }
+    });
+    let attend = if phase == Phase::Step { with_head_norm(attend) } else { attend };
     let gemm = |name: &str, a: &str, b: &str, out: &str, residual: &str| {
         Stage::gemm(&stage(name), a, b, out).text("residual", residual)
     };
-    [
-        norm(&stage("norm1"), x, &stage("g1"), &n1, decoder.epsilon),
-        product,
-        heads(attend).text("qkv", &rows).text("out", &a),
-        gemm("project", &a, &weight("Wo", "HQ*D,E"), &h, x),
-        norm(&stage("norm2"), &h, &stage("g2"), &n2, decoder.epsilon),
-        Stage::gated_gemm(&stage("gate_up"), &n2, &weight("Wg", "E,I"), &weight("Wu", "E,I"), &y),
-        gemm("down", &y, &weight("Wd", "I,E"), z, &h),
-    ]
+    stages.push(heads(attend).text("qkv", &rows).text("out", &a));
+    stages.push(gemm("project", &a, &weight("Wo", "HQ*D,E"), &h, x));
+    behind_norm(2, &h, &mut stages, &|a| {
+        Stage::gated_gemm(&stage("gate_up"), a, &weight("Wg", "E,I"), &weight("Wu", "E,I"), &y)
+    });
+    stages.push(gemm("down", &y, &weight("Wd", "I,E"), z, &h));
+    stages
 }
 
 #[cfg(test)]
@@ -157,7 +173,7 @@ mod tests {
         assert_eq!(launches(9), [0..4, 4..9]);
         for layers in 1..130 {
             let parts = launches(layers);
-            assert!(parts.iter().all(|part| part.len() * STAGES_PER_LAYER + 2 <= STAGES), "{layers} layers");
+            assert!(parts.iter().all(|part| part.len() <= MOST_LAYERS), "{layers} layers");
             let joined: Vec<usize> = parts.into_iter().flatten().collect();
             assert_eq!(joined, (0..layers).collect::<Vec<_>>());
         }

@@ -28,6 +28,15 @@ impl Tokenizer {
         })
     }
 
+    /// Reads the text of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// It is no tokenizer.
+    pub fn from_json(json: &str) -> Result<Tokenizer> {
+        let tokenizer = json.parse().map_err(|e: tokenizers::Error| Error::Request(e.to_string()))?;
+        Ok(Tokenizer { tokenizer })
+    }
+
     /// Tokens of a text, with those that begin it.
     ///
     /// # Errors

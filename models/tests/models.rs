@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use cusync_models::{
-    Control, End, Event, Model, ModelConfig, Options, Place, Request, Rotary, Sampling, Tokenizer,
-    architecture, generate, tiny,
+    Control, End, Event, GivenWeight, Model, ModelConfig, Options, Place, Request, Rotary, Sampling,
+    Tokenizer, WeightType, architecture, generate, tiny,
 };
 use safetensors::SafeTensors;
 
@@ -228,6 +228,54 @@ fn a_text_ends_at_the_context_and_where_the_caller_stops() {
         if count == 2 { Control::Stop } else { Control::Continue }
     });
     assert_eq!((times.expect("generated").tokens, count), (2, 2));
+}
+
+#[test]
+fn weights_in_memory_give_the_logits_of_their_folder() {
+    let folder = tiny_model("Qwen3ForCausalLM");
+    let config = std::fs::read_to_string(folder.path().join("config.json")).expect("it was written");
+    let file = std::fs::read(folder.path().join("model.safetensors")).expect("it was written");
+    let given = || -> Vec<GivenWeight> {
+        let tensors = SafeTensors::deserialize(&file).expect("valid").tensors();
+        let given = |(name, view): (String, safetensors::tensor::TensorView<'_>)| GivenWeight {
+            name,
+            kind: WeightType::Bf16,
+            shape: view.shape().to_vec(),
+            bytes: Box::new(view.data().to_vec()),
+        };
+        tensors.into_iter().map(given).collect()
+    };
+    let mut from_folder = Model::open(folder.path(), &host(1, 32), |_| ()).expect("opened");
+    let mut in_memory = Model::from_given(&config, given(), &host(1, 32), |_| ()).expect("opened");
+    for token in [1, 77, 200] {
+        let expected = from_folder.step(&[(0, token)]).expect("stepped").row(0);
+        assert_eq!(in_memory.step(&[(0, token)]).expect("stepped").row(0), expected);
+    }
+    let few = given().into_iter().filter(|weight| !weight.name.contains("layers.1.mlp"));
+    let refused = Model::from_given(&config, few.collect(), &host(1, 32), |_| ()).err().expect("refused");
+    assert!(refused.to_string().contains("is not among the weights"), "{refused}");
+    let short = given().into_iter().map(|weight| GivenWeight { bytes: Box::new(vec![0; 3]), ..weight });
+    assert!(Model::from_given(&config, short.collect(), &host(1, 32), |_| ()).is_err());
+}
+
+#[test]
+fn a_text_that_its_caller_finishes_leaves_the_others_alone() {
+    let folder = tiny_model("LlamaForCausalLM");
+    let mut model = Model::open(folder.path(), &host(2, 64), |_| ()).expect("opened");
+    let requests = requests(3).into_iter().map(|r| Request { max_tokens: 9, ends: vec![], ..r });
+    let requests: Vec<Request> = requests.collect();
+    let whole = texts(&mut model, &requests);
+    let mut found = vec![(Vec::new(), None); requests.len()];
+    generate(&mut model, &requests, |event| {
+        match event {
+            Event::Token { request, token } => found[request].0.push(token),
+            Event::End { request, reason } => found[request].1 = Some(reason),
+        }
+        if found[1].0.len() == 4 && found[1].1.is_none() { Control::Finish } else { Control::Continue }
+    })
+    .expect("generated");
+    assert_eq!((found[1].0.as_slice(), found[1].1), (&whole[1].0[..4], Some(End::Stop)));
+    assert_eq!((&found[0], &found[2]), (&whole[0], &whole[2]));
 }
 
 #[test]

@@ -5,8 +5,10 @@ use std::ffi::c_void;
 use std::ptr::null;
 
 use cusync_gen::check::EdgeNumbers;
+use cusync_gen::device::Operation;
 use cusync_gen::graph::{
-    Activation, Axis, Cache, Element, Epilogue, GroupNorm, Heads, Norm, Op, OperandKind, Sliding, Stage, When,
+    Activation, Axis, Cache, Element, Epilogue, GroupNorm, Heads, Norm, NormedGemm, Op, OperandKind, Sliding,
+    Stage, When,
 };
 use cusync_gen::sync::{Order, SlotMap, WaitAt};
 
@@ -17,7 +19,7 @@ pub(crate) fn stage(stage: &Stage) -> Option<ffi::cusync_stage> {
     let (rows, columns) = stage.out_tile();
     let Epilogue { activation, residual_first } = stage.op.epilogue();
     Some(ffi::cusync_stage {
-        operation: stage.op.operation()? as u32,
+        operation: operation(stage)?,
         activation: activation_code(activation),
         residual_first: residual_first.into(),
         m: stage.m,
@@ -36,6 +38,15 @@ pub(crate) fn stage(stage: &Stage) -> Option<ffi::cusync_stage> {
     })
 }
 
+/// C ABI code of a stage's operation; a product that normalizes its rows is a product with a norm.
+fn operation(stage: &Stage) -> Option<u32> {
+    match stage.op.operation()? {
+        Operation::InputNorm if stage.op.is_gated() => Some(ffi::CUSYNC_GATED_GEMM),
+        Operation::InputNorm => Some(ffi::CUSYNC_GEMM),
+        other => Some(other as u32),
+    }
+}
+
 /// The sizes of a stage's operation.
 fn shape(stage: &Stage) -> ffi::cusync_shape {
     match &stage.op {
@@ -44,6 +55,9 @@ fn shape(stage: &Stage) -> ffi::cusync_shape {
         Op::Pool(pool) => images(&pool.sliding, stage.n, pool.mean),
         Op::Attention(prompt) => heads(&prompt.heads, prompt.tokens, prompt.causal, prompt.cache),
         Op::Attend(attend) => heads(&attend.heads, 1, false, Some(attend.cache)),
+        Op::NormedGemm(NormedGemm { epsilon, .. }) => {
+            ffi::cusync_shape { norm: ffi::cusync_norm { centred: 0, epsilon: *epsilon } }
+        }
         Op::Norm(Norm { centred, epsilon }) => {
             ffi::cusync_shape { norm: ffi::cusync_norm { centred: u32::from(*centred), epsilon: *epsilon } }
         }

@@ -262,6 +262,7 @@ pub const CUSYNC_NORM: cusync_operation = 4;
 pub const CUSYNC_ATTEND: cusync_operation = 5;
 pub const CUSYNC_POOL: cusync_operation = 6;
 pub const CUSYNC_GROUP_NORM: cusync_operation = 7;
+pub const CUSYNC_INPUT_NORM: cusync_operation = 8;
 pub type cusync_operation = ::std::os::raw::c_uint;
 pub const CUSYNC_IDENTITY: cusync_activation = 0;
 pub const CUSYNC_GELU_TANH: cusync_activation = 1;
@@ -1336,11 +1337,13 @@ unsafe extern "C" {
     #[doc = " Repacks the k x n row-major `weights` (for a gated stage the gate's weights, with `up` the others; otherwise `up` is\n NULL) into `out`, part by part in streaming order, for decode kernels that divide the output into `parts` parts.\n Asynchronous on `stream`."]
     pub fn cusync_repack(
         operation: u32,
+        element: u32,
         k: u32,
         n: u32,
         parts: u32,
         weights: *const ::std::os::raw::c_void,
         up: *const ::std::os::raw::c_void,
+        gain: *const ::std::os::raw::c_void,
         out: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;

@@ -25,6 +25,7 @@ pub(super) fn appended(stage: &Stage) -> Option<(u32, u32)> {
         Op::Attend(_) => Some((stage.m, 1)),
         Op::Gemm(_)
         | Op::GatedGemm
+        | Op::NormedGemm(_)
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)
         | Op::Norm(_)

@@ -73,6 +73,15 @@ pub(super) fn inner_rounding(element: Element) -> f64 {
     }
 }
 
+/// Standard deviation of the relative error of a value rounded to an element, at most: errors are uniform.
+pub(super) fn rounding_deviation(element: Element) -> f64 {
+    let half_unit = match element {
+        Element::F16 => 2f64.powi(-11),
+        Element::Bf16 => 2f64.powi(-8),
+    };
+    half_unit / 3f64.sqrt()
+}
+
 /// Additional rounding error of such a value below the smallest normal number.
 pub(super) fn inner_underflow(element: Element) -> f64 {
     match element {

@@ -1,10 +1,12 @@
 //! GEMMs: products in float64, and their epilogues.
 
-use cusync_gen::graph::{Activation, Element, Epilogue, Heads, OperandKind, Rotated, Stage};
+use cusync_gen::graph::{
+    Activation, Element, Epilogue, Heads, Norm, NormedGemm, OperandKind, Rotated, Stage,
+};
 use rayon::prelude::*;
 
-use super::bound::{Expected, UNIT, sigmoid_times, sum_error};
-use super::norm::normalise_head;
+use super::bound::{Expected, SIGMAS, UNIT, inner_underflow, rounding_deviation, sigmoid_times, sum_error};
+use super::norm::{normalise, normalise_head};
 use super::{Matrix, Operands, ReferenceError};
 use crate::device::host_gemm::add_product_f64;
 
@@ -163,6 +165,41 @@ pub fn gated(mut gate: Expected, up: &Expected) -> Expected {
         *g = value as f32;
     });
     gate
+}
+
+/// A GEMM, or a gated one, of normalized rows. Kernels round the product of weights and gain.
+pub(super) fn normed(
+    stage: &Stage,
+    shape: &NormedGemm,
+    operands: &dyn Operands,
+    element: Element,
+) -> Result<Expected, ReferenceError> {
+    let need = |kind| operands.needed(stage, kind);
+    let root = Norm { centred: false, epsilon: shape.epsilon };
+    let rows = normalise(&root, &need(OperandKind::A)?, &need(OperandKind::Gain)?, None);
+    // Rows are off by a factor; roundings of weights are independent.
+    let off = |(slack, value): (&f32, &f32)| if *value == 0.0 { 0.0 } else { slack / value.abs() };
+    let off_rows = rows.slack.iter().zip(&rows.values.data).map(off).fold(0.0, f32::max);
+    let squared = |m: &Matrix| Matrix { data: m.data.iter().map(|x| x * x).collect(), ..*m };
+    let deviation = SIGMAS * rounding_deviation(element);
+    let lengths = rows.values.data.chunks(rows.values.cols.max(1));
+    let underflow = |row: &[f32]| SIGMAS * inner_underflow(element) * norm(row.iter().map(|x| f64::from(*x)));
+    let underflows: Vec<f64> = lengths.map(underflow).collect();
+    let sums = |kind| -> Result<Expected, ReferenceError> {
+        let weights = need(kind)?;
+        let mut sums = summed(product(&rows.values, &weights), stage.k as usize, None);
+        let squares = product(&squared(&rows.values), &squared(&weights)).values;
+        let cols = sums.values.cols.max(1);
+        for (i, off) in sums.slack.iter_mut().enumerate() {
+            let rounded = deviation * f64::from(squares.data[i]).sqrt() + underflows[i / cols];
+            *off += off_rows * sums.values.data[i].abs() + rounded as f32;
+        }
+        Ok(sums)
+    };
+    match shape.gated {
+        true => Ok(gated(sums(OperandKind::B)?, &sums(OperandKind::Up)?)),
+        false => ended(sums(OperandKind::B)?, shape.epilogue, stage, operands),
+    }
 }
 
 /// A GEMM with rotated queries and keys, each row by the position of its token.

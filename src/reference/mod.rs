@@ -131,6 +131,7 @@ pub(crate) fn apply(
             let summed = |sums| gemm::summed(sums, stage.k as usize, rounds);
             Ok(gemm::gated(summed(sums(OperandKind::B)?), &summed(sums(OperandKind::Up)?)))
         }
+        Op::NormedGemm(shape) => gemm::normed(stage, shape, operands, element),
         Op::RotatedGemm(shape) => gemm::rotated(stage, shape, operands, rounds),
         Op::Conv2d(shape) => {
             let sums = conv::convolve(shape, &need(OperandKind::A)?, &need(OperandKind::B)?);
@@ -168,6 +169,7 @@ pub(crate) fn changed(
         Op::Attend(shape) => with_reads(stage, operands, |reads| attention::appended(shape, reads, before)),
         Op::Gemm(_)
         | Op::GatedGemm
+        | Op::NormedGemm(_)
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)
         | Op::Norm(_)
@@ -214,7 +216,7 @@ pub fn evaluate(
     inputs: &Inputs,
     custom: &HashMap<String, CustomReference<'_>>,
 ) -> Result<HashMap<String, Vec<f32>>, ReferenceError> {
-    let written = stages::chain(graph, &stages::Host::inputs(graph, inputs), custom)?;
+    let written = stages::chain(graph, &stages::HostMemory::inputs(graph, inputs), custom)?;
     let name = |id: TensorId| graph.tensors[id.0].name.clone();
     Ok(written.into_iter().map(|(id, m)| (name(id), m.data)).collect())
 }

@@ -143,7 +143,7 @@ mod tests {
         let expected = [-1.0, -2.0 / 3.0, 1.0 / 3.0 + 10.0, 12.0, 0.0, 0.0, 10.0, 10.0];
         assert!(layer.values.data.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{layer:?}");
         // Two images of two pixels, two groups of two channels: 1, 3, 0, 0 with mean 1 and variance 1.5, and 5, 7, 2, 2
-        // with mean 4 and variance 4.5, then their mirror images; epsilon makes both a square.
+        // with mean 4 and variance 4.5, then their mirror images.
         let x = Matrix {
             rows: 4,
             cols: 4,

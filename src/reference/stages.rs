@@ -233,19 +233,19 @@ impl<'a> Stages<'a> {
 type Found<'a> = dyn Fn(&str) -> Option<Vec<f32>> + 'a;
 
 /// Inputs of a pipeline, and results of an executor on the host.
-pub(super) struct Host<'a> {
+pub(super) struct HostMemory<'a> {
     graph: &'a Graph,
     inputs: &'a Inputs,
     found: Option<&'a Found<'a>>,
 }
 
-impl<'a> Host<'a> {
+impl<'a> HostMemory<'a> {
     pub(super) fn inputs(graph: &'a Graph, inputs: &'a Inputs) -> Self {
-        Host { graph, inputs, found: None }
+        HostMemory { graph, inputs, found: None }
     }
 }
 
-impl TensorValues for Host<'_> {
+impl TensorValues for HostMemory<'_> {
     fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError> {
         let tensor = &self.graph.tensors[id.0];
         let (rows, cols) = (tensor.rows as usize, tensor.cols as usize);
@@ -282,7 +282,7 @@ impl<'a> Judge<'a> {
         inputs: &'a Inputs,
         custom: HashMap<String, CustomReference<'a>>,
     ) -> Result<Self, ReferenceError> {
-        Ok(Judge { stages: Stages::new(graph, &Host::inputs(graph, inputs), custom)?, inputs })
+        Ok(Judge { stages: Stages::new(graph, &HostMemory::inputs(graph, inputs), custom)?, inputs })
     }
 
     /// Compares every tensor that a stage has written, and every cache that it has appended to, with the
@@ -291,8 +291,8 @@ impl<'a> Judge<'a> {
     /// # Errors
     /// A tensor is not found.
     pub fn compare(&self, found: &dyn Fn(&str) -> Option<Vec<f32>>) -> Result<Vec<Accuracy>, ReferenceError> {
-        let before = Host::inputs(&self.stages.graph, self.inputs);
-        let after = Host { found: Some(found), ..before };
+        let before = HostMemory::inputs(&self.stages.graph, self.inputs);
+        let after = HostMemory { found: Some(found), ..before };
         self.stages.compare(&after, Some(&before))
     }
 }

@@ -202,7 +202,7 @@ mod tests {
     use cusync_gen::check::Executor;
     use cusync_gen::choose;
     use cusync_gen::device::{Operation, Profile};
-    use cusync_gen::graph::Stage;
+    use cusync_gen::graph::{Graph, Stage};
 
     use super::*;
     use crate::device::{takes_alone, words};
@@ -218,15 +218,49 @@ mod tests {
         let data = std::ptr::without_provenance_mut::<std::ffi::c_void>(1 << 12);
         let mut raw = words::stage(stage).expect("a kernel");
         raw.out = data;
-        let mut kinds = vec![OperandKind::Query];
-        if stage.op.cache().is_some() {
-            kinds.extend([OperandKind::CachedKeys, OperandKind::CachedValues]);
-        }
-        for (to, kind) in raw.operands.iter_mut().zip(&kinds) {
-            *to = words::operand(*kind, data);
-        }
-        raw.operand_count = kinds.len() as u32;
+        // Queries, keys and values are one operand.
+        let mut operands: Vec<_> = stage.operands.iter().map(|o| words::operand(o.kind, data)).collect();
+        operands.dedup_by_key(|operand| operand.role);
+        raw.operands[..operands.len()].copy_from_slice(&operands);
+        raw.operand_count = operands.len() as u32;
         raw
+    }
+
+    /// Whether the library takes a stage's request, and none with a row of tiles too many. `None`: it cannot be asked.
+    fn taken(graph: &Graph, operation: Operation) -> Option<bool> {
+        let id = ffi::cusync_kernel_id {
+            operations: 1 << operation as u32,
+            ..alone_id(element_code(graph.element))
+        };
+        let raw = request(&graph.stages[0]);
+        let taken = takes_alone(&id, &raw)?;
+        let grid_m = raw.tiles.grid_m + 1;
+        let other = ffi::cusync_stage { tiles: ffi::cusync_tiles { grid_m, ..raw.tiles }, ..raw };
+        assert_eq!(takes_alone(&id, &other), Some(false), "a row of tiles too many");
+        Some(taken)
+    }
+
+    #[test]
+    fn the_library_takes_the_planned_groups_of_channels() {
+        let h100 = Profile::named("h100").expect("it ships");
+        for (images, side, channels, groups) in
+            [(1, 64, 320, 32), (5, 7, 64, 8), (2, 9, 40, 40), (3, 1, 24, 8), (1, 512, 8, 1)]
+        {
+            let shape = format!("{images},{side},{side},{channels}");
+            let source = format!(
+                r#"Pipeline(name: "g", dims: {{}}, stages: [GroupNorm(name: "norm", input: "X({shape})", groups: {groups},
+                    gain: "g({channels})", bias: "b({channels})", epilogue: Silu, out: "N({shape})")])"#
+            );
+            let resolved =
+                resolve_text(&source, "g", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+            let chosen = choose::candidate(&resolved, h100, Executor::Serial).expect("a kernel of its own");
+            assert_eq!(chosen.launch.kernels()[0].kernel, StageKernel::Alone);
+            let Some(taken) = taken(&chosen.graph, Operation::GroupNorm) else {
+                println!("skipped: needs kernels, and no GPU");
+                return;
+            };
+            assert!(taken, "{source}");
+        }
     }
 
     /// The library accepts the planned tiles of sequences of any length, and no others.
@@ -246,25 +280,13 @@ mod tests {
                 let resolved = resolve_text(&source, "p", &overrides).unwrap_or_else(|e| panic!("{e}"));
                 let chosen =
                     choose::candidate(&resolved, h100, Executor::Serial).expect("a kernel of its own");
-                let stage = &chosen.graph.stages[0];
                 assert_eq!(chosen.launch.kernels()[0].kernel, StageKernel::Alone);
-                let id = ffi::cusync_kernel_id {
-                    operations: 1 << ffi::CUSYNC_ATTENTION,
-                    ..alone_id(element_code(chosen.graph.element))
-                };
-                let raw = request(stage);
-                let Some(taken) = takes_alone(&id, &raw) else {
+                let Some(taken) = taken(&chosen.graph, Operation::Attention) else {
                     println!("skipped: needs kernels, and no GPU");
                     return;
                 };
-                assert!(
-                    taken,
-                    "{tokens} x {sequences} x {columns} causal: {causal} {cache}: {:?}",
-                    raw.tiles
-                );
-                let grid_m = raw.tiles.grid_m + 1;
-                let other = ffi::cusync_stage { tiles: ffi::cusync_tiles { grid_m, ..raw.tiles }, ..raw };
-                assert_eq!(takes_alone(&id, &other), Some(false), "a row of tiles too many");
+                let stage = &chosen.graph.stages[0];
+                assert!(taken, "{tokens} x {sequences} x {columns} causal: {causal} {cache}: {stage:?}");
             }
         }
     }
@@ -280,6 +302,7 @@ mod tests {
             (Operation::Attend, ffi::CUSYNC_ATTEND),
             (Operation::Pool, ffi::CUSYNC_POOL),
             (Operation::GroupNorm, ffi::CUSYNC_GROUP_NORM),
+            (Operation::InputNorm, ffi::CUSYNC_INPUT_NORM),
         ];
         for (operation, number) in pairs {
             assert_eq!(operation as u32, number, "{operation:?}");

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::OperandKind;
+use cusync_gen::graph::{Op, OperandKind};
 use cusync_gen::schedule::decode::{is_in_pairs, parts_of};
 
 use super::error::{Error, Result};
@@ -84,7 +84,11 @@ impl Pipeline {
             let size = (stage.k, stage.n);
             let paired = is_in_pairs(self.plan.graph(), stage, workers);
             let parts = if paired { workers / 2 } else { parts_of(stage, workers) };
-            let repacked = RepackedWeights::new(&weights, up.as_deref(), size, parts, &self.main)?;
+            let gain =
+                matches!(stage.op, Op::NormedGemm(_)).then(|| self.operand(set, stage, OperandKind::Gain));
+            let gain = gain.transpose()?;
+            let gain = gain.as_deref().map(|gain| (gain, self.plan.graph().element));
+            let repacked = RepackedWeights::new(&weights, up.as_deref(), gain, size, parts, &self.main)?;
             self.main.synchronize()?;
             self.sets[set].repacked[index] = Some(Arc::new(repacked));
         }

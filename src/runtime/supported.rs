@@ -51,6 +51,7 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
             }
         }
         Op::Gemm(_)
+        | Op::NormedGemm(_)
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)
         | Op::Attention(_)

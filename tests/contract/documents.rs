@@ -216,10 +216,8 @@ fn versions_agree() {
     };
     let header = abi(&read("capi/include/cusync/pipeline.h"), "CUSYNC_PIPELINE_ABI ");
     assert_eq!(header, abi(&read("capi/src/lib.rs"), "const ABI: u32 = "), "the header and the library");
-    for manifest in
-        ["benches/Cargo.toml", "capi/Cargo.toml", "cli/Cargo.toml", "dag/Cargo.toml", "Cargo.toml"]
-    {
-        let text = read(manifest);
+    for manifest in ["benches", "capi", "cli", "dag", "models", "python", "."] {
+        let text = read(&format!("{manifest}/Cargo.toml"));
         // Packages omit test-only files.
         let needed = text.split("[dev-dependencies]").next().unwrap_or_default();
         let stated = needed.lines().filter(|l| l.starts_with("cusync") && l.contains("path ="));

@@ -253,6 +253,24 @@ fn layers_by_shares_are_right_run_after_run() {
 }
 
 #[test]
+fn layers_whose_products_normalize_their_rows_are_right_run_after_run() {
+    let norm = |gain: &str| format!("input_norm: InputNorm(gain: {gain:?}, epsilon: 1e-5)");
+    let source = format!(
+        r#"Pipeline(name: "layer", dims: {{ "B": 3, "S": 200, "E": 264, "I": 136 }}, stages: [
+            Gemm(name: "qkv", a: "X(B,E)", b: "Wqkv(E,512)", bias: "b(512)", {}, out: "QKV(B,512)"),
+            Attention(name: "attend", qkv: "QKV(B,512)", heads: 4, kv_heads: 2, rotary: "cs(S,64)",
+                cache: Cache(keys: "K(B,2,S,64)", values: "V(B,2,S,64)", lengths: "n(B)"), out: "A(B,256)"),
+            Gemm(name: "project", a: "A(B,256)", b: "Wo(256,E)", residual: "X(B,E)", out: "H(B,E)"),
+            GatedGemm(name: "gate_up", a: "H(B,E)", gate: "Wg(E,I)", up: "Wu(E,I)", {}, out: "Y(B,I)"),
+            Gemm(name: "down", a: "Y(B,I)", b: "Wd(I,E)", residual: "H(B,E)", out: "Z(B,E)"),
+        ])"#,
+        norm("g1(E)"),
+        norm("g2(E)")
+    );
+    grow(&shares(&source), &[[0, 62, 197], [1, 63, 198]].map(|n| n.to_vec()));
+}
+
+#[test]
 fn a_sequence_out_of_range_is_an_error_that_names_it_and_the_others_are_right() {
     let plan = Block { batch: 4, pages: Some(12), capacity: 192, ..BLOCK }.plan();
     let graph = plan.graph();

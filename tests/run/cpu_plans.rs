@@ -210,6 +210,30 @@ fn normalisations_are_right_between_products_and_at_either_end() {
     }
 }
 
+/// Several parts of k and tiles of several rows; a bias, an activation, a residual and gates behind the norm.
+#[test]
+fn products_of_normalized_rows_are_right() {
+    let norm = |gain: &str| format!("input_norm: InputNorm(gain: {gain:?}, epsilon: 0.25)");
+    for element in [Element::F16, Element::Bf16] {
+        let element_word = if element == Element::F16 { "F16" } else { "Bf16" };
+        for m in [1, 9, 70] {
+            let source = format!(
+                r#"Pipeline(name: "normed", element: {element_word}, dims: {{ "M": {m} }}, stages: [
+                    Gemm(name: "up", a: "X(M,1096)", b: "W(1096,264)", bias: "b(264)", epilogue: Gelu, {}, out: "Y(M,264)"),
+                    Gemm(name: "mix", a: "Y(M,264)", b: "V(264,264)", residual: "Y(M,264)", {}, out: "Z(M,264)"),
+                    GatedGemm(name: "gate", a: "Z(M,264)", gate: "G(264,136)", up: "U(264,136)", {}, out: "Q(M,136)"),
+                ])"#,
+                norm("g(1096)"),
+                norm("h(264)"),
+                norm("i(264)")
+            );
+            for policy in [None, Some(Policy::Tile), Some(Policy::Row)] {
+                verify(&plan(&source, m, element, policy), options(Workers::TeamPerStage), 2);
+            }
+        }
+    }
+}
+
 #[test]
 fn group_normalisations_are_right_between_convolutions_and_at_either_end() {
     for (channels, groups, more) in [

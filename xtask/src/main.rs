@@ -1,4 +1,4 @@
-//! Repository tasks: `cargo xtask setup | run | test | bundle | render | dist`.
+//! Repository tasks: `cargo xtask setup | run | test | wheel | bundle | render | dist`.
 
 mod bundle;
 #[path = "../../build/compiler.rs"]
@@ -6,6 +6,7 @@ mod compiler;
 mod dist;
 #[path = "../../build/prebuilt.rs"]
 mod prebuilt;
+mod python;
 mod setup;
 mod test;
 #[path = "../../cli/src/toolchain.rs"]
@@ -39,6 +40,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Create target/wheels: the Python package, judged and tested in a fresh environment
+    Wheel {
+        /// Leave out the kernels, and with them nvcc: the package runs on hosts only
+        #[arg(long)]
+        no_kernels: bool,
+    },
     /// Create target/bundle: the command, the GPU tests and the specs, for a machine without Rust or CUDA
     Bundle,
     /// Regenerate policies/rendered and the FFI bindings
@@ -55,7 +62,12 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().task {
         Task::Setup => setup::setup(&root),
         Task::Run { args } => run(&root, &args),
-        Task::Test { args } => setup::setup(&root).and_then(|()| test::test(&root, &args)),
+        Task::Test { args } => setup::setup(&root).and_then(|()| {
+            python::prepare(&root);
+            test::test(&root, &args)
+        }),
+        Task::Wheel { no_kernels: true } => python::wheel(&root, false),
+        Task::Wheel { no_kernels: false } => setup::setup(&root).and_then(|()| python::wheel(&root, true)),
         Task::Bundle => setup::setup(&root).and_then(|()| bundle::bundle(&root)),
         Task::Render => render(&root),
         Task::Dist => setup::setup(&root).and_then(|()| dist::dist(&root)),

@@ -149,6 +149,7 @@ fn op(op: &Op) -> Value {
         // No wait depends on the angles.
         Op::RotatedGemm(_) => json!({ "kind": "gemm" }),
         Op::GatedGemm => json!({ "kind": "gated_gemm" }),
+        Op::NormedGemm(normed) => json!({ "kind": "normed_gemm", "gated": normed.gated }),
         Op::Conv2d(conv) => json!({
             "kind": "conv2d", "input": conv.input, "channels": conv.channels, "output": conv.output, "filter": conv.filter,
             "stride": conv.stride, "padding": conv.padding,

@@ -26,6 +26,8 @@ pub enum Operation {
     Pool = 6,
     /// A normalization of groups of channels.
     GroupNorm = 7,
+    /// A matrix product, or two with a common epilogue, of rows that it normalizes first.
+    InputNorm = 8,
 }
 
 /// Element-wise function applied to the sums of a GEMM.
@@ -246,6 +248,7 @@ fn instance(line: &str) -> Option<Instance> {
         "attend" => Some(Operation::Attend),
         "pool" => Some(Operation::Pool),
         "group_norm" => Some(Operation::GroupNorm),
+        "input_norm" => Some(Operation::InputNorm),
         _ => None,
     };
     let operations = words.map(operation).collect::<Option<Vec<_>>>()?;

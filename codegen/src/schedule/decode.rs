@@ -93,9 +93,12 @@ pub fn in_pairs((k, n): (u32, u32), gated: bool, workers: u32, width: u32) -> bo
 /// Whether a stage of a graph runs in pairs.
 pub fn is_in_pairs(graph: &Graph, stage: &Stage, workers: u32) -> bool {
     let operations = graph.operations();
-    let attends = operations.contains(Operation::Attend) || operations.contains(Operation::Norm);
+    let attends =
+        [Operation::Attend, Operation::Norm, Operation::InputNorm].iter().any(|o| operations.contains(*o));
     let width = width_of(graph, stage.m).unwrap_or_default();
-    attends && stage.op.is_gemm() && in_pairs((stage.k, stage.n), stage.op.is_gated(), workers, width)
+    // A worker of a pair has the squares of half a row.
+    let halves = !matches!(stage.op, Op::NormedGemm(_)) && stage.op.is_gemm();
+    attends && halves && in_pairs((stage.k, stage.n), stage.op.is_gated(), workers, width)
 }
 
 /// The k-tiles of a stage that a worker processes; each worker of a pair takes one half.
@@ -134,7 +137,7 @@ pub fn is_read(graph: &Graph, stage: StageId) -> bool {
 /// Whether decode kernels support an operation.
 fn decodes(op: &Op) -> bool {
     match op {
-        Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) | Op::Norm(_) => true,
+        Op::Gemm(_) | Op::GatedGemm | Op::NormedGemm(_) | Op::Attend(_) | Op::Norm(_) => true,
         Op::RotatedGemm(_)
         | Op::Conv2d(_)
         | Op::Attention(_)

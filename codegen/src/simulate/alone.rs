@@ -26,6 +26,7 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
         }
         Op::Gemm(_)
         | Op::GatedGemm
+        | Op::NormedGemm(_)
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)
         | Op::Attend(_)

@@ -68,6 +68,7 @@ pub(super) fn rotation_us(stage: &Stage, device: &Profile) -> f64 {
         }
         Op::Gemm(_)
         | Op::GatedGemm
+        | Op::NormedGemm(_)
         | Op::Conv2d(_)
         | Op::Attention(_)
         | Op::Attend(_)

@@ -114,6 +114,12 @@ pub(crate) struct StageSpec {
 pub(crate) enum StageKind {
     Gemm(Epilogue),
     GatedGemm,
+    /// A product, or a gated one, of normalized rows.
+    NormedGemm {
+        gated: bool,
+        epilogue: Epilogue,
+        epsilon: Spanned<f64>,
+    },
     Rotated(HeadsSpec),
     Conv2d(Box<ConvSpec>),
     Attention(Box<AttentionSpec>),

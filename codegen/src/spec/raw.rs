@@ -44,9 +44,9 @@ macro_rules! raw {
 raw!(struct Pipeline { name dims stages; element tiles orders sync alias split_k });
 
 raw!(enum Stage {
-    Gemm { name a b out; bias residual residual_at epilogue }
+    Gemm { name a b out; input_norm bias residual residual_at epilogue }
     RotatedGemm { name a b heads rotary out; bias kv_heads sequences head_norm }
-    GatedGemm { name a gate up out; }
+    GatedGemm { name a gate up out; input_norm }
     Conv2d { name input filter out; bias residual residual_at stride padding epilogue }
     Attention { name qkv heads out; kv_heads causal sequences cache pages rotary head_norm expected }
     RmsNorm { name x gain out epsilon; }
@@ -57,6 +57,7 @@ raw!(enum Stage {
 });
 
 raw!(struct Cache { keys values; lengths });
+raw!(struct InputNorm { gain epsilon; });
 raw!(struct HeadNorm { query key epsilon; });
 raw!(struct Read { tensor rows cols; });
 raw!(struct Edge { from to; operand policy wait });

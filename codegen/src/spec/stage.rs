@@ -33,10 +33,14 @@ pub(super) fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSp
 }
 
 fn gemm<'a>(source: Source<'a>, raw: raw::Gemm<'a>) -> Result<StageSpec, Diagnostic> {
-    let kind = StageKind::Gemm(epilogue(source, raw.epilogue, raw.residual, raw.residual_at)?);
+    let epilogue = epilogue(source, raw.epilogue, raw.residual, raw.residual_at)?;
     let mut reads = vec![(OperandKind::A, tensor(source, raw.a)?), (OperandKind::B, tensor(source, raw.b)?)];
     reads.extend(optional(source, OperandKind::Bias, raw.bias)?);
     reads.extend(optional(source, OperandKind::Residual, raw.residual)?);
+    let kind = match input_norm(source, raw.input_norm, &mut reads)? {
+        Some(epsilon) => StageKind::NormedGemm { gated: false, epilogue, epsilon },
+        None => StageKind::Gemm(epilogue),
+    };
     let out = tensor(source, raw.out)?;
     Ok(StageSpec { name: name(source, raw.name)?, kind, reads, out })
 }
@@ -51,13 +55,19 @@ fn rotated_gemm<'a>(source: Source<'a>, raw: raw::RotatedGemm<'a>) -> Result<Sta
 }
 
 fn gated_gemm<'a>(source: Source<'a>, raw: raw::GatedGemm<'a>) -> Result<StageSpec, Diagnostic> {
-    let reads = vec![
+    let mut reads = vec![
         (OperandKind::A, tensor(source, raw.a)?),
         (OperandKind::B, tensor(source, raw.gate)?),
         (OperandKind::Up, tensor(source, raw.up)?),
     ];
+    let kind = match input_norm(source, raw.input_norm, &mut reads)? {
+        Some(epsilon) => {
+            StageKind::NormedGemm { gated: true, epilogue: Activation::Identity.into(), epsilon }
+        }
+        None => StageKind::GatedGemm,
+    };
     let out = tensor(source, raw.out)?;
-    Ok(StageSpec { name: name(source, raw.name)?, kind: StageKind::GatedGemm, reads, out })
+    Ok(StageSpec { name: name(source, raw.name)?, kind, reads, out })
 }
 
 fn conv2d<'a>(source: Source<'a>, raw: raw::Conv2d<'a>) -> Result<StageSpec, Diagnostic> {
@@ -216,6 +226,18 @@ fn heads_spec<'a>(
         sequences: sequences.map(|raw| expr(source, raw)).transpose()?,
         norm,
     })
+}
+
+/// Adds the gain of rows that a product normalizes to the reads, and returns epsilon.
+fn input_norm<'a>(
+    source: Source<'a>,
+    raw: Option<&'a RawValue>,
+    reads: &mut Vec<(OperandKind, TensorUse)>,
+) -> Result<Option<Spanned<f64>>, Diagnostic> {
+    let Some(raw) = raw else { return Ok(None) };
+    let raw::InputNorm { gain, epsilon } = source.parse(raw, "`InputNorm(gain: \"g(K)\", epsilon: 1e-5)`")?;
+    reads.push((OperandKind::Gain, tensor(source, gain)?));
+    Ok(Some(source.spanned(epsilon, "a positive number")?))
 }
 
 /// Adds the gains of heads that are normalized to the reads, and returns epsilon.

@@ -222,6 +222,38 @@ fn layers_with_norms_are_proved_and_a_row_unawaited_is_refuted() {
     assert!(judge(&moved).refutations.iter().any(|r| r.obligation == Obligation::Bounds));
 }
 
+/// A product that normalizes its rows waits for all of them, as any product does.
+#[test]
+fn layers_whose_products_normalize_their_rows_are_proved() {
+    let norm = |gain: &str| format!("input_norm: InputNorm(gain: {gain:?}, epsilon: 1e-5)");
+    let source = |batch: u32| {
+        format!(
+            r#"Pipeline(name: "layer", dims: {{ "B": {batch}, "S": 1024, "E": 8192, "I": 1200 }}, stages: [
+                Gemm(name: "qkv", a: "X(B,E)", b: "Wqkv(E,1536)", {}, out: "QKV(B,1536)"),
+                Attention(name: "attend", qkv: "QKV(B,1536)", heads: 8, kv_heads: 2,
+                    cache: Cache(keys: "K(B,2,S,128)", values: "V(B,2,S,128)", lengths: "n(B)"), out: "A(B,1024)"),
+                Gemm(name: "project", a: "A(B,1024)", b: "Wo(1024,E)", residual: "X(B,E)", out: "H(B,E)"),
+                GatedGemm(name: "gate_up", a: "H(B,E)", gate: "Wg(E,I)", up: "Wu(E,I)", {}, out: "Y(B,I)"),
+                Gemm(name: "down", a: "Y(B,I)", b: "Wd(I,E)", residual: "H(B,E)", out: "Z(B,E)"),
+            ])"#,
+            norm("g1(E)"),
+            norm("g2(E)")
+        )
+    };
+    for batch in [1, 5, 32] {
+        let c = planned(&source(batch));
+        assert_eq!(judge(&c).refutations, [], "{batch}");
+        // A worker of a pair has half of a row's squares.
+        assert!((0..5).all(|s| !is_in_pairs(&c.graph, &c.graph.stages[s], c.device.sms)), "{batch}");
+        let of_rows = edge(&c, 3, OperandKind::A);
+        let early = each(&c, |stage, tile, event| match event {
+            Event::Wait { edge, slot: 9, .. } if (stage, edge, tile.n) == (3, of_rows, 7) => None,
+            other => Some(other),
+        });
+        only(&early, Obligation::Cover, &["share 7 of gate_up", "may read `H` before share"]);
+    }
+}
+
 /// Changes the events of the warps that load the worker's own half of a share's k-tiles, or the other half. The warps
 /// of the share's own worker come first, followed by the same number of warps of the other worker.
 fn of_half(events: Vec<Event>, others: bool, change: impl Fn(Event) -> Option<Event>) -> Vec<Event> {

@@ -1,9 +1,10 @@
 //! A GEMM tile, or a part of one: products, partial sums, epilogue. Convolutions supply their own left
 //! operand.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
-use cusync_gen::graph::{Activation, Epilogue, OperandKind, Rotated, Stage, TensorId, When};
+use cusync_gen::graph::{Activation, Epilogue, NormedGemm, OperandKind, Rotated, Stage, TensorId, When};
 use cusync_gen::schedule::Part;
 
 use super::CpuPipeline;
@@ -40,12 +41,55 @@ impl CpuPipeline {
     pub(super) fn gated_gemm(&self, place: &mut Place<'_>, scratch: &mut Scratch) -> Result<bool, Stop> {
         let whole = self.sums(place, &|id, at, ks, panel| self.panel(id, at, ks, panel), scratch)?;
         if whole && place.at.rows > 0 {
-            let area = place.at.rows * place.at.cols;
-            let Scratch { sum, sum_up, .. } = scratch;
-            sum[..area].iter_mut().zip(&sum_up[..area]).for_each(|(g, u)| *g = silu(*g) * u);
-            self.memory.store(place.stage.out, place.at, &sum[..area]);
+            self.gate(place, scratch);
         }
         Ok(whole)
+    }
+
+    /// Multiplies the up sums of a tile by their gates, and stores it.
+    fn gate(&self, place: &Place<'_>, scratch: &mut Scratch) {
+        let area = place.at.rows * place.at.cols;
+        let Scratch { sum, sum_up, .. } = scratch;
+        sum[..area].iter_mut().zip(&sum_up[..area]).for_each(|(g, u)| *g = silu(*g) * u);
+        self.memory.store(place.stage.out, place.at, &sum[..area]);
+    }
+
+    /// [`Self::gemm`] and [`Self::gated_gemm`] for rows that are normalized: gains multiply the rows as they are
+    /// read, and the root of their mean square divides the sums.
+    pub(super) fn normed_gemm(
+        &self,
+        place: &mut Place<'_>,
+        shape: &NormedGemm,
+        scratch: &mut Scratch,
+    ) -> Result<bool, Stop> {
+        let k = place.stage.k as usize;
+        let gain = self.gain(place.stage, OperandKind::Gain, k);
+        let squares = RefCell::new(vec![0f32; place.at.rows]);
+        let left = |id: TensorId, at: Box2, (from, length): (usize, usize), panel: &mut [f32]| {
+            self.panel(id, at, (from, length), panel);
+            for (row, square) in panel.chunks_mut(length).zip(squares.borrow_mut().iter_mut()) {
+                *square += row.iter().map(|x| x * x).sum::<f32>();
+                row.iter_mut().zip(&gain[from..]).for_each(|(x, gain)| *x *= gain);
+            }
+        };
+        let whole = self.sums(place, &left, scratch)?;
+        if !whole || place.at.rows == 0 {
+            return Ok(whole);
+        }
+        let cols = place.at.cols;
+        for (row, square) in squares.borrow().iter().enumerate() {
+            let root = (square / k as f32 + shape.epsilon).sqrt();
+            let cells = row * cols..(row + 1) * cols;
+            scratch.sum[cells.clone()].iter_mut().for_each(|x| *x /= root);
+            if shape.gated {
+                scratch.sum_up[cells].iter_mut().for_each(|x| *x /= root);
+            }
+        }
+        match shape.gated {
+            true => self.gate(place, scratch),
+            false => self.epilogue(place, shape.epilogue, scratch)?,
+        }
+        Ok(true)
     }
 
     /// [`Self::gemm`] for a GEMM that rotates its heads before rounding; a tile has whole heads.

@@ -59,6 +59,7 @@ impl CpuPipeline {
         let finished = match &stage.op {
             Op::Gemm(epilogue) => self.gemm(&mut place, *epilogue, scratch)?,
             Op::GatedGemm => self.gated_gemm(&mut place, scratch)?,
+            Op::NormedGemm(shape) => self.normed_gemm(&mut place, shape, scratch)?,
             Op::RotatedGemm(shape) => self.rotated_gemm(&mut place, shape, scratch)?,
             Op::Conv2d(shape) => self.convolve(&mut place, shape, scratch)?,
             Op::Attention(shape) => self.attend(&place, shape, scratch).map(|()| true)?,

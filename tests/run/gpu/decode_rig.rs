@@ -126,7 +126,7 @@ impl Rig {
                 let weights = random(area, scale, seed);
                 let up = layer.gated.then(|| random(area, scale, seed + 1));
                 let shape = (k, layer.n);
-                let laid = RepackedWeights::new(&weights, up.as_deref(), shape, workers, &stream);
+                let laid = RepackedWeights::new(&weights, up.as_deref(), None, shape, workers, &stream);
                 layers.push(Arc::new(laid.expect("weights lay out")));
                 stream.synchronize().expect("the layout ends");
                 if set == 0 {

@@ -99,6 +99,32 @@ fn wide_stages_are_done_in_rounds() {
     }
 }
 
+/// Products that normalize their rows: few weight rows a worker (`narrow.cuh`) and many, in one to four tiles and in
+/// rounds; rows that end in half a k-block; with a bias, an activation, a residual and gates.
+const NORMED: &str = r#"Pipeline(name: "normed", dims: { "M": 8, "E": 1096, "I": 18944, "V": 40000 }, stages: [
+    Gemm(name: "few", a: "X(M,E)", b: "W(E,1536)", bias: "b(1536)", input_norm: InputNorm(gain: "g1(E)", epsilon: 1e-5),
+        epilogue: Gelu, out: "P(M,1536)"),
+    Gemm(name: "mix", a: "P(M,1536)", b: "W2(1536,E)", residual: "X(M,E)", out: "H(M,E)"),
+    GatedGemm(name: "gate_up", a: "H(M,E)", gate: "G(E,I)", up: "U(E,I)", input_norm: InputNorm(gain: "g2(E)", epsilon: 0.5),
+        out: "Y(M,I)"),
+    Gemm(name: "down", a: "Y(M,I)", b: "D(I,E)", residual: "H(M,E)", out: "Z(M,E)"),
+    Gemm(name: "two_tiles", a: "Z(M,E)", b: "W3(E,12000)", input_norm: InputNorm(gain: "g3(E)", epsilon: 1e-5), out: "R(M,12000)"),
+    Gemm(name: "again", a: "R(M,12000)", b: "W4(12000,4224)", input_norm: InputNorm(gain: "g4(12000)", epsilon: 1e-5),
+        out: "S(M,4224)"),
+    Gemm(name: "head", a: "S(M,4224)", b: "V(4224,V)", input_norm: InputNorm(gain: "g5(4224)", epsilon: 1e-5), out: "L(M,V)"),
+])"#;
+
+#[test]
+fn products_normalize_their_rows() {
+    let Some(gpu) = hopper() else { return };
+    for m in [1, 3, 8, 13, 16, 17, 32] {
+        for element in [Element::F16, Element::Bf16] {
+            let plan = decode(&gpu, NORMED, m, element);
+            runs_right_by_every_edge(&gpu, &format!("normed M = {m} {element:?}"), &plan, m);
+        }
+    }
+}
+
 /// A decode kernel and a chain kernel do not touch each other's semaphores.
 #[test]
 fn decode_plans_run_beside_chains() {

@@ -67,6 +67,7 @@ fn letters(kind: OperandKind) -> &'static str {
         OperandKind::A => "M x K",
         OperandKind::B | OperandKind::Up => "K x N",
         OperandKind::Bias => "1 x N",
+        OperandKind::Gain => "1 x K",
         OperandKind::Residual => "M x N",
         _ => "of another operation",
     }
@@ -78,6 +79,7 @@ pub(super) fn operand_shape(kind: OperandKind, (m, n, k): (u32, u32, u32)) -> Op
         OperandKind::A => Some((m, k)),
         OperandKind::B | OperandKind::Up => Some((k, n)),
         OperandKind::Bias => Some((1, n)),
+        OperandKind::Gain => Some((1, k)),
         OperandKind::Residual => Some((m, n)),
         _ => None,
     }

@@ -10,6 +10,7 @@ mod custom;
 mod gemm;
 mod group_norm;
 mod norm;
+mod normed_gemm;
 mod pool;
 mod sliding;
 
@@ -20,13 +21,14 @@ pub use conv::Conv;
 pub(crate) use cost::{Bound, Cost};
 pub use group_norm::GroupNorm;
 pub use norm::Norm;
+pub use normed_gemm::NormedGemm;
 pub use pool::Pool;
 pub use sliding::{Sliding, Window};
 
 use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
-use crate::device::{ALONE, ChainKernel, DECODE_KERNELS, KernelShape, Operation};
+use crate::device::{ALONE, ChainKernel, DECODE_KERNELS, KernelShape, Operation, Operations};
 pub use crate::device::{Activation, Epilogue};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::executor::Executor;
@@ -42,6 +44,8 @@ pub enum Op {
     Gemm(Epilogue),
     /// `out = silu(a * gate) * (a * up)`; gate and up columns interleaved in groups of 8.
     GatedGemm,
+    /// A GEMM or a gated one of `a / rms(a) * gain`, row by row.
+    NormedGemm(NormedGemm),
     /// `out = a * b + bias`: the queries, keys and values of a prompt, with rotated queries and keys.
     RotatedGemm(Rotated),
     /// A GEMM of `conv(a, b)` over NHWC images with the same epilogue; b is the filter, R S C x K.
@@ -66,6 +70,7 @@ impl Op {
         match self {
             Op::Gemm(epilogue) => gemm::plain(*epilogue),
             Op::GatedGemm => gemm::GATED,
+            Op::NormedGemm(normed) => normed,
             Op::RotatedGemm(rotated) => rotated,
             Op::Conv2d(conv) => conv,
             Op::Attention(attention) => attention,
@@ -83,6 +88,7 @@ impl Op {
             Op::Conv2d(conv) => Op::Conv2d(conv.tiled(tile)),
             Op::Gemm(_)
             | Op::GatedGemm
+            | Op::NormedGemm(_)
             | Op::RotatedGemm(_)
             | Op::Attention(_)
             | Op::Attend(_)
@@ -100,7 +106,7 @@ impl Op {
 
     /// Whether a tile multiplies by two weights, gate and up.
     pub fn is_gated(&self) -> bool {
-        *self == Op::GatedGemm
+        matches!(self, Op::GatedGemm | Op::NormedGemm(NormedGemm { gated: true, .. }))
     }
 
     /// Whether the user provides the kernel.
@@ -114,6 +120,7 @@ impl Op {
             Op::Attend(attend) => Some(attend),
             Op::Gemm(_)
             | Op::GatedGemm
+            | Op::NormedGemm(_)
             | Op::RotatedGemm(_)
             | Op::Conv2d(_)
             | Op::Attention(_)
@@ -131,6 +138,7 @@ impl Op {
             Op::Attention(shape) => shape.cache,
             Op::Gemm(_)
             | Op::GatedGemm
+            | Op::NormedGemm(_)
             | Op::RotatedGemm(_)
             | Op::Conv2d(_)
             | Op::Norm(_)
@@ -160,7 +168,7 @@ impl Op {
                 self.in_chain() || decodes()
             }
             // Sessions use decode kernels for products only.
-            Executor::Copilot => self.is_gemm() && self.unfit_beside_others().is_none() && arch == 90,
+            Executor::Copilot => Operations::products().contains(operation) && arch == 90,
             Executor::Cpu
             | Executor::Serial
             | Executor::Library
@@ -443,6 +451,11 @@ pub(super) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic> {
     let (op, k) = match &stated.stage.kind {
         StageKind::Gemm(epilogue) => (Op::Gemm(*epilogue), gemm::lower(stated)?),
         StageKind::GatedGemm => (Op::GatedGemm, gemm::lower(stated)?),
+        StageKind::NormedGemm { gated, epilogue, epsilon } => {
+            let k = gemm::lower(stated)?;
+            let epsilon = norm::epsilon(epsilon)?;
+            (Op::NormedGemm(NormedGemm { gated: *gated, epilogue: *epilogue, epsilon }), k)
+        }
         StageKind::Rotated(spec) => attention::lower_rotated(spec, stated)?,
         StageKind::Conv2d(spec) => (Op::Conv2d(conv::lower(spec, stated)?), stated.tensor(1).rows),
         StageKind::Attention(spec) => attention::lower(spec, stated)?,

@@ -31,6 +31,11 @@ const GEMMS: &[&str] = &[
        Gemm(name: "beside", a: "R(M,H)", b: "W4(H,I)", out: "B(M,I)"),"#,
 ];
 
+/// Products of normalized rows, which only decode kernels run.
+const NORMED: &str = r#"Gemm(name: "one", a: "X(M,H)", b: "W1(H,H)", input_norm: InputNorm(gain: "g1(H)", epsilon: 1e-5), out: "P(M,H)"),
+       GatedGemm(name: "two", a: "P(M,H)", gate: "G(H,I)", up: "U(H,I)", input_norm: InputNorm(gain: "g2(H)", epsilon: 1e-5), out: "Q(M,I)"),
+       Gemm(name: "three", a: "Q(M,I)", b: "W3(I,H)", residual: "P(M,H)", out: "R(M,H)"),"#;
+
 /// A residual that no main loop reads, so a decode kernel does not announce it.
 const UNANNOUNCED: &str = r#"Gemm(name: "one", a: "X(M,H)", b: "W1(H,I)", out: "P(M,I)"),
        Gemm(name: "two", a: "X(M,H)", b: "W2(H,I)", residual: "P(M,I)", out: "Q(M,I)"),"#;
@@ -193,7 +198,7 @@ fn decode(rng: &mut SmallRng) -> Candidate {
     let dims = [pick(rng, &[8, 16]), pick(rng, widths), pick(rng, widths)];
     let plans = GEMMS
         .iter()
-        .chain([&UNANNOUNCED])
+        .chain([&UNANNOUNCED, &NORMED])
         .map(|stages| lowered(stages, dims, || (16, 16, decode::COLUMN_TILE)));
     let plans: Vec<_> = plans.filter_map(|graph| decode::decode(&graph, &device).ok()).collect();
     let (graph, plan) = pick(rng, &plans);

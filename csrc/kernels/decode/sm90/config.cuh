@@ -50,6 +50,7 @@ struct Tensors {
 struct Coupled : Geometry {
   uint16_t activation;         ///< enum cusync_activation
   uint16_t residual_first;     ///< 1: residual added before the activation
+  float epsilon;               ///< if positive, rows of `a` are divided by the root of their mean square plus epsilon
   uint32_t index, edge;        ///< for reports
   uint32_t produced_features;  ///< columns of `a`, if a product wrote it
   uint32_t produced_parts;     ///< even parts in which it did

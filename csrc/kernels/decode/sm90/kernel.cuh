@@ -31,6 +31,15 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<An
     }
   }
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
+  if constexpr (AnyParams::kAttends) {
+    if (p.stages[s].epsilon > 0.f) {
+      AttendShared& own = attend_shared(p, shared);
+      if (!kNarrow || !is_narrow(rows, Width)) sums.squares.leave(own.scales[threadIdx.x / 32]);
+      // Warpgroups that multiply all chunks have the same squares.
+      scale_tokens(p.stages[s], own, By == Sharing::kChunks ? kMathWarps : kMathWarps / 2, Width);
+      sums.scale(own.scales[0]);
+    }
+  }
   // Constructed after the loop: its job state would occupy registers in the loop.
   Epilogue const epilogue(p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases);
   if constexpr (kNarrow) {

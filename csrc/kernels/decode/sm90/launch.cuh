@@ -69,6 +69,7 @@ inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& 
                                             {from.round, from.rounds});
   stage.activation = uint16_t(from.activation), stage.residual_first = uint16_t(from.residual_first);
   static_cast<Tensors&>(stage) = tensors_of(from);
+  stage.epsilon = from.shape.norm.epsilon;
   plan_edges(stage, from, request);
   return stage.row_tiles <= kMaxRowTiles;
 }
@@ -78,6 +79,8 @@ template <class AnyParams>
 bool plan_pairs(AnyParams& p, uint32_t s, cusync_stage const& from, uint32_t width) {
   static_assert(is_narrow(kPairRows, kPairWidth));
   uint32_t const workers = p.workers.value;
+  // A worker of a pair has the squares of half a row.
+  if (from.shape.norm.epsilon > 0.f) return false;
   if (!in_pairs(from.k, from.n, from.operation == CUSYNC_GATED_GEMM, workers, width)) return false;
   p.pair_of[s] = uint8_t(++p.pairs);
   p.pair_bytes = std::max(p.pair_bytes, round_up(ceil_div(from.n, workers) * width * 4, 16));

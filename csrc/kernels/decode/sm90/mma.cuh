@@ -8,7 +8,7 @@
 #include "cutlass/bfloat16.h"
 #include "cutlass/half.h"
 
-#include "kernels/decode/sm90/config.cuh"
+#include "kernels/decode/sm90/squares.cuh"
 
 namespace cusync::kernels::decode {
 
@@ -67,16 +67,18 @@ enum class Sharing {
 template <class Element, int Width, int Tiles, Sharing By>
 struct Sums {
   float v[Tiles][Width / 2] = {};
+  Squares<Element, Width, 128> squares;  ///< of the tokens that it multiplied, if they are normalized
 
   /// Worker row tile of the warpgroup's i-th row tile.
   CUSYNC_DEVICE static uint32_t row_tile(uint32_t i, uint32_t group) {
     return By == Sharing::kChunks ? i : 2 * i + group;
   }
 
-  /// Adds `Blocks` k-blocks: weights at `weights`, `block_bytes` apart, activations in the slots from `at`.
+  /// Adds `Blocks` k-blocks: weights at `weights`, `block_bytes` apart, activations in the slots from `at`. If
+  /// `normed`, adds their squares too.
   template <int Blocks, class AnyParams>
   CUSYNC_DEVICE void multiply(AnyParams const& p, Shared const& shared, uint32_t group, char const* weights,
-                              uint32_t block_bytes, SlotPosition& at) {
+                              uint32_t block_bytes, SlotPosition& at, bool normed) {
     constexpr uint64_t kStep = 32 >> 4, kTile = 64 * kRowBytes >> 4;  // 16 elements of k, 64 rows
     uint64_t activations[Blocks];
     uint32_t slots[Blocks];
@@ -104,11 +106,27 @@ struct Sums {
               first + b * block + row_tile(i, group) * kTile + k * kStep, activations[b] + k * kStep, v[i],
               std::make_index_sequence<Width / 2>{});
     cute::warpgroup_commit_batch();
+    // Behind the products, which take longer.
+    if constexpr (AnyParams::kAttends) {
+      if (normed)
+#pragma unroll
+        for (int b = 0; b < Blocks; ++b) squares.add(shared.slots() + slots[b] * (Width * kRowBytes));
+    }
     cute::warpgroup_wait<0>();
     fence();
     if (threadIdx.x % 32 == 0) {
 #pragma unroll
       for (int b = 0; b < Blocks; ++b) ptx::mbarrier_arrive(shared.slot_empty(slots[b]), 32 * kArrivals);
+    }
+  }
+
+  /// Multiplies the sums of each token by its factor.
+  CUSYNC_DEVICE void scale(float const* factors) {
+#pragma unroll
+    for (int j = 0; j < Width / 2; ++j) {
+      float const factor = factors[j / 4 * 8 + threadIdx.x % 4 * 2 + j % 2];
+#pragma unroll
+      for (int i = 0; i < Tiles; ++i) v[i][j] *= factor;
     }
   }
 
@@ -137,6 +155,7 @@ CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, AnyParams co
   Share const share = shared.share(s);
   uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift, ring_bytes = p.ring_bytes;
   uint32_t const block_bytes = share.rows * kRowBytes, lead = turn_lead(p.activation_slots, shift, kMaxChunks);
+  bool const normed = stage.epsilon > 0.f;
 #pragma unroll 1
   for (uint32_t i = 0; i < share.chunks; ++i) {
     at.ring.skip_for(bytes, ring_bytes);
@@ -151,11 +170,11 @@ CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, AnyParams co
       uint32_t left = blocks;
 #pragma unroll 1
       for (; left >= Batch; left -= Batch, weights += Batch * block_bytes)
-        sums.template multiply<Batch>(p, shared, group, weights, block_bytes, at.slots);
+        sums.template multiply<Batch>(p, shared, group, weights, block_bytes, at.slots, normed);
       if (Batch > 1) {
 #pragma unroll 1
         for (; left > 0; --left, weights += block_bytes)
-          sums.template multiply<1>(p, shared, group, weights, 0, at.slots);
+          sums.template multiply<1>(p, shared, group, weights, 0, at.slots, normed);
       }
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), sums.kArrivals);
       if (p.trace && threadIdx.x == 0 && i == 0)

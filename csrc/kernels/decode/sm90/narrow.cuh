@@ -6,7 +6,6 @@
 #include "cute/arch/copy_sm75.hpp"
 
 #include "kernels/decode/sm90/mma.cuh"
-#include "kernels/decode/sm90/packed.cuh"
 
 namespace cusync::kernels::decode {
 
@@ -97,6 +96,7 @@ CUSYNC_DEVICE void gather_sums(Sums<Element, Width, 1, Sharing::kChunks>& to, fl
 template <int Tiles, class Element, int Width, class AnyParams>
 CUSYNC_DEVICE void narrow_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, AnyParams const& p, Shared const& shared,
                                uint32_t s, uint32_t group, MathPosition& at) {
+  Squares<Element, Width, 32> squares;
   Stage const& stage = p.stages[s];
   Share const share = shared.share(s);
   uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift, warp = threadIdx.x / 32 % 4;
@@ -117,8 +117,9 @@ CUSYNC_DEVICE void narrow_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, An
         SlotPosition slot = at.slots;
         slot.pass(block, p.activation_slots);
         ptx::mbarrier_wait_parity_or_trap(shared.slot_full(slot.slot), slot.parity, p.limit_ns);
-        multiply_block<Element, Width, Tiles>(sums, weights + block * block_bytes,
-                                              shared.slots() + slot.slot * (Width * kRowBytes));
+        char const* const activations = shared.slots() + slot.slot * (Width * kRowBytes);
+        multiply_block<Element, Width, Tiles>(sums, weights + block * block_bytes, activations);
+        if (stage.epsilon > 0.f) squares.add(activations);
         ptx::mbarrier_arrive(shared.slot_empty(slot.slot), kMathWarps);
       }
       sync_group(group);
@@ -128,6 +129,7 @@ CUSYNC_DEVICE void narrow_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, An
     at.slots.pass(blocks, p.activation_slots);
     at.ring.pass(bytes);
   }
+  if (stage.epsilon > 0.f) squares.leave(attend_shared(p, shared).scales[threadIdx.x / 32]);
   gather_sums<Element, Width, Tiles>(to, sums, shared, group);
 }
 

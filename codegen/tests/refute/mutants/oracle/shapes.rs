@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use cusync_gen::graph::{
-    Attention, Axis, Conv, Graph, Heads, Op, OperandKind, Partition, Sliding, StageId, TensorId,
+    Attention, Axis, Conv, Graph, Heads, NormedGemm, Op, OperandKind, Partition, Sliding, StageId, TensorId,
 };
 use cusync_gen::sync::Tile;
 
@@ -30,13 +30,15 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
     let stage = &graph.stages[stage.0];
     match stage.op {
         // Gate and up columns are side by side in the accumulator.
-        Op::GatedGemm => (stage.mma_tile.0, stage.mma_tile.1 / 2),
+        Op::GatedGemm | Op::NormedGemm(NormedGemm { gated: true, .. }) => {
+            (stage.mma_tile.0, stage.mma_tile.1 / 2)
+        }
         // Whole rows of an image, or whole images.
         Op::Conv2d(Conv { window: Some(window), sliding: Sliding { output, .. }, .. }) => {
             assert!(output.0.is_multiple_of(window.rows) && (window.images == 1 || window.rows == output.0));
             (window.images * window.rows * output.1, stage.mma_tile.1)
         }
-        Op::Gemm(_) | Op::RotatedGemm(_) | Op::Conv2d(_) | Op::Attention(_) => {
+        Op::Gemm(_) | Op::NormedGemm(_) | Op::RotatedGemm(_) | Op::Conv2d(_) | Op::Attention(_) => {
             (stage.mma_tile.0, stage.mma_tile.1)
         }
         // One token, and the query heads that share a KV head.
@@ -83,7 +85,7 @@ pub(crate) fn grid(graph: &Graph, stage: StageId) -> (u32, u32) {
 pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
     let definition = &graph.stages[stage.0];
     let length = match &definition.op {
-        Op::Gemm(_) | Op::GatedGemm | Op::RotatedGemm(_) => definition.k,
+        Op::Gemm(_) | Op::GatedGemm | Op::NormedGemm(_) | Op::RotatedGemm(_) => definition.k,
         // Blocks of 64 channels, with all taps of each.
         Op::Conv2d(shape) if shape.window.is_some() => {
             return shape.filter.0 * shape.filter.1 * shape.channels.div_ceil(64);

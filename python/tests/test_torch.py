@@ -1,0 +1,251 @@
+"""The operator and models of `cusync.torch`."""
+
+import subprocess
+import sys
+
+import cusync
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+DTYPES = [torch.float16, torch.bfloat16]
+WIDTH, INNER, OUT = 64, 96, 48
+
+
+def places():
+    kernels = any(f["what"] == "kernels" and f["ok"] for f in cusync.doctor()["findings"])
+    return ["cpu", "cuda"] if torch.cuda.is_available() and kernels else ["cpu"]
+
+
+def draw(*shape, dtype=torch.float16, device="cpu", seed=0):
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return (torch.randn(shape, generator=generator) / shape[0] ** 0.5).to(device, dtype)
+
+
+def weights(dtype, device="cpu", gated=False, biases=False):
+    made = [draw(WIDTH, INNER, dtype=dtype, device=device), draw(INNER, OUT, dtype=dtype, device=device)]
+    made.append(draw(WIDTH, INNER, dtype=dtype, device=device, seed=7) if gated else None)
+    made.append(draw(INNER, dtype=dtype, device=device) if biases and not gated else None)
+    made.append(draw(OUT, dtype=dtype, device=device) if biases else None)
+    return made
+
+
+def expected(x, up, down, gate=None, up_bias=None, down_bias=None, activation="gelu_tanh"):
+    dtype = x.dtype
+    x, up, down = x.double(), up.double(), down.double()
+    hidden = x @ up
+    if up_bias is not None:
+        hidden = hidden + up_bias.double()
+    if gate is not None:
+        hidden = torch.nn.functional.silu(x @ gate.double()) * hidden
+    elif activation == "gelu_tanh":
+        hidden = torch.nn.functional.gelu(hidden, approximate="tanh")
+    elif activation == "relu":
+        hidden = torch.relu(hidden)
+    out = hidden.to(dtype).double() @ down
+    return out if down_bias is None else out + down_bias.double()
+
+
+def near(found, wanted):
+    tolerance = 2e-3 if found.dtype == torch.float16 else 2e-2
+    torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("device", places())
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 7, 8, 37, 64, 65, 200])
+def test_an_mlp_is_that_of_torch_in_float64(rows, dtype, device):
+    from cusync.torch import mlp
+
+    for gated, biases in [(False, False), (False, True), (True, False), (True, True)]:
+        given = weights(dtype, device, gated, biases)
+        x = draw(2, rows, WIDTH, dtype=dtype, device=device)
+        activation = "silu" if gated else "gelu_tanh"
+        found = mlp(x, *given, activation=activation)
+        assert found.shape == (2, rows, OUT) and found.dtype == dtype and found.device == x.device
+        near(found, expected(x, *given, activation=activation))
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu_tanh"])
+def test_every_activation(activation):
+    from cusync.torch import ACTIVATIONS, mlp
+
+    assert activation in ACTIVATIONS and len(ACTIVATIONS) == 3
+    x, given = draw(9, WIDTH), weights(torch.float16)
+    near(mlp(x, *given, activation=activation), expected(x, *given, activation=activation))
+
+
+@pytest.mark.parametrize("device", places())
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_opcheck(dtype, device):
+    import cusync.torch
+
+    for gated in (False, True):
+        given = weights(dtype, device, gated, True)
+        x = draw(5, WIDTH, dtype=dtype, device=device)
+        arguments = (x, *given, "silu" if gated else "gelu_tanh")
+        torch.library.opcheck(torch.ops.cusync.mlp.default, arguments)
+
+
+@pytest.mark.parametrize("device", places())
+def test_a_compiled_graph_has_no_break(device):
+    from cusync.torch import Mlp
+
+    layer = Mlp(*weights(torch.float16, device, biases=True))
+    compiled = torch.compile(lambda x: layer(x) * 2, fullgraph=True, backend="aot_eager")
+    x = draw(6, WIDTH, device=device)
+    near(compiled(x), 2 * expected(x, layer.up, layer.down, None, layer.up_bias, layer.down_bias))
+    near(compiled(x * 2), 2 * expected(x * 2, layer.up, layer.down, None, layer.up_bias, layer.down_bias))
+
+
+def test_layers_of_torch_become_an_mlp():
+    from cusync.torch import Mlp
+
+    torch.manual_seed(0)
+    up, down = torch.nn.Linear(WIDTH, INNER).bfloat16(), torch.nn.Linear(INNER, OUT).bfloat16()
+    gate = torch.nn.Linear(WIDTH, INNER, bias=False).bfloat16()
+    x = draw(11, WIDTH, dtype=torch.bfloat16)
+    with torch.no_grad():
+        plain = expected(x, up.weight.t(), down.weight.t(), None, up.bias, down.bias)
+        near(Mlp.from_linear(up, down)(x), plain)
+        up.bias = None
+        gated = Mlp.from_linear(up, down, gate)
+        near(gated(x), expected(x, up.weight.t(), down.weight.t(), gate.weight.t(), None, down.bias))
+    assert set(gated.state_dict()) == {"up", "down", "gate", "down_bias"}
+    up.bias = torch.nn.Parameter(torch.zeros(INNER).bfloat16())
+    with pytest.raises(cusync.CusyncError, match="no bias in `gate` and `up`"):
+        Mlp.from_linear(up, down, gate)
+
+
+def test_weights_that_change_are_read_again():
+    from cusync.torch import mlp
+
+    x, given = draw(3, WIDTH), weights(torch.float16)
+    near(mlp(x, *given), expected(x, *given))
+    given[0].mul_(0.5)
+    near(mlp(x, *given), expected(x, *given))
+    given[1].data = given[1] * -1
+    near(mlp(x, *given), expected(x, *given))
+    with torch.inference_mode():
+        fixed = [tensor if tensor is None else tensor * 2 for tensor in given]
+        near(mlp(x, *fixed), expected(x, *fixed))
+        fixed[0].mul_(0.5)
+        near(mlp(x, *fixed), expected(x, *fixed))
+
+
+def test_rows_of_any_layout():
+    from cusync.torch import mlp
+
+    given = weights(torch.float16)
+    x = draw(WIDTH, 10).t()
+    assert not x.is_contiguous()
+    near(mlp(x, *given), expected(x, *given))
+    near(mlp(x[3], *given), expected(x[3], *given))
+    near(mlp(x[1::3], *given), expected(x[1::3], *given))
+    assert mlp(x[:0], *given).shape == (0, OUT)
+
+
+def test_wrong_arguments_are_errors_that_name_them():
+    from cusync.torch import mlp
+
+    x, (up, down, *_) = draw(4, WIDTH), weights(torch.float16)
+    gate = draw(WIDTH, INNER)
+    cases = [
+        (lambda: mlp(x.float(), up, down), "`x` has type torch.float32"),
+        (lambda: mlp(x, up.t(), down), "`x` has shape (4, 64), not (4, 96)"),
+        (lambda: mlp(x, up, down.t()), "`down` has shape (48, 96), not (96, 96)"),
+        (lambda: mlp(x, up.t().contiguous().t(), down), "`up` is not contiguous"),
+        (lambda: mlp(x, up, down.bfloat16()), "`down` is torch.bfloat16 on cpu"),
+        (lambda: mlp(x, up, down, activation="swish"), "no activation `swish`"),
+        (lambda: mlp(x, up, down, gate), "no activation `gelu_tanh`"),
+        (lambda: mlp(x, up, down, gate, up[0], activation="silu"), "has no `up_bias`"),
+        (lambda: mlp(x, up, down, None, None, up[0]), "`down_bias` has shape (96,), not (48,)"),
+    ]
+    for number, (call, message) in enumerate(cases):
+        with pytest.raises(cusync.CusyncError) as caught:
+            call()
+        assert message in caught.value.message, number
+        assert caught.value.help
+
+
+def test_gradients_are_refused_with_a_sentence():
+    from cusync.torch import mlp
+
+    given = weights(torch.float16)
+    x = draw(4, WIDTH).requires_grad_()
+    out = mlp(x, *given)
+    near(out.detach(), expected(x.detach(), *given))
+    with pytest.raises(RuntimeError, match="cusync::mlp has no gradient"):
+        out.sum().backward()
+
+
+def test_tensors_of_the_host_are_inputs_of_pipelines(mlp):
+    pipeline = cusync.Pipeline(mlp, element="bf16", device="cpu")
+    given = {name: draw(*pipeline.shape(name), dtype=torch.bfloat16) for name in pipeline.inputs}
+    bits = torch.from_numpy(pipeline.run(given)["Z"].view("int16")).view(torch.bfloat16)
+    near(bits, expected(given["X"], given["W1"], given["W2"], activation="relu"))
+
+
+def test_the_package_does_not_import_torch():
+    program = "import sys, cusync; print('torch' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "False"
+
+
+def live(kind, **more):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        vocab_size=264,
+        max_position_embeddings=512,
+        eos_token_id=256,
+        **more,
+    )
+    return getattr(transformers, f"{kind}ForCausalLM")(config).to(torch.bfloat16).eval()
+
+
+@pytest.mark.parametrize(("kind", "more"), [("Llama", {}), ("Qwen3", {"tie_word_embeddings": True})])
+def test_a_live_model_has_the_logits_of_transformers(kind, more):
+    from cusync.torch import Model
+
+    model = live(kind, **more)
+    ours = Model(model, context=64, device="cpu")
+    assert (ours.element, ours.vocabulary, ours.ends) == ("bf16", 264, [256])
+    tokens = [1, 77, 200, 13, 5]
+    with torch.no_grad():
+        wide = live(kind, **more).float()
+        wide.load_state_dict({name: tensor.float() for name, tensor in model.state_dict().items()})
+        exact = wide(torch.tensor([tokens])).logits[0]
+        theirs = model(torch.tensor([tokens])).logits[0].float()
+    found = torch.stack([torch.from_numpy(ours.step({0: token})[0].copy()) for token in tokens])
+    # No further from float32 than those of torch, by more than a half.
+    assert (found - exact).norm() <= 1.5 * (theirs - exact).norm() + 1e-3 * exact.norm()
+
+
+def test_a_live_model_without_a_tokenizer_and_with_an_unknown_one():
+    from cusync.torch import Model
+
+    ours = Model(live("Llama"), context=32, device="cpu")
+    with pytest.raises(cusync.CusyncError, match="without a tokenizer"):
+        ours.generate("x")
+    with pytest.raises(cusync.CusyncError, match="not a fast one"):
+        Model(live("Llama"), tokenizer=object())
+    with pytest.raises(cusync.CusyncError, match="is not supported"):
+        model = live("Llama")
+        Model(type("OtherForCausalLM", (type(model),), {})(model.config).to(torch.bfloat16))
+
+
+def test_a_live_model_generates_with_its_tokenizer(tiny):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    from cusync.torch import Model
+
+    model = transformers.LlamaForCausalLM.from_pretrained(tiny, dtype=torch.bfloat16)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tiny / "tokenizer.json"))
+    ours = Model(model, tokenizer, context=128, device="cpu")
+    text = ours.generate("Once upon a time", max_tokens=16)
+    assert text == cusync.Model(tiny, context=128, device="cpu").generate("Once upon a time", max_tokens=16)
