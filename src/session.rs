@@ -382,7 +382,7 @@ fn upload<T: Plain>(pipeline: &Pipeline, values: &[T], name: &str) -> runtime::R
 }
 
 /// The user's cache of tuned plans; empty, so that predictions are used, if it cannot be read.
-fn usual_cache() -> Cache {
+fn usual_cache() -> PlanCache {
     tune::Store::usual().and_then(|store| store.load()).unwrap_or_default()
 }
 
