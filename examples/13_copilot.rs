@@ -9,7 +9,7 @@ use cusync::codegen::check::Executor;
 use cusync::codegen::device::Profile;
 use cusync::device::Device;
 use cusync::inputs::Inputs;
-use cusync::runtime::copilot::{Session, Settings};
+use cusync::runtime::copilot::{JobSession, Settings};
 use cusync::runtime::cpu::CpuOptions;
 use cusync::runtime::{InputSets, Overrides, Pipeline, plan_text};
 
@@ -19,7 +19,7 @@ const SPEC: &str = r#"Pipeline(name: "p", dims: { "M": 32, "H": 256 }, stages: [
 ])"#;
 const ROWS: usize = 32;
 
-fn decide(session: &mut Session<'_>) -> Result<(), Box<dyn std::error::Error>> {
+fn decide(session: &mut JobSession<'_>) -> Result<(), Box<dyn std::error::Error>> {
     let (mut set, mut m) = (0, ROWS);
     let mut jobs = [0, 0];
     for _ in 0..100 {
@@ -46,14 +46,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let plan = planned(&Profile { sms: profile.sms - 2, ..profile })?;
         let mut pipeline = Pipeline::new(&plan, &device)?;
         InputSets::random(plan.graph(), &device, 2, 1)?.bind(&mut pipeline)?;
-        let mut session = Session::open(&mut pipeline, Settings::default())?;
+        let mut session = JobSession::open(&mut pipeline, Settings::default())?;
         decide(&mut session)?;
         return Ok(session.close()?);
     }
     let h200 = Profile::named("h200").ok_or("it ships")?;
     let plan = planned(&Profile { sms: 4, ..h200.clone() })?;
     let sets = [1, 2].map(|seed| Inputs::random(plan.graph(), seed));
-    let mut session = Session::on_host(&plan, &sets, CpuOptions::default(), Settings::default())?;
+    let mut session = JobSession::on_host(&plan, &sets, CpuOptions::default(), Settings::default())?;
     decide(&mut session)?;
     Ok(session.close()?)
 }

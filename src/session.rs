@@ -31,7 +31,7 @@ use crate::inputs::{Inputs, Values};
 use crate::reference::{Accuracy, ReferenceError};
 use crate::runtime::cpu::{CpuError, CpuOptions};
 use crate::runtime::{self, Options, Overrides, Pipeline, resolve_text};
-use crate::tune::{self, Cache};
+use crate::tune::{self, PlanCache};
 use host::Host;
 
 /// Error of a session, with a suggested fix.
@@ -184,7 +184,7 @@ impl Session {
         device: &Device,
         executor: Option<Executor>,
         options: Options,
-        cache: &Cache,
+        cache: &PlanCache,
     ) -> SessionResult<Session> {
         let planned = tune::plan(spec, "spec", overrides, device, executor, &options, cache)?;
         let pipeline = Box::new(Pipeline::with_options(&planned.plan, device, options)?);
@@ -382,7 +382,7 @@ fn upload<T: Plain>(pipeline: &Pipeline, values: &[T], name: &str) -> runtime::R
 }
 
 /// The user's cache of tuned plans; empty, so that predictions are used, if it cannot be read.
-fn usual_cache() -> Cache {
+fn usual_cache() -> PlanCache {
     tune::Store::usual().and_then(|store| store.load()).unwrap_or_default()
 }
 

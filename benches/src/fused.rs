@@ -4,7 +4,7 @@ use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose::Config;
 use cusync_gen::schedule::Hand;
 
-use super::point::{Field, Kind, Point};
+use super::point::{Field, Point, VariantSpec};
 use super::record::{LayerReport, Role};
 use super::{Result, tune};
 use cusync::runtime::{ChainOverride, Options, Overlap, Overrides};
@@ -32,7 +32,7 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport
             if let Some(Config::Chain { splits: stated, .. }) = &mut config {
                 *stated = splits;
             }
-            let kind = Kind { options, config: config.as_ref(), ..Kind::graph(name, role) };
+            let kind = VariantSpec { options, config: config.as_ref(), ..VariantSpec::graph(name, role) };
             point.add(field, kind, &plan, Executor::Fused)
         });
         point.note(name, added, report)?;
@@ -41,7 +41,7 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport
         if !point.args.tune || !point.args.wants(name) {
             continue;
         }
-        let kind = Kind { options, ..Kind::graph(name, Role::Fused) };
+        let kind = VariantSpec { options, ..VariantSpec::graph(name, Role::Fused) };
         let added =
             tune::chain(point, &field.inputs).and_then(|p| point.add(field, kind, &p, Executor::Fused));
         point.note(name, added, report)?;
@@ -70,7 +70,7 @@ pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut Laye
         if !point.args.wants(name) {
             continue;
         }
-        let kind = Kind { options, ..Kind::graph(name, role) };
+        let kind = VariantSpec { options, ..VariantSpec::graph(name, role) };
         let plan = point.plan(Executor::Fused, Overrides { decode: true, ..Overrides::default() });
         let added = plan.and_then(|p| point.add(field, kind, &p, Executor::Fused));
         point.note(name, added, report)?;

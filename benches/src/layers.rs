@@ -11,7 +11,7 @@ use super::record::{LayerReport, Size, size_text};
 use super::{Error, Result};
 use cusync::device::Device;
 use cusync::measure::{Ceilings, Regime};
-use cusync::tune::Cache;
+use cusync::tune::PlanCache;
 
 /// MLP sizes, tokens in flight.
 pub const SIZES: [u32; 16] = [1, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048, 3072, 4096];
@@ -140,7 +140,7 @@ pub struct LayerArgs {
     /// Samples of each variant, rested.
     pub samples: usize,
     /// Tuned plans; measured in addition if there is one for a size.
-    pub tuned: Cache,
+    pub tuned: PlanCache,
 }
 
 impl Default for LayerArgs {
@@ -158,7 +158,7 @@ impl Default for LayerArgs {
             sets: 4,
             spread: None,
             samples: 16,
-            tuned: Cache::default(),
+            tuned: PlanCache::default(),
         }
     }
 }
@@ -173,7 +173,7 @@ impl LayerArgs {
 
 /// Progress of the benchmark.
 #[derive(Debug)]
-pub enum Progress<'a> {
+pub enum LayerProgress<'a> {
     /// A size begins: (pipeline, dims, number of finished sizes, total number).
     Begin(&'a str, &'a Size, usize, usize),
     /// A size is done: the report so far.
@@ -192,7 +192,7 @@ pub(super) fn opened(gpu: u32) -> Result<(Device, Profile, Ceilings)> {
 
 /// Runs the benchmark. Every variant is verified before it is timed; wrong variants are named and not timed.
 /// A GPU error ends the benchmark and is recorded in the report, so that earlier measurements are kept.
-pub fn bench_layers(args: &LayerArgs, progress: &mut dyn FnMut(Progress<'_>)) -> Result<LayerReport> {
+pub fn bench_layers(args: &LayerArgs, progress: &mut dyn FnMut(LayerProgress<'_>)) -> Result<LayerReport> {
     let began = Instant::now();
     let (device, profile, ceilings) = opened(args.gpu)?;
     let mut report = LayerReport {
@@ -213,14 +213,14 @@ pub fn bench_layers(args: &LayerArgs, progress: &mut dyn FnMut(Progress<'_>)) ->
             report.skipped.push(format!("{name} {}: the time limit", size_text(size)));
             continue;
         }
-        progress(Progress::Begin(name, size, done, points.len()));
+        progress(LayerProgress::Begin(name, size, done, points.len()));
         let started = Instant::now();
         let share = left.map(|left| left / (points.len() - done) as f64);
         let point = Point::new(args, &device, &profile, &ceilings, name, size);
         match point.run(share, &mut report) {
             Ok(records) => {
                 report.records.extend(records);
-                progress(Progress::Done(&report));
+                progress(LayerProgress::Done(&report));
             }
             // Without any record there is nothing to keep.
             Err(e) if report.records.is_empty() => return Err(e),

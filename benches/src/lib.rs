@@ -42,7 +42,7 @@ pub use cusync::runtime::{Summary, percentile};
 pub use derived::source_of;
 pub use digest::{Digest, Line, Mean};
 pub use layers::{
-    BATCHES, LayerArgs, LayerPoint, Progress, SIZES, attentions, bench_layers, convolutions, mlps,
+    BATCHES, LayerArgs, LayerPoint, LayerProgress, SIZES, attentions, bench_layers, convolutions, mlps,
 };
 pub use peer::{PeerChain, PeerGemm};
 pub use pytorch::{PytorchTimes, add_pytorch};

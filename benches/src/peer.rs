@@ -8,7 +8,7 @@ use super::{Error, Result};
 use cusync::device::{BoundStage, CublasLt, Device, DeviceBuffer, Stream, StreamK, helpers};
 use cusync::measure::GraphVariant;
 use cusync::runtime::verify::{Accuracy, Reference};
-use cusync::runtime::{Pipeline, Tensor, element_code};
+use cusync::runtime::{Pipeline, TensorBuffer, element_code};
 
 /// A peer's GEMM, ready to launch: D = act(A B), or D = A B if it cannot fuse the activation.
 pub trait PeerGemm {
@@ -48,15 +48,15 @@ struct Step {
 enum After {
     Nothing,
     /// (product, result, activation)
-    Activate(Tensor, Tensor, Activation),
+    Activate(TensorBuffer, TensorBuffer, Activation),
     /// (packed product, result, rows, columns of the result)
-    Gate(Tensor, Tensor, u32, u32),
+    Gate(TensorBuffer, TensorBuffer, u32, u32),
 }
 
 /// All stages for every weight set, with separate buffers.
 pub struct PeerChain {
     sets: Vec<Vec<Step>>,
-    outputs: Vec<(TensorId, Tensor)>,
+    outputs: Vec<(TensorId, TensorBuffer)>,
     element: u32,
 }
 
@@ -68,8 +68,8 @@ impl PeerChain {
     pub(super) fn new(pipeline: &Pipeline, make: MakePeer<'_>) -> Result<PeerChain> {
         let (graph, device) = (pipeline.plan().graph(), pipeline.device());
         let element = element_code(graph.element);
-        let mut outputs: Vec<(TensorId, Tensor)> = Vec::new();
-        let mut products: Vec<Tensor> = Vec::new();
+        let mut outputs: Vec<(TensorId, TensorBuffer)> = Vec::new();
+        let mut products: Vec<TensorBuffer> = Vec::new();
         for stage in &graph.stages {
             let columns = if stage.op.is_gated() { 2 * stage.n } else { stage.n };
             let new = |columns: u32| {

@@ -51,7 +51,7 @@ struct Entry {
 
 /// Properties of a pipeline variant.
 #[derive(Clone, Copy)]
-pub(super) struct Kind<'a> {
+pub(super) struct VariantSpec<'a> {
     pub(super) name: &'a str,
     pub(super) role: Role,
     pub(super) as_graph: bool,
@@ -60,10 +60,10 @@ pub(super) struct Kind<'a> {
     pub(super) config: Option<&'a Config>,
 }
 
-impl Kind<'_> {
+impl VariantSpec<'_> {
     /// A contender, as a graph.
-    pub(super) fn graph(name: &str, role: Role) -> Kind<'_> {
-        Kind { name, role, as_graph: true, options: Options::default(), config: None }
+    pub(super) fn graph(name: &str, role: Role) -> VariantSpec<'_> {
+        VariantSpec { name, role, as_graph: true, options: Options::default(), config: None }
     }
 }
 
@@ -174,7 +174,7 @@ impl<'a> Point<'a> {
         self.add_serial(&mut field, &leader, report)?;
         let library = "library graph";
         let added = self.plan(Executor::Library, Overrides::default()).and_then(|plan| {
-            self.add(&mut field, Kind::graph(library, Role::Library), &plan, Executor::Library)
+            self.add(&mut field, VariantSpec::graph(library, Role::Library), &plan, Executor::Library)
         });
         self.note(library, added, report)?;
         self.add_overlapping(&mut field, &leader, report)?;
@@ -210,7 +210,7 @@ impl<'a> Point<'a> {
         let serial = Executor::Serial;
         for as_graph in [true, false] {
             let (name, role) = if as_graph { (BASELINE, Role::Peer) } else { ("serial", Role::Probe) };
-            let kind = Kind { as_graph, ..Kind::graph(name, role) };
+            let kind = VariantSpec { as_graph, ..VariantSpec::graph(name, role) };
             let added = self.add(field, kind, leader, serial);
             self.note(name, added, report)?;
         }
@@ -224,7 +224,7 @@ impl<'a> Point<'a> {
                 return Ok(());
             }
             let plan = self.plan(serial, Overrides { tiles: Some(tiles), ..Overrides::default() })?;
-            self.add(field, Kind::graph(best, Role::Peer), &plan, serial)
+            self.add(field, VariantSpec::graph(best, Role::Peer), &plan, serial)
         });
         self.note(best, added, report)
     }
@@ -251,8 +251,10 @@ impl<'a> Point<'a> {
                     true => tune::in_turn(self, &resolved, executor),
                     false => self.plan(executor, Overrides::default()),
                 };
-                let kind =
-                    Kind { options: Options { overlap, ..Options::default() }, ..Kind::graph(&name, role) };
+                let kind = VariantSpec {
+                    options: Options { overlap, ..Options::default() },
+                    ..VariantSpec::graph(&name, role)
+                };
                 let added = plan.and_then(|plan| self.add(field, kind, &plan, executor));
                 self.note(&name, added, report)?;
             }
@@ -267,7 +269,8 @@ impl<'a> Point<'a> {
             let name = sampled.name();
             let role = if sampled.config.executor() == Executor::Fused { Role::Fused } else { Role::Peer };
             let options = Options { overlap: sampled.overlap, ..Options::default() };
-            let kind = Kind { options, config: Some(&sampled.config), ..Kind::graph(&name, role) };
+            let kind =
+                VariantSpec { options, config: Some(&sampled.config), ..VariantSpec::graph(&name, role) };
             let added = self.add(field, kind, &sampled.plan, sampled.config.executor());
             self.note(&name, added, report)?;
         }
@@ -297,10 +300,10 @@ impl<'a> Point<'a> {
                         continue;
                     }
                 };
-                let added = self.add(field, Kind::graph(&graph, Role::Peer), &plan, executor);
+                let added = self.add(field, VariantSpec::graph(&graph, Role::Peer), &plan, executor);
                 self.note(&graph, added, report)?;
                 if eager_too {
-                    let kind = Kind { as_graph: false, ..Kind::graph(&eager, Role::Probe) };
+                    let kind = VariantSpec { as_graph: false, ..VariantSpec::graph(&eager, Role::Probe) };
                     let added = self.add(field, kind, &plan, executor);
                     self.note(&eager, added, report)?;
                 }
@@ -308,7 +311,7 @@ impl<'a> Point<'a> {
         }
         let name = format!("{} auto without waits graph", executor_name(leading));
         let options = Options { skip_waits: true, ..Options::default() };
-        let kind = Kind { options, ..Kind::graph(&name, Role::Probe) };
+        let kind = VariantSpec { options, ..VariantSpec::graph(&name, Role::Probe) };
         let added = self.add(field, kind, leader, leading);
         self.note(&name, added, report)
     }
@@ -324,7 +327,7 @@ impl<'a> Point<'a> {
     pub(super) fn add(
         &self,
         field: &mut Field,
-        kind: Kind<'_>,
+        kind: VariantSpec<'_>,
         plan: &Plan,
         executor: Executor,
     ) -> Result<()> {

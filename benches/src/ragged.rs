@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::Result;
-use super::point::{Field, Kind, Point};
+use super::point::{Field, Point, VariantSpec};
 use super::record::{LayerReport, Role};
 use super::target::{EVEN_LENGTHS, RAGGED_LENGTHS};
 use cusync::device::{Device, DeviceBuffer};
@@ -67,7 +67,7 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport
                 std::mem::replace(&mut field.inputs, inputs),
                 std::mem::replace(&mut field.reference, reference),
             );
-            let added = point.add(field, Kind::graph(variant, Role::Probe), &plan, Executor::Fused);
+            let added = point.add(field, VariantSpec::graph(variant, Role::Probe), &plan, Executor::Fused);
             (field.inputs, field.reference) = usual;
             added
         };

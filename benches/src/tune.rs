@@ -4,7 +4,7 @@ use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::device::{KernelShape, Operation};
 use cusync_gen::graph::Resolved;
 
-use super::point::{Field, Kind, Point};
+use super::point::{Field, Point, VariantSpec};
 use super::record::{LayerReport, Role};
 use super::{Error, Result};
 use cusync::device::{Kernel, LaunchAttributes, Stream};
@@ -65,7 +65,7 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut LayerR
             let overlap = if chains { edges } else { Overlap::Plain };
             let options = Options { overlap, ..Options::default() };
             report.tuned.push(format!("{}: plan: {origin}", point.label(name)));
-            point.add(field, Kind { options, ..Kind::graph(name, role) }, &plan, executor)
+            point.add(field, VariantSpec { options, ..VariantSpec::graph(name, role) }, &plan, executor)
         });
         point.note(name, added, report)?;
     }

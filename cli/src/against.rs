@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use cusync_bench::size_text;
 use cusync_bench::source_of;
 use cusync_gen::choose::against::{Measured, Measurements, compare};
-use cusync_gen::choose::comparison::{Comparison, Goal, Point, Row};
+use cusync_gen::choose::comparison::{ComparedPoint, Comparison, Goal, Row};
 use serde::Serialize;
 
 use super::fault::Fault;
 use super::files;
 use super::print::{Answer, Page, json};
 use super::report::signed_percent;
-use super::source::{SPECS, Source};
+use super::source::{SPECS, SourceText};
 use super::target::PlanArgs;
 
 /// Result of the comparison; shares are fractions, not percent.
@@ -24,7 +24,7 @@ pub(crate) struct AgainstReport {
     /// Profile used for predictions.
     pub(crate) device: String,
     pub(crate) rows: Vec<Row>,
-    pub(crate) points: Vec<Point>,
+    pub(crate) points: Vec<ComparedPoint>,
     pub(crate) kinds: Vec<KindReport>,
     pub(crate) goals: Vec<GoalReport>,
     /// Entries that do not state how they were run.
@@ -99,7 +99,7 @@ pub(crate) struct GoalReport {
 /// Compares with a record; optionally only one pipeline, only sizes with the plan's dims, and only entries of
 /// its executor.
 pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> Result<AgainstReport, Fault> {
-    let source = only.as_deref().map(|file| Source::find(file, &SPECS)).transpose()?;
+    let source = only.as_deref().map(|file| SourceText::find(file, &SPECS)).transpose()?;
     let device = plan.device()?;
     let file = record.display().to_string();
     let bad = |message: String| Fault::input("bad-record", message).in_file(file.as_str()).help(HELP);
@@ -130,7 +130,7 @@ pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> 
 const HELP: &str = "`cusync bench mlp --spread 16 --save RECORD.json` makes a record, `bench conv` too; FILE, --dim and --executor choose among it";
 
 /// Name of a spec in measurements.
-fn pipeline(source: &Source) -> Result<String, Fault> {
+fn pipeline(source: &SourceText) -> Result<String, Fault> {
     let spec = cusync_gen::spec::parse(&source.text, &source.origin);
     let resolved = spec.and_then(|spec| spec.resolve(&[]));
     resolved.map(|r| r.name).map_err(|d| source.refused(&d))
@@ -175,7 +175,7 @@ fn row(r: &Row) -> [String; 7] {
     ]
 }
 
-fn point(p: &Point) -> [String; 9] {
+fn point(p: &ComparedPoint) -> [String; 9] {
     [
         p.pipeline.clone(),
         size_text(&p.dims),

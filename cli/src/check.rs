@@ -9,7 +9,7 @@ use cusync_gen::check::{Generated, certificate};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Graph;
 use cusync_gen::schedule::decode::Decode;
-use cusync_gen::schedule::{Breakdown, Part, Request, Schedule, time};
+use cusync_gen::schedule::{Breakdown, Part, Schedule, ScheduleRequest, time};
 use serde::Serialize;
 
 use super::fault::Fault;
@@ -176,7 +176,7 @@ pub(crate) fn schedule(
 
 /// Breakdown of a schedule's predicted time.
 fn breakdown(graph: &Graph, device: &Profile, schedule: &Schedule) -> Breakdown {
-    let request = Request {
+    let request = ScheduleRequest {
         workers: schedule.lists.len() as u32,
         cluster: schedule.cluster,
         mode: schedule.mode,

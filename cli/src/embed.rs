@@ -2,12 +2,12 @@
 //! values.
 //!
 //! ```
-//! use cusync_cli::embed::{Request, check};
+//! use cusync_cli::embed::{SpecRequest, check};
 //!
 //! let dims = [("M".to_owned(), 8)];
-//! let answer = check(&Request { dims: &dims, ..Request::new("two_gemms") })?;
+//! let answer = check(&SpecRequest { dims: &dims, ..SpecRequest::new("two_gemms") })?;
 //! assert!(answer.page.contains("proved"));
-//! let failure = check(&Request::new("Pipeline(name: 3)")).err().expect("a name is a text");
+//! let failure = check(&SpecRequest::new("Pipeline(name: 3)")).err().expect("a name is a text");
 //! assert_eq!((failure.line, failure.refusal), (Some(1), true));
 //! # Ok::<(), cusync_cli::embed::Failure>(())
 //! ```
@@ -15,16 +15,16 @@
 use clap::ValueEnum;
 use cusync_gen::check::Executor;
 
-use super::fault::{Fault, Place};
+use super::fault::{Fault, Location};
 use super::print::{Answer, plain};
 use super::prove::Proof;
-use super::source::{SPECS, Source};
+use super::source::{SPECS, SourceText};
 use super::target::{ExecutorArg, Target, profile};
 use super::{check, doctor, explain};
 
 /// A spec and its device.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct SpecRequest<'a> {
     /// Text of a spec, the path of a RON file, or the name of a shipped pipeline.
     pub spec: &'a str,
     /// Dims that override the spec's defaults.
@@ -35,18 +35,18 @@ pub struct Request<'a> {
     pub executor: &'a str,
 }
 
-impl<'a> Request<'a> {
+impl<'a> SpecRequest<'a> {
     /// A spec with its default dims, for the best executor on an H200.
     pub fn new(spec: &'a str) -> Self {
-        Request { spec, dims: &[], device: "h200", executor: "auto" }
+        SpecRequest { spec, dims: &[], device: "h200", executor: "auto" }
     }
 
-    fn source(&self) -> Result<Source, Fault> {
+    fn source(&self) -> Result<SourceText, Fault> {
         let source = match self.spec.contains('(') {
-            true => Source::new(self.spec, "spec"),
-            false => Source::find(self.spec, &SPECS)?,
+            true => SourceText::new(self.spec, "spec"),
+            false => SourceText::find(self.spec, &SPECS)?,
         };
-        Ok(Source { colored: false, ..source })
+        Ok(SourceText { colored: false, ..source })
     }
 
     fn target(&self) -> Result<Target, Fault> {
@@ -101,7 +101,7 @@ pub struct Failure {
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
         let text = fault.text().trim_end().to_owned();
-        let Place { file, line, column, page } = *fault.place;
+        let Location { file, line, column, page } = *fault.place;
         // A spec has at most a million bytes.
         let number = |n: Option<usize>| n.and_then(|n| u32::try_from(n).ok());
         Failure {
@@ -139,7 +139,7 @@ fn answered(answer: &dyn Answer) -> Result<Answered, Failure> {
 ///
 /// # Errors
 /// The spec is refused, or its plan is refuted.
-pub fn check(request: &Request<'_>) -> Result<Answered, Failure> {
+pub fn check(request: &SpecRequest<'_>) -> Result<Answered, Failure> {
     let target = request.target()?;
     let (report, proof) = check::judged(&target)?;
     if let Some(fault) = proof.refuted() {
@@ -155,7 +155,7 @@ pub fn check(request: &Request<'_>) -> Result<Answered, Failure> {
 ///
 /// # Errors
 /// As [`check`].
-pub fn explain(request: &Request<'_>) -> Result<Answered, Failure> {
+pub fn explain(request: &SpecRequest<'_>) -> Result<Answered, Failure> {
     answered(&explain::explain(&request.target()?)?)
 }
 
@@ -173,7 +173,7 @@ pub fn doctor() -> Result<Answered, Failure> {
 ///
 /// # Errors
 /// The spec is not found or refused, or its plan is refuted.
-pub fn text(request: &Request<'_>) -> Result<String, Failure> {
+pub fn text(request: &SpecRequest<'_>) -> Result<String, Failure> {
     let target = request.target()?;
     let executor = target.executor.or(Some(Executor::Cpu));
     let text = target.source.text.clone();

@@ -18,7 +18,7 @@ pub(crate) struct Fault {
     /// Suggested fixes, one per line.
     pub(crate) help: Option<String>,
     #[serde(flatten)]
-    pub(crate) place: Box<Place>,
+    pub(crate) place: Box<Location>,
     /// Obstacles that keep executors from running a pipeline, if these are the error.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) obstacles: Vec<ObstacleReport>,
@@ -28,7 +28,7 @@ pub(crate) struct Fault {
 
 /// Location of an error, if known.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// File as named by the user.
     pub(crate) file: Option<String>,
     /// Line in that file, from 1.
@@ -260,7 +260,7 @@ impl From<tune::Error> for Fault {
         };
         let (line, column) = place.unzip();
         let file = path.map(|path| path.display().to_string());
-        let place = Box::new(Place { file, line, column, page: None });
+        let place = Box::new(Location { file, line, column, page: None });
         Fault { place, ..Fault::input(code, text) }
     }
 }

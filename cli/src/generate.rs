@@ -3,18 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use clap::Args;
 use cusync_models::{
-    Control, Event, Loaded, MAX_GPU_SLOTS, Model, Options, Pieces, Place, Request, Sampling, Text, Times,
+    Control, Event, GenerationTimes, MAX_GPU_SLOTS, Model, Pieces, Request, Sampling, Tokenizer,
 };
 use serde::Serialize;
 
 use super::fault::Fault;
-use super::model::{Elements, ModelArgs};
+use super::model::{ModelArgs, open};
 use super::print::{self, Answer, Output, Page, json};
-use super::progress::Progress;
 use super::report::counted;
 
 #[derive(Args)]
@@ -132,7 +130,7 @@ impl Answer for GenerateReport {
 pub(crate) fn generate(args: &GenerateArgs, output: &Output) -> Result<GenerateReport, Fault> {
     let folder = args.model.folder.as_path();
     // Tokens can be continued without a tokenizer.
-    let text = match Text::open(folder) {
+    let text = match Tokenizer::open(folder) {
         Ok(text) => Some(text),
         Err(_) if !args.tokens.is_empty() => None,
         Err(error) => return Err(error.into()),
@@ -202,7 +200,7 @@ pub(crate) fn generate(args: &GenerateArgs, output: &Output) -> Result<GenerateR
 }
 
 /// Tokens of the texts to continue.
-fn prompts(args: &GenerateArgs, text: Option<&Text>) -> Result<Vec<Vec<u32>>, Fault> {
+fn prompts(args: &GenerateArgs, text: Option<&Tokenizer>) -> Result<Vec<Vec<u32>>, Fault> {
     let Some(text) = text else { return Ok(vec![args.tokens.clone()]) };
     if !args.tokens.is_empty() {
         return Ok(vec![args.tokens.clone()]);
@@ -225,38 +223,10 @@ fn prompts(args: &GenerateArgs, text: Option<&Text>) -> Result<Vec<Vec<u32>>, Fa
     Ok(prompts)
 }
 
-/// Opens a model, with progress, and returns the time that it took.
-pub(crate) fn open(
-    args: &ModelArgs,
-    slots: usize,
-    context: usize,
-    output: &Output,
-) -> Result<(Model, f64), Fault> {
-    let place = match (args.cpu, args.gpu) {
-        (true, _) => Place::Host,
-        (false, Some(ordinal)) => Place::Gpu(ordinal),
-        (false, None) => Place::Best,
-    };
-    let options = Options {
-        slots,
-        context: args.context.or(Some(context)),
-        element: args.element.map(Elements::element),
-        place,
-        random: args.random,
-    };
-    let progress = Progress::start(output);
-    progress.say("opening the checkpoint");
-    let begin = Instant::now();
-    let model = Model::open(&args.folder, &options, |Loaded { layers, total }| {
-        progress.say(format!("layer {layers} of {total}"));
-    })?;
-    Ok((model, begin.elapsed().as_secs_f64()))
-}
-
 fn report(
     model: &Model,
     folder: &std::path::Path,
-    times: &Times,
+    times: &GenerationTimes,
     texts: Vec<ContinuationReport>,
     load_s: f64,
     printed: bool,

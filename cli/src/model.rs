@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
 use cusync::codegen::graph::Element;
-use cusync_models::{Config, Model, Next, Sampling, architecture, page, tiny};
+use cusync_models::{Loaded, Model, ModelConfig, Next, Options, Place, Sampling, architecture, page, tiny};
 use serde::Serialize;
 
 use super::fault::Fault;
 use super::files;
-use super::generate::open;
 use super::names::TextReport;
 use super::print::{Answer, Output, Page, json};
+use super::progress::Progress;
 
 /// The model and its place.
 #[derive(Args)]
@@ -142,13 +142,13 @@ pub(crate) struct PointReport {
 }
 
 #[derive(Serialize)]
-pub(crate) struct BenchReport {
+pub(crate) struct ModelBenchReport {
     pub(crate) model: String,
     pub(crate) device: String,
     pub(crate) points: Vec<PointReport>,
 }
 
-impl Answer for BenchReport {
+impl Answer for ModelBenchReport {
     fn json(&self) -> serde_json::Result<String> {
         json(self)
     }
@@ -205,7 +205,7 @@ pub(crate) fn run(task: &Task, output: &Output) -> Result<Box<dyn Answer>, Fault
 }
 
 fn spec(args: &ModelArgs, launch: usize, prompt: Option<usize>) -> Result<String, Fault> {
-    let config = Config::read(&args.folder)?;
+    let config = ModelConfig::read(&args.folder)?;
     let decoder = architecture::decoder(&config)?;
     let element = args.element.map_or_else(|| config.element(), |e| Ok(e.element()))?;
     let rows = (args.context.unwrap_or(decoder.context.min(4096)) + 1).next_multiple_of(64);
@@ -226,10 +226,13 @@ fn bench(
     cached: &[usize],
     seconds: f64,
     output: &Output,
-) -> Result<BenchReport, Fault> {
+) -> Result<ModelBenchReport, Fault> {
     let longest = cached.iter().max().copied().unwrap_or(0);
-    let mut report =
-        BenchReport { model: args.folder.display().to_string(), device: String::new(), points: Vec::new() };
+    let mut report = ModelBenchReport {
+        model: args.folder.display().to_string(),
+        device: String::new(),
+        points: Vec::new(),
+    };
     for &texts in batch {
         let (mut model, _) = open(args, texts, longest + 1, output)?;
         report.device = model.place().to_owned();
@@ -293,4 +296,32 @@ fn median(seconds: f64, mut sample: impl FnMut() -> Result<Duration, Fault>) -> 
     }
     times.sort();
     Ok(times[times.len() / 2])
+}
+
+/// Opens a model, with progress, and returns the time that it took.
+pub(crate) fn open(
+    args: &ModelArgs,
+    slots: usize,
+    context: usize,
+    output: &Output,
+) -> Result<(Model, f64), Fault> {
+    let place = match (args.cpu, args.gpu) {
+        (true, _) => Place::Host,
+        (false, Some(ordinal)) => Place::Gpu(ordinal),
+        (false, None) => Place::Best,
+    };
+    let options = Options {
+        slots,
+        context: args.context.or(Some(context)),
+        element: args.element.map(Elements::element),
+        place,
+        random: args.random,
+    };
+    let progress = Progress::start(output);
+    progress.say("opening the checkpoint");
+    let begin = Instant::now();
+    let model = Model::open(&args.folder, &options, |Loaded { layers, total }| {
+        progress.say(format!("layer {layers} of {total}"));
+    })?;
+    Ok((model, begin.elapsed().as_secs_f64()))
 }

@@ -11,7 +11,7 @@ use super::fault::Fault;
 use super::files;
 use super::print::{Answer, Page, json};
 use super::report::counted;
-use super::source::{Language, PROGRAMS, SPECS, Source};
+use super::source::{Language, PROGRAMS, SPECS, SourceText};
 
 #[derive(Args)]
 pub(crate) struct ShowArgs {
@@ -111,7 +111,7 @@ pub(crate) fn show(args: &ShowArgs) -> Result<TextReport, Fault> {
     match ships(&SPECS).or_else(|| ships(&PROGRAMS)) {
         Some((_, text)) => Ok(TextReport { text: (*text).into() }),
         // Error message for an unknown name.
-        None => match Source::find(&args.name, &SPECS) {
+        None => match SourceText::find(&args.name, &SPECS) {
             Ok(_) => Err(Fault::input("not-shipped", format!("{} is a file of yours", args.name))
                 .in_file(&args.name)
                 .help("`show` prints what ships")),

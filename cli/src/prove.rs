@@ -1,7 +1,7 @@
 //! Proves specs: a verdict on every obligation.
 
 use cusync::runtime::Overlap;
-use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions, predicted_us};
+use cusync::tune::{Key, Machine, Origin, PlanCache, answer, decisions, predicted_us};
 use cusync_gen::check::{Candidate, Choice, Executor, Obligation, Plan, Refutation, Report, check, judge};
 use cusync_gen::choose::{self, Choices};
 use cusync_gen::diagnostic::Diagnostic;
@@ -10,7 +10,7 @@ use cusync_gen::spec;
 
 use super::fault::Fault;
 use super::report::{ObligationReport, ObstacleReport, PredictionReport, obstacles};
-use super::source::Source;
+use super::source::SourceText;
 use super::target::Target;
 
 /// Pipeline of a target at its dims.
@@ -54,7 +54,7 @@ pub(crate) struct Proof {
     pub(crate) obligations: Vec<ObligationReport>,
     /// Refutations that point into the spec.
     pub(crate) refutations: Vec<Diagnostic>,
-    source: Source,
+    source: SourceText,
 }
 
 impl Proof {
@@ -80,7 +80,7 @@ impl Proof {
     pub(crate) fn tuned(
         target: &Target,
         executor: Executor,
-        (cache, machine): (&Cache, &Machine),
+        (cache, machine): (&PlanCache, &Machine),
     ) -> Result<(Proof, Origin), Fault> {
         let resolved = resolve(target)?;
         let key = Key::new(&resolved, machine, Some(executor), Overlap::Plain);

@@ -8,7 +8,7 @@ use cusync::device;
 use cusync::element::Bits;
 use cusync::inputs::Inputs;
 use cusync::reference::{Accuracy, Judge, Wrong};
-use cusync::runtime::copilot::{Session, Settings};
+use cusync::runtime::copilot::{JobSession, Settings};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::{RunOptions, executor_name, run_gpu};
 use cusync::tune::{Machine, Origin};
@@ -358,7 +358,7 @@ fn as_job(
 ) -> Result<HashMap<String, Vec<f32>>, Fault> {
     let job = || -> cusync::runtime::Result<_> {
         let graph = plan.graph();
-        let mut session = Session::on_host(plan, &[inputs], options, Settings::default())?;
+        let mut session = JobSession::on_host(plan, &[inputs], options, Settings::default())?;
         let begin = Instant::now();
         let submitted = session.submit(0, graph.stages.iter().map(|s| s.m).min().unwrap_or(0))?;
         session.wait(submitted)?;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use cusync_dag::{
-    Dependence, Dependences, Direction, Form, KernelSchedule, Lane, LaunchPlan, NodeId, Program, RefinedEdge,
-    ScheduleOptions, allocate, parse, schedule as plan,
+    Dependences, Direction, Form, KernelSchedule, Lane, LaunchPlan, NodeDependence, NodeId, Program,
+    RefinedEdge, ScheduleOptions, allocate, parse, schedule as plan,
 };
 use cusync_gen::device::Profile;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::fault::Fault;
 use super::print::{Answer, Page, json};
 use super::report::counted;
-use super::source::{PROGRAMS, Source};
+use super::source::{PROGRAMS, SourceText};
 use super::target::{dim, profile};
 
 #[derive(Args)]
@@ -134,7 +134,7 @@ pub(crate) struct ProgramReport {
 
 pub(crate) fn schedule(args: &ScheduleArgs) -> Result<ProgramReport, Fault> {
     let device = profile(&args.device)?;
-    let source = Source::find(&args.file, &PROGRAMS)?;
+    let source = SourceText::find(&args.file, &PROGRAMS)?;
     let program = parse(&source.text, &args.dims, &device)
         .map_err(|d| source.refused(&d))?
         .repeat(args.repeat.into())
@@ -242,7 +242,7 @@ fn lane(lane: &Lane) -> String {
 fn edges(dependences: &Dependences) -> Vec<DependenceReport> {
     let mut reduced = vec![false; dependences.edges.len()];
     dependences.reduced.iter().for_each(|&i| reduced[i] = true);
-    let report = |(edge, reduced): (&Dependence, bool)| DependenceReport {
+    let report = |(edge, reduced): (&NodeDependence, bool)| DependenceReport {
         before: edge.before.0,
         after: edge.after.0,
         hazards: [

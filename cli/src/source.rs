@@ -6,12 +6,12 @@ use std::path::Path;
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::spec::{MAX_SOURCE, nearest};
 
-use super::fault::{Fault, Place};
+use super::fault::{Fault, Location};
 use super::print::colored_errors;
 
 /// A text and its origin.
 #[derive(Clone)]
-pub(crate) struct Source {
+pub(crate) struct SourceText {
     pub(crate) text: String,
     pub(crate) origin: String,
     /// Whether its diagnostics are colored.
@@ -75,16 +75,16 @@ impl Language {
     }
 }
 
-impl Source {
+impl SourceText {
     /// A text whose diagnostics are colored if standard error is a terminal.
     pub(crate) fn new(text: impl Into<String>, origin: impl Into<String>) -> Self {
-        Source { text: text.into(), origin: origin.into(), colored: colored_errors() }
+        SourceText { text: text.into(), origin: origin.into(), colored: colored_errors() }
     }
 
     /// Text named by `file`. Skips a leading byte-order mark.
     pub(crate) fn find(file: &str, language: &Language) -> Result<Self, Fault> {
         if let Some(text) = language.text(file) {
-            return Ok(Source::new(text, format!("{}/{file}.ron", language.folder)));
+            return Ok(SourceText::new(text, format!("{}/{file}.ron", language.folder)));
         }
         let (word, most) = (language.word, language.most);
         let too_long = |length: u64| {
@@ -123,7 +123,7 @@ impl Source {
         if text.starts_with('\u{feff}') {
             text.remove(0);
         }
-        Ok(Source::new(text, origin))
+        Ok(SourceText::new(text, origin))
     }
 
     /// Error for the text, with its location.
@@ -133,7 +133,7 @@ impl Source {
             code: diagnostic.code,
             message: diagnostic.message.clone(),
             help: (!diagnostic.help.is_empty()).then(|| diagnostic.help.join("\n")),
-            place: Box::new(Place {
+            place: Box::new(Location {
                 file: Some(self.origin.clone()),
                 line,
                 column,

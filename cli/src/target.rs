@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use cusync::tune::{Cache, Store};
+use cusync::tune::{PlanCache, Store};
 use cusync_gen::check::Executor;
 use cusync_gen::device::{DEVICES, Profile};
 use cusync_gen::spec::nearest;
 
 use super::fault::Fault;
 use super::files;
-use super::source::{SPECS, Source};
+use super::source::{SPECS, SourceText};
 
 /// A spec with its dims, for a device.
 #[derive(Clone)]
 pub(crate) struct Target {
-    pub(crate) source: Source,
+    pub(crate) source: SourceText,
     pub(crate) dims: Vec<(String, u64)>,
     pub(crate) device: Profile,
     /// Whether the user chose the device.
@@ -93,13 +93,13 @@ pub(crate) struct CacheArgs {
 
 impl CacheArgs {
     /// Reads the cache. An unreadable file is an error; without a cache folder the cache is empty.
-    pub(crate) fn load(&self) -> Result<Cache, Fault> {
+    pub(crate) fn load(&self) -> Result<PlanCache, Fault> {
         let store = match (&self.cache, self.no_cache) {
-            (None, true) => return Ok(Cache::default()),
+            (None, true) => return Ok(PlanCache::default()),
             (Some(file), _) => Store::at(file),
             (None, false) => match Store::usual() {
                 Ok(store) => store,
-                Err(_) => return Ok(Cache::default()),
+                Err(_) => return Ok(PlanCache::default()),
             },
         };
         Ok(store.load()?)
@@ -111,7 +111,7 @@ impl TargetArgs {
     pub(crate) fn resolve(self) -> Result<Target, Fault> {
         let TargetArgs { file, plan } = self;
         Ok(Target {
-            source: Source::find(&file, &SPECS)?,
+            source: SourceText::find(&file, &SPECS)?,
             dims: plan.dims.clone(),
             device: plan.device()?,
             device_stated: plan.device.is_some(),
@@ -183,7 +183,7 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Fault> {
     if name.ends_with(".ron") {
         let text =
             files::read(Path::new(name)).map_err(|fault| fault.help("it would be a device profile"))?;
-        let source = Source::new(text, name);
+        let source = SourceText::new(text, name);
         return Profile::from_ron(&source.text).map_err(|d| source.refused(&d));
     }
     let names = || DEVICES.iter().map(|d| d.name.as_str());
@@ -216,7 +216,7 @@ mod tests {
     fn a_plan_for_another_gpu_runs_where_its_kernels_and_workers_do() {
         let device = |name: &str| profile(name).expect("it ships");
         let stated = |device: Profile, device_stated| Target {
-            source: Source::new("", ""),
+            source: SourceText::new("", ""),
             dims: Vec::new(),
             device,
             device_stated,

@@ -7,7 +7,9 @@ use clap::{Args, ValueEnum};
 use cusync::device;
 use cusync::element::Bits;
 use cusync::runtime::Overlap;
-use cusync::tune::{self, Confirmed, Entry, Machine, Measure, Origin, Proposal, Store, Tried, asked_name};
+use cusync::tune::{
+    self, CacheEntry, Confirmed, Machine, Measure, Origin, Proposal, Store, Tried, asked_name,
+};
 use cusync_gen::check::{Executor, check};
 use serde::Serialize;
 
@@ -75,7 +77,7 @@ pub(crate) enum TuneReport {
 #[derive(Serialize)]
 pub(crate) struct ShowReport {
     pub(crate) cache: String,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<CacheEntry>,
 }
 
 #[derive(Serialize)]
@@ -173,8 +175,8 @@ fn merge(store: &Store, files: &[PathBuf]) -> Result<MergeReport, Fault> {
         Ok(Store::at(file).load()?)
     };
     let caches = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let merge = |cache: &mut tune::Cache| {
-        let one = |(file, other): (&PathBuf, tune::Cache)| {
+    let merge = |cache: &mut tune::PlanCache| {
+        let one = |(file, other): (&PathBuf, tune::PlanCache)| {
             let held = other.entries().count();
             (file.display().to_string(), held, cache.merge(other))
         };
@@ -228,7 +230,7 @@ fn tune_spec(
         if let Some(entry) = entries.first() {
             plan = Origin::from_entry(entry);
         }
-        let keep = |cache: &mut tune::Cache| {
+        let keep = |cache: &mut tune::PlanCache| {
             for entry in entries {
                 cache.insert(entry);
             }
@@ -344,7 +346,7 @@ fn show_page(page: &mut Page, r: &ShowReport) {
     if r.entries.is_empty() {
         return;
     }
-    let row = |e: &Entry| {
+    let row = |e: &CacheEntry| {
         [
             title(&e.pipeline, &e.key.dims),
             e.key.element.clone(),

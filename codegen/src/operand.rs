@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Element type of tensors; accumulation is always float32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum Element {
     /// IEEE half precision.
     F16,

@@ -32,7 +32,7 @@ impl std::ops::BitOrAssign for Hazards {
 
 /// `after` must not start before `before` is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Dependence {
+pub struct NodeDependence {
     /// The earlier node.
     pub before: NodeId,
     /// The later node.
@@ -45,7 +45,7 @@ pub struct Dependence {
 #[derive(Clone, Debug)]
 pub struct Dependences {
     /// All direct dependences, sorted by the positions of `after` and `before`.
-    pub edges: Vec<Dependence>,
+    pub edges: Vec<NodeDependence>,
     /// Indices into `edges` of those that no path of others implies (the transitive reduction).
     pub reduced: Vec<usize>,
     /// The nodes in an order that satisfies all edges: without gates, program order.
@@ -57,11 +57,11 @@ pub struct Dependences {
 }
 
 impl Dependences {
-    fn new(nodes: usize, mut edges: Vec<Dependence>) -> Self {
+    fn new(nodes: usize, mut edges: Vec<NodeDependence>) -> Self {
         let pairs: Vec<_> = edges.iter().map(|e| (e.before.index(), e.after.index())).collect();
         let order = in_order(&(0..nodes).collect::<Vec<_>>(), &pairs);
         let place = places(&order, nodes);
-        let key = |e: &Dependence| (place[e.after.index()], place[e.before.index()]);
+        let key = |e: &NodeDependence| (place[e.after.index()], place[e.before.index()]);
         edges.sort_unstable_by_key(key);
         let (reduced, ancestors) = reduce(nodes, &edges.iter().map(key).collect::<Vec<_>>());
         Dependences { edges, reduced, order: order.into_iter().map(NodeId::from).collect(), place, ancestors }
@@ -70,13 +70,13 @@ impl Dependences {
     /// Adds gates: pairs (before, after) that delay nodes although there is no dependence. They must not close a
     /// cycle.
     pub fn gated(&self, gates: &[(NodeId, NodeId)]) -> Dependences {
-        let gate = |&(before, after): &_| Dependence { before, after, hazards: Hazards::default() };
+        let gate = |&(before, after): &_| NodeDependence { before, after, hazards: Hazards::default() };
         let new = gates.iter().filter(|(before, after)| !self.reaches(*before, *after)).map(gate);
         Dependences::new(self.place.len(), self.edges.iter().copied().chain(new).collect())
     }
 
     /// The edges of the transitive reduction.
-    pub fn reduced_edges(&self) -> impl DoubleEndedIterator<Item = &Dependence> {
+    pub fn reduced_edges(&self) -> impl DoubleEndedIterator<Item = &NodeDependence> {
         self.reduced.iter().map(|&i| &self.edges[i])
     }
 
@@ -104,7 +104,11 @@ pub fn analyse(program: &Program) -> Dependences {
             true
         });
         history.record(id, &[touched]);
-        edges.extend(before.into_iter().map(|(before, hazards)| Dependence { before, after: id, hazards }));
+        edges.extend(before.into_iter().map(|(before, hazards)| NodeDependence {
+            before,
+            after: id,
+            hazards,
+        }));
     }
     Dependences::new(program.nodes().len(), edges)
 }

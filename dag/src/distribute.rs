@@ -4,7 +4,7 @@
 //! edges form a matching, and a maximum matching leaves the fewest waits: reduced edges minus matched ones. The
 //! matched edges chain the nodes into paths; paths that can never run at the same time share a stream.
 
-use super::dependence::{Dependence, Dependences, places};
+use super::dependence::{Dependences, NodeDependence, places};
 use super::matching::Matching;
 use super::program::{Direction, NodeId, NodeWork, Program};
 use super::times::Times;
@@ -189,7 +189,7 @@ pub(super) fn with_waits(
     let position = places(&order.iter().map(|id| id.index()).collect::<Vec<_>>(), order.len());
     let mut edges: Vec<(usize, usize)> = dependences
         .reduced_edges()
-        .map(|Dependence { before, after, .. }| (position[after.index()], position[before.index()]))
+        .map(|NodeDependence { before, after, .. }| (position[after.index()], position[before.index()]))
         .collect();
     let mut last = vec![None; lanes.len()];
     for (at, id) in order.iter().enumerate() {

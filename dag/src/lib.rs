@@ -46,7 +46,7 @@ mod times;
 pub use admit::{Admission, Admit, MOST_SLOWDOWN};
 pub use allocate::{Allocations, allocate};
 pub use demand::Demand;
-pub use dependence::{Dependence, Dependences, Hazards, analyse};
+pub use dependence::{Dependences, Hazards, NodeDependence, analyse};
 pub use distribute::{Distribution, Lane, NodeWait, all_concurrency, as_written};
 pub use error::{DagError, Unproved};
 pub use form::{Carrier, EdgeSource, Form, ProgrammaticEdges};
@@ -59,10 +59,10 @@ pub use program::{
 };
 pub use random::RandomDag;
 pub use read::{MAX_SOURCE, parse};
-pub use record::{Argument, Memory, Recorded, Recording, read, update, write};
+pub use record::{Addressable, Argument, Recorded, Recording, read, update, write};
 pub use refine::{
-    MAX_TILES, MAX_WAITS, NodeSync, ProvedRefinement, Refine, RefinedEdge, Refinement, TileBytes, Tiles,
-    refine,
+    MAX_TILES, MAX_WAITS, NodeSync, ProvedRefinement, Refine, RefinedEdge, Refinement, TileAccesses,
+    TileBytes, refine,
 };
 pub use schedule::{FormPrediction, KernelSchedule, ScheduleOptions, schedule};
 pub use shipped::{SHIPPED, shipped};

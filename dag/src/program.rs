@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::error::DagError;
 use super::history::Touched;
-use super::refine::Tiles;
+use super::refine::TileAccesses;
 
 /// Maximum nodes of a program. The analysis keeps one bit for every pair of nodes: 32 MiB at this size.
 pub const MAX_NODES: usize = 1 << 14;
@@ -158,7 +158,7 @@ pub struct Kernel {
     /// (`griddepcontrol.launch_dependents`). This property cannot be checked.
     pub programmatic: bool,
     /// Accesses of each of its CTAs, for a kernel that can wait for tiles.
-    pub tiles: Option<Tiles>,
+    pub tiles: Option<TileAccesses>,
 }
 
 impl Kernel {

@@ -9,10 +9,10 @@ use ron::value::RawValue;
 use serde::Deserialize;
 
 use super::program::{
-    Access, AccessMode, BufferId, Direction, Kernel, LaunchConfig, MAX_GRID_YZ, MAX_US, Node, NodeWork,
-    Program, ZoneId, is_duration,
+    Access, AccessMode, BufferId, Direction, Kernel, LaunchConfig, MAX_GRID_YZ, Node, NodeWork, Program,
+    ZoneId,
 };
-use super::read_tiles::tiles as tiles_of;
+use super::read_tiles::{duration, tiles as tiles_of};
 
 /// Maximum size of a file, bytes.
 pub const MAX_SOURCE: usize = 1 << 24;
@@ -159,17 +159,6 @@ fn dims(
         return Err(suggest(diagnostic, name, &known));
     }
     Ok(dims)
-}
-
-/// A time stated in a file, from 0 to [`MAX_US`]; `noun` names the timed object.
-pub(super) fn duration(ron: RonText<'_>, raw: &RawValue, noun: &str) -> Result<f64, Diagnostic> {
-    let us: Spanned<f64> = ron.value(raw, "a time in microseconds")?;
-    if is_duration(us.value) {
-        return Ok(us.value);
-    }
-    Err(Diagnostic::new("number-range", format!("a {noun} of {:?} us", us.value))
-        .at(us.span, "not such a time")
-        .help(format!("a {noun} is a number from 0 to {MAX_US}, an hour")))
 }
 
 struct Reader<'a> {

@@ -7,9 +7,8 @@ use cusync_gen::spec::ron_text::{RonText, suggest};
 use ron::value::RawValue;
 use serde::Deserialize;
 
-use super::program::{Access, LaunchConfig, Program};
-use super::read::duration;
-use super::refine::{TileBytes, Tiles};
+use super::program::{Access, LaunchConfig, MAX_US, Program, is_duration};
+use super::refine::{TileAccesses, TileBytes};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename = "Tiles")]
@@ -45,7 +44,7 @@ pub(super) fn tiles(
     program: &Program,
     accesses: &[Access],
     launch: &LaunchConfig,
-) -> Result<Tiles, Diagnostic> {
+) -> Result<TileAccesses, Diagnostic> {
     let stated: Spanned<RawTiles> = ron.value(raw, "`Tiles(bytes: {...})`")?;
     let mut bytes = vec![TileBytes::All; accesses.len()];
     // The accesses of each buffer, in order.
@@ -66,7 +65,7 @@ pub(super) fn tiles(
         Some(raw) => duration(ron, raw, "spread")?,
         None => 0.0,
     };
-    let tiles = Tiles { bytes, spread_us, early_trigger: stated.value.early_trigger };
+    let tiles = TileAccesses { bytes, spread_us, early_trigger: stated.value.early_trigger };
     match tiles.fault(launch, accesses) {
         None => Ok(tiles),
         Some(fault) => Err(Diagnostic::new("bad-tiles", format!("the tiles have {fault}"))
@@ -105,4 +104,15 @@ fn one(ron: RonText<'_>, raw: &RawValue, dims: &[(String, i64)], ctas: u64) -> R
             TileBytes::Strided { first: -halo, stride: each, bytes: (each + 2 * halo) as u64 }
         }
     })
+}
+
+/// A time stated in a file, from 0 to [`MAX_US`]; `noun` names the timed object.
+pub(super) fn duration(ron: RonText<'_>, raw: &RawValue, noun: &str) -> Result<f64, Diagnostic> {
+    let us: Spanned<f64> = ron.value(raw, "a time in microseconds")?;
+    if is_duration(us.value) {
+        return Ok(us.value);
+    }
+    Err(Diagnostic::new("number-range", format!("a {noun} of {:?} us", us.value))
+        .at(us.span, "not such a time")
+        .help(format!("a {noun} is a number from 0 to {MAX_US}, an hour")))
 }

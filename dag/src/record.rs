@@ -19,22 +19,22 @@ use super::error::DagError;
 use super::program::{
     Access, AccessMode, BufferId, Direction, Kernel, LaunchConfig, Node, NodeId, NodeWork, Program, ZoneId,
 };
-use super::refine::Tiles;
+use super::refine::TileAccesses;
 
 /// Memory that kernels can access, host or device: its addresses.
-pub trait Memory {
+pub trait Addressable {
     /// First byte to one past the last.
     fn addresses(&self) -> Range<u64>;
 }
 
-impl<T> Memory for [T] {
+impl<T> Addressable for [T] {
     fn addresses(&self) -> Range<u64> {
         let start = self.as_ptr() as u64;
         start..start + size_of_val(self) as u64
     }
 }
 
-impl<T> Memory for Vec<T> {
+impl<T> Addressable for Vec<T> {
     fn addresses(&self) -> Range<u64> {
         self.as_slice().addresses()
     }
@@ -89,23 +89,23 @@ impl From<f32> for Argument {
     }
 }
 
-fn addressed<M: Memory + ?Sized>(memory: &M, mode: AccessMode) -> Argument {
+fn addressed<M: Addressable + ?Sized>(memory: &M, mode: AccessMode) -> Argument {
     let Range { start, end } = memory.addresses();
     Argument::Addresses { first: start, bytes: end - start, mode }
 }
 
 /// Memory that a kernel reads.
-pub fn read<M: Memory + ?Sized>(memory: &M) -> Argument {
+pub fn read<M: Addressable + ?Sized>(memory: &M) -> Argument {
     addressed(memory, AccessMode::Read)
 }
 
 /// Memory that a kernel writes without reading the old contents.
-pub fn write<M: Memory + ?Sized>(memory: &M) -> Argument {
+pub fn write<M: Addressable + ?Sized>(memory: &M) -> Argument {
     addressed(memory, AccessMode::Write)
 }
 
 /// Memory that a kernel reads and writes.
-pub fn update<M: Memory + ?Sized>(memory: &M) -> Argument {
+pub fn update<M: Addressable + ?Sized>(memory: &M) -> Argument {
     addressed(memory, AccessMode::ReadWrite)
 }
 
@@ -233,7 +233,7 @@ impl Recording {
     ///
     /// # Errors
     /// [`DagError::Overlap`] if a part of it is already recorded separately.
-    pub fn memory<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), DagError> {
+    pub fn memory<M: Addressable + ?Sized>(&mut self, memory: &M) -> Result<(), DagError> {
         let addresses = memory.addresses();
         if addresses.is_empty() { Ok(()) } else { self.place(&addresses).map(drop) }
     }
@@ -323,7 +323,7 @@ impl Recording {
         launch: LaunchConfig,
         us: f64,
         arguments: &[Argument],
-        tiles: Tiles,
+        tiles: TileAccesses,
     ) -> Result<NodeId, DagError> {
         self.launch_with(function, launch, us, arguments, |kernel| kernel.tiles = Some(tiles))
     }
@@ -377,7 +377,7 @@ impl Recording {
     ///
     /// # Errors
     /// As for [`Recording::launch`].
-    pub fn copy_memory<F: Memory + ?Sized, T: Memory + ?Sized>(
+    pub fn copy_memory<F: Addressable + ?Sized, T: Addressable + ?Sized>(
         &mut self,
         direction: Direction,
         from: &F,

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::architecture::{Rows, Weight};
 use crate::error::{Error, Result};
-use crate::given::{Bytes, Given, Kind};
+use crate::given::{Bytes, GivenWeight, WeightType};
 
 /// Side of a block of a matrix that is transposed at once.
 const BLOCK: usize = 64;
@@ -68,14 +68,14 @@ impl Checkpoint {
     }
 
     /// Weights in memory.
-    pub(crate) fn given(weights: Vec<Given>) -> Checkpoint {
+    pub(crate) fn given(weights: Vec<GivenWeight>) -> Checkpoint {
         let lacks = "is not among the weights\n  help: give all weights of the model by their names".into();
         let mut checkpoint = Checkpoint { lacks, files: Vec::new(), weights: HashMap::new() };
-        for Given { name, kind, shape, bytes } in weights {
+        for GivenWeight { name, kind, shape, bytes } in weights {
             let dtype = match kind {
-                Kind::F16 => Dtype::F16,
-                Kind::Bf16 => Dtype::BF16,
-                Kind::F32 => Dtype::F32,
+                WeightType::F16 => Dtype::F16,
+                WeightType::Bf16 => Dtype::BF16,
+                WeightType::F32 => Dtype::F32,
             };
             let place = Stored { file: checkpoint.files.len(), begin: 0, dtype, shape };
             checkpoint.files.push((name.clone().into(), bytes));

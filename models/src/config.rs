@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// The fields that some architecture reads; others are ignored.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Config {
+pub struct ModelConfig {
     /// Names of the classes that can hold the weights; the first one counts.
     #[serde(default)]
     pub architectures: Vec<String>,
@@ -103,19 +103,19 @@ impl Tokens {
     }
 }
 
-impl Config {
+impl ModelConfig {
     /// Reads `config.json` in a folder. Tokens that end a text also come from `generation_config.json`, which
     /// lists more of them in models for chats.
     ///
     /// # Errors
     /// The file is missing, is not JSON, or lacks a field.
-    pub fn read(folder: &Path) -> Result<Config> {
+    pub fn read(folder: &Path) -> Result<ModelConfig> {
         let path = folder.join("config.json");
         let failed = |reason: String| Error::File { path: path.clone(), reason };
         let text = std::fs::read_to_string(&path).map_err(|e| {
             failed(format!("{e}\n  help: give the folder of a Hugging Face checkpoint, with config.json"))
         })?;
-        let mut config: Config = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
+        let mut config: ModelConfig = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
         #[derive(Deserialize)]
         struct Generation {
             eos_token_id: Option<Tokens>,

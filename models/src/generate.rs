@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::model::{Model, Next};
-use crate::sample::Sampling;
+use crate::model::Model;
+use crate::sample::{Next, Sampling};
 
 /// A text to continue.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ pub enum Control {
 
 /// Times of a generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+pub struct GenerationTimes {
     /// Tokens of prompts.
     pub prompt_tokens: usize,
     /// Tokens generated.
@@ -93,7 +93,7 @@ pub struct Times {
     pub bytes: u64,
 }
 
-impl Times {
+impl GenerationTimes {
     /// Tokens per second of all sequences together, prompts apart.
     pub fn rate(&self) -> f64 {
         self.tokens as f64 / self.steps.as_secs_f64().max(f64::MIN_POSITIVE)
@@ -121,7 +121,7 @@ pub fn generate(
     model: &mut Model,
     requests: &[Request],
     mut happened: impl FnMut(Event) -> Control,
-) -> Result<Times> {
+) -> Result<GenerationTimes> {
     for (number, request) in requests.iter().enumerate() {
         if request.prompt.is_empty() {
             return Err(Error::Request(format!("request {number} has an empty prompt")));
@@ -143,7 +143,7 @@ pub fn generate(
     // An earlier call may have ended with an error while steps were in flight.
     model.settle()?;
     let begin = Instant::now();
-    let mut times = Times::default();
+    let mut times = GenerationTimes::default();
     let mut waiting: VecDeque<usize> =
         (0..requests.len()).filter(|number| requests[*number].max_tokens > 0).collect();
     let mut running: Vec<Option<Running>> = vec![None; model.slots()];

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 /// Type of a weight's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum WeightType {
     /// IEEE half precision.
     F16,
     /// The upper half of float32.
@@ -39,11 +39,11 @@ impl Bytes for Vec<u8> {
 
 /// A weight in memory, row-major.
 #[derive(Debug)]
-pub struct Given {
+pub struct GivenWeight {
     /// Its name in a checkpoint.
     pub name: String,
     /// Its elements, least significant byte first.
-    pub kind: Kind,
+    pub kind: WeightType,
     /// Lengths of its axes.
     pub shape: Vec<usize>,
     /// Its bytes. Those of the embedding are read at every step on a host, others when the model is opened.

@@ -1,7 +1,7 @@
 //! A model on a GPU. A step is a graph: embedding, launches of several layers each, and the draw of tokens. Steps
 //! follow each other on one stream, and the host may queue a step before it knows the tokens of the one before.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cusync::Session;
@@ -14,10 +14,10 @@ use cusync::runtime::{Options, Overlap, Overrides, resolve_text};
 
 use crate::architecture::{Decoder, Weight};
 use crate::error::{Error, Result};
-use crate::model::{LOOKAHEAD, Loaded, MAX_GPU_SLOTS, Next, Sizes};
-use crate::page;
-use crate::prompts::Prompts;
-use crate::weights::Weights;
+use crate::page::{self, Sizes};
+use crate::prompts::{Layer, Prompts};
+use crate::sample::Next;
+use crate::weights::{Loaded, Weights};
 
 /// Bytes of device memory left for results, semaphores and the driver.
 const SPARE: u64 = 1 << 30;
@@ -25,10 +25,13 @@ const SPARE: u64 = 1 << 30;
 /// 32-bit words of a slot's sampling.
 const SAMPLING: usize = size_of::<cusync_sampling>() / size_of::<u32>();
 
-/// Weights and caches of a layer by their names in a page.
-pub(crate) type Layer = HashMap<String, Arc<DeviceBuffer<u16>>>;
+/// Largest number of sequences of a decode kernel.
+pub const MAX_GPU_SLOTS: usize = 32;
 
-pub(crate) struct Gpu {
+/// Steps that may be in flight: the host reads the tokens of one while the next one runs.
+pub(crate) const LOOKAHEAD: usize = 2;
+
+pub(crate) struct GpuModel {
     device: Device,
     stream: Stream,
     parts: Vec<Session>,
@@ -78,7 +81,7 @@ impl Turn {
     }
 }
 
-impl Gpu {
+impl GpuModel {
     /// Reason why the model cannot run on a GPU.
     pub(crate) fn obstacle(decoder: &Decoder, sizes: &Sizes, device: &Device) -> Result<Option<String>> {
         if sizes.slots > MAX_GPU_SLOTS {
@@ -101,7 +104,7 @@ impl Gpu {
         sizes: &Sizes,
         device: &Device,
         progress: &mut impl FnMut(Loaded),
-    ) -> Result<Gpu> {
+    ) -> Result<GpuModel> {
         let Sizes { slots, rows, element } = *sizes;
         let keeps = fit(decoder, sizes, device)?;
         // Each of the three parts begins at a multiple of 16 bytes.
@@ -175,7 +178,7 @@ impl Gpu {
         }
         let prompts = keeps.then(|| Prompts::new(decoder, sizes, device, kept, angles)).transpose()?;
         let pinned = Arc::new(PinnedBuffer::new(device, outputs.len())?);
-        Ok(Gpu {
+        Ok(GpuModel {
             device: device.clone(),
             stream: Stream::new(device)?,
             parts,
@@ -251,7 +254,7 @@ impl Gpu {
     /// Captures a step. Pipelines are prepared first, because loading their kernels would disturb a capture.
     fn capture(&mut self) -> Result<GraphExec> {
         self.parts.iter_mut().try_for_each(|part| part.pipeline()?.prepare().map_err(Error::from))?;
-        let Gpu { stream, parts, tokens, .. } = self;
+        let GpuModel { stream, parts, tokens, .. } = self;
         stream.capture(|| {
             let width = (tokens.states.len() / tokens.given.len()) as u32;
             let StepMemory { embedding, states, logits, lengths, given, sampling, drawn, .. } = &*tokens;

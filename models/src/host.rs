@@ -6,12 +6,12 @@ use cusync::{Session, SessionError};
 
 use crate::architecture::{Decoder, Weight};
 use crate::error::Result;
-use crate::model::{Loaded, Next, Sizes};
-use crate::page;
-use crate::weights::Weights;
+use crate::page::{self, Sizes};
+use crate::sample::Next;
+use crate::weights::{Loaded, Weights};
 
 /// Pipelines of the layers, in order.
-pub(crate) struct Host {
+pub(crate) struct HostModel {
     parts: Vec<Session>,
     decoder: Decoder,
     element: Element,
@@ -23,13 +23,13 @@ pub(crate) struct Host {
     drawn: Vec<u32>,
 }
 
-impl Host {
+impl HostModel {
     pub(crate) fn open(
         decoder: &Decoder,
         weights: &Weights,
         sizes: &Sizes,
         progress: &mut impl FnMut(Loaded),
-    ) -> Result<Host> {
+    ) -> Result<HostModel> {
         let Sizes { slots, rows, element } = *sizes;
         let angles = decoder.rotary.table(rows);
         let cache = slots * decoder.kv_heads * rows * decoder.columns;
@@ -56,7 +56,7 @@ impl Host {
             parts.push(session);
         }
         let (states, drawn) = (vec![0; slots * decoder.width], vec![0; slots]);
-        Ok(Host { parts, decoder: decoder.clone(), element, states, logits: Vec::new(), drawn })
+        Ok(HostModel { parts, decoder: decoder.clone(), element, states, logits: Vec::new(), drawn })
     }
 
     /// Runs a step, and draws its tokens.

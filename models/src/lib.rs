@@ -1,12 +1,12 @@
 //! Language models on cusync: the folder of a Hugging Face checkpoint in, tokens out.
 //!
 //! ```
-//! use cusync_models::{Control, Event, Model, Options, Request, Sampling, Text, generate, tiny};
+//! use cusync_models::{Control, Event, Model, Options, Request, Sampling, Tokenizer, generate, tiny};
 //!
 //! let folder = tempfile::tempdir()?;
 //! tiny::write(folder.path(), "LlamaForCausalLM")?;
 //! let mut model = Model::open(folder.path(), &Options::default(), |_| ())?;
-//! let text = Text::open(folder.path())?;
+//! let text = Tokenizer::open(folder.path())?;
 //! let request = Request {
 //!     prompt: text.tokens("Once upon a time")?,
 //!     max_tokens: 8,
@@ -45,13 +45,15 @@ mod text;
 pub mod tiny;
 mod weights;
 
-pub use config::{Config, Rope, Tokens};
+pub use config::{ModelConfig, Rope, Tokens};
 pub use error::{Error, Result};
-pub use generate::{Control, End, Event, Request, Times, generate};
-pub use given::{Bytes, Given, Kind};
+pub use generate::{Control, End, Event, GenerationTimes, Request, generate};
+pub use given::{Bytes, GivenWeight, WeightType};
+pub use gpu::MAX_GPU_SLOTS;
 pub use logits::Logits;
-pub use model::{Loaded, MAX_GPU_SLOTS, Model, Next, Options, Place};
+pub use model::{Model, Options, Place};
 pub use rotary::Rotary;
-pub use sample::Sampling;
+pub use sample::{Next, Sampling};
 #[cfg(feature = "text")]
-pub use text::{Pieces, Text};
+pub use text::{Pieces, Tokenizer};
+pub use weights::Loaded;

@@ -8,20 +8,18 @@ use cusync::device::Device;
 
 use crate::architecture::{self, Decoder};
 use crate::checkpoint::Checkpoint;
-use crate::config::Config;
+use crate::config::ModelConfig;
 use crate::error::{Error, Result};
-use crate::given::Given;
-use crate::gpu::Gpu;
-use crate::host::Host;
+use crate::given::GivenWeight;
+use crate::gpu::{GpuModel, LOOKAHEAD};
+use crate::host::HostModel;
 use crate::logits::Logits;
-use crate::sample::Sampling;
-use crate::weights::Weights;
+use crate::page::Sizes;
+use crate::sample::{Next, Sampling};
+use crate::weights::{Loaded, Weights};
 
 /// Tokens of a cache's granule: pages and key blocks of kernels have 64.
 const GRANULE: usize = 64;
-
-/// Largest number of sequences of a decode kernel.
-pub const MAX_GPU_SLOTS: usize = 32;
 
 /// Where a model runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -50,34 +48,9 @@ pub struct Options {
     pub random: bool,
 }
 
-/// Progress of opening a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loaded {
-    /// Layers whose weights are in place.
-    pub layers: usize,
-    /// Layers of the model.
-    pub total: usize,
-}
-
-pub(crate) enum Machine {
-    Host(Host),
-    Gpu(Box<Gpu>),
-}
-
-/// Steps that may be in flight: the host reads the tokens of one while the next one runs.
-pub(crate) const LOOKAHEAD: usize = 2;
-
-/// What a step does with a sequence.
-#[derive(Clone, Copy, Debug)]
-pub struct Next {
-    /// The slot that holds the sequence.
-    pub slot: usize,
-    /// The token to append; `None`: the one that the last step drew for this slot.
-    pub token: Option<u32>,
-    /// How the token after it is drawn.
-    pub sampling: Sampling,
-    /// Seed of the draw, which also depends on the sequence's length.
-    pub seed: u32,
+pub(crate) enum Backend {
+    Host(HostModel),
+    Gpu(Box<GpuModel>),
 }
 
 /// A model that holds up to `slots` sequences.
@@ -88,7 +61,7 @@ pub struct Model {
     decoder: Decoder,
     element: Element,
     weights: Weights,
-    machine: Machine,
+    backend: Backend,
     context: usize,
     lengths: Vec<usize>,
     ends: Vec<u32>,
@@ -102,7 +75,7 @@ impl Model {
     /// # Errors
     /// The checkpoint is incomplete, its architecture is not supported, or memory is short.
     pub fn open(folder: &Path, options: &Options, progress: impl FnMut(Loaded)) -> Result<Model> {
-        let config = Config::read(folder)?;
+        let config = ModelConfig::read(folder)?;
         architecture::decoder(&config)?;
         let weights = if options.random { Weights::Random } else { Weights::open(folder)? };
         Model::with_weights(&config, weights, options, progress)
@@ -114,7 +87,7 @@ impl Model {
     /// As [`Model::open`].
     pub fn from_given(
         config: &str,
-        weights: Vec<Given>,
+        weights: Vec<GivenWeight>,
         options: &Options,
         progress: impl FnMut(Loaded),
     ) -> Result<Model> {
@@ -123,7 +96,7 @@ impl Model {
     }
 
     fn with_weights(
-        config: &Config,
+        config: &ModelConfig,
         weights: Weights,
         options: &Options,
         mut progress: impl FnMut(Loaded),
@@ -141,12 +114,12 @@ impl Model {
         }
         // Slots that do not take part in a step write behind their last token.
         let sizes = Sizes { slots, rows: (context + 1).next_multiple_of(GRANULE), element };
-        let machine = match device(options.place, &decoder, &sizes)? {
+        let backend = match device(options.place, &decoder, &sizes)? {
             Some(device) => {
-                let gpu = Gpu::open(&decoder, &weights, &sizes, &device, &mut progress)?;
-                Machine::Gpu(Box::new(gpu))
+                let gpu = GpuModel::open(&decoder, &weights, &sizes, &device, &mut progress)?;
+                Backend::Gpu(Box::new(gpu))
             }
-            None => Machine::Host(Host::open(&decoder, &weights, &sizes, &mut progress)?),
+            None => Backend::Host(HostModel::open(&decoder, &weights, &sizes, &mut progress)?),
         };
         Ok(Model {
             lengths: vec![0; slots],
@@ -154,7 +127,7 @@ impl Model {
             decoder,
             element,
             weights,
-            machine,
+            backend,
             context,
             queued: VecDeque::new(),
         })
@@ -172,9 +145,9 @@ impl Model {
 
     /// Bytes that the GPU can read from memory per second, if its profile is known.
     pub fn read_bandwidth(&self) -> Option<f64> {
-        match &self.machine {
-            Machine::Host(_) => None,
-            Machine::Gpu(gpu) => gpu.device().profile().map(|profile| profile.read_tbs * 1e12),
+        match &self.backend {
+            Backend::Host(_) => None,
+            Backend::Gpu(gpu) => gpu.device().profile().map(|profile| profile.read_tbs * 1e12),
         }
     }
 
@@ -195,9 +168,9 @@ impl Model {
 
     /// Name of the GPU, or `host`.
     pub fn place(&self) -> &str {
-        match &self.machine {
-            Machine::Host(_) => "host",
-            Machine::Gpu(gpu) => gpu.device().name(),
+        match &self.backend {
+            Backend::Host(_) => "host",
+            Backend::Gpu(gpu) => gpu.device().name(),
         }
     }
 
@@ -267,7 +240,7 @@ impl Model {
         self.settle()?;
         let mut rest = tokens;
         if length == 0
-            && let Machine::Gpu(gpu) = &mut self.machine
+            && let Backend::Gpu(gpu) = &mut self.backend
             && let Some(count) = gpu.prompt_tokens(tokens.len())
         {
             let (prompt, behind) = tokens.split_at(count);
@@ -300,9 +273,9 @@ impl Model {
 
     /// Steps that may be queued before the tokens of the first are read.
     pub fn lookahead(&self) -> usize {
-        match self.machine {
-            Machine::Host(_) => 1,
-            Machine::Gpu(_) => LOOKAHEAD,
+        match self.backend {
+            Backend::Host(_) => 1,
+            Backend::Gpu(_) => LOOKAHEAD,
         }
     }
 
@@ -323,12 +296,12 @@ impl Model {
             token.map_or(Ok(()), |token| self.known(slot, token))?;
         }
         let lengths: Vec<i32> = self.lengths.iter().map(|length| *length as i32).collect();
-        match &mut self.machine {
-            Machine::Host(_) if !self.queued.is_empty() => {
+        match &mut self.backend {
+            Backend::Host(_) if !self.queued.is_empty() => {
                 return Err(Error::Request("a step is in flight: read its tokens first".into()));
             }
-            Machine::Host(host) => host.step(next, &lengths, &self.weights)?,
-            Machine::Gpu(gpu) => gpu.queue(next, &lengths)?,
+            Backend::Host(host) => host.step(next, &lengths, &self.weights)?,
+            Backend::Gpu(gpu) => gpu.queue(next, &lengths)?,
         }
         next.iter().for_each(|next| self.lengths[next.slot] += 1);
         self.queued.push_back(next.iter().map(|next| next.slot).collect());
@@ -342,9 +315,9 @@ impl Model {
     /// The run failed.
     pub fn drawn(&mut self) -> Result<Vec<u32>> {
         let Some(slots) = self.queued.pop_front() else { return Ok(Vec::new()) };
-        let all = match &mut self.machine {
-            Machine::Host(host) => host.drawn().to_vec(),
-            Machine::Gpu(gpu) => gpu.drawn()?,
+        let all = match &mut self.backend {
+            Backend::Host(host) => host.drawn().to_vec(),
+            Backend::Gpu(gpu) => gpu.drawn()?,
         };
         Ok(slots.into_iter().map(|slot| all[slot]).collect())
     }
@@ -359,23 +332,14 @@ impl Model {
         let next = |&(slot, token)| Next { slot, token: Some(token), sampling: Sampling::default(), seed: 0 };
         self.queue(&tokens.iter().map(next).collect::<Vec<_>>())?;
         self.drawn()?;
-        let bits = match &mut self.machine {
-            Machine::Host(host) => host.logits(),
-            Machine::Gpu(gpu) => gpu.logits()?,
+        let bits = match &mut self.backend {
+            Backend::Host(host) => host.logits(),
+            Backend::Gpu(gpu) => gpu.logits()?,
         };
         let slots = tokens.iter().map(|(slot, _)| *slot).collect();
         let (width, vocabulary) = (self.decoder.logits(), self.decoder.vocabulary);
         Ok(Logits::new(bits, slots, width, vocabulary, self.element))
     }
-}
-
-/// Sizes of a model that is opened.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    pub(crate) slots: usize,
-    /// Tokens that a cache has room for.
-    pub(crate) rows: usize,
-    pub(crate) element: Element,
 }
 
 /// The GPU that a model runs on; `None`: the host.
@@ -390,7 +354,7 @@ fn device(place: Place, decoder: &Decoder, sizes: &Sizes) -> Result<Option<Devic
         Err(error) if needed => return Err(error.into()),
         Err(_) => return Ok(None),
     };
-    match Gpu::obstacle(decoder, sizes, &device)? {
+    match GpuModel::obstacle(decoder, sizes, &device)? {
         Some(reason) if needed => Err(Error::Request(reason)),
         Some(_) => Ok(None),
         None => Ok(Some(device)),

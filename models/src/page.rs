@@ -16,6 +16,15 @@ use crate::architecture::Decoder;
 /// eight of a head.
 const MOST_LAYERS: usize = 8;
 
+/// Sizes of the pages of a model that is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) slots: usize,
+    /// Tokens that a cache has room for.
+    pub(crate) rows: usize,
+    pub(crate) element: Element,
+}
+
 /// Layers of each launch: as few launches as possible, of about equal length. The last one ends with the head.
 pub fn launches(layers: usize) -> Vec<Range<usize>> {
     let count = layers.div_ceil(MOST_LAYERS);

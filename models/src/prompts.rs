@@ -7,13 +7,11 @@ use std::sync::Arc;
 use cusync::codegen::check::Executor;
 use cusync::device::{Device, DeviceBuffer, helpers};
 use cusync::runtime::{Options, Overrides, Pipeline};
-use cusync::tune::{self, Cache};
+use cusync::tune::{self, PlanCache};
 
 use crate::architecture::Decoder;
 use crate::error::{Error, Result};
-use crate::gpu::Layer;
-use crate::model::Sizes;
-use crate::page;
+use crate::page::{self, Sizes};
 
 /// Fewest tokens of a prompt: fewer are generated one by one.
 const FEWEST: usize = 16;
@@ -25,6 +23,9 @@ const SHORTEST: usize = 64;
 const LONGEST: usize = 8192;
 
 type Tensor = Arc<DeviceBuffer<u16>>;
+
+/// Weights and caches of a layer by their names in a page.
+pub(crate) type Layer = HashMap<String, Tensor>;
 
 /// Plans by length and the memory that they share.
 pub(crate) struct Prompts {
@@ -86,7 +87,7 @@ impl Prompts {
                 let options = Options::default();
                 // `library` chooses between kernels by measurement, and a seed should always give the same text.
                 let serial = Some(Executor::Serial);
-                let cache = Cache::default();
+                let cache = PlanCache::default();
                 let planned =
                     tune::plan(&page, "prompt", &overrides, &self.device, serial, &options, &cache)?;
                 let pipeline = Pipeline::with_options(&planned.plan, &self.device, options)?;

@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use crate::config::{Config, Rope};
+use crate::config::{ModelConfig, Rope};
 use crate::error::{Error, Result};
 
 /// Frequencies of a head's pairs, radians per position.
@@ -16,7 +16,7 @@ impl Rotary {
     ///
     /// # Errors
     /// A kind of scaling that is not supported, or rotation of a part of a head.
-    pub fn new(config: &Config, columns: usize) -> Result<Rotary> {
+    pub fn new(config: &ModelConfig, columns: usize) -> Result<Rotary> {
         let rope = config.rope_parameters.as_ref().or(config.rope_scaling.as_ref());
         let part = config.partial_rotary_factor.or(rope.and_then(|r| r.partial_rotary_factor));
         if part.is_some_and(|part| part != 1.0) {
@@ -96,7 +96,7 @@ impl Stretch {
 mod tests {
     use super::*;
 
-    fn config(rope: &str) -> Config {
+    fn config(rope: &str) -> ModelConfig {
         let text = format!(
             r#"{{"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
                 "vocab_size": 8, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, "rope_theta": 10000.0 {rope}}}"#

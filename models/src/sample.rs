@@ -30,6 +30,19 @@ impl Default for Sampling {
     }
 }
 
+/// What a step does with a sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Next {
+    /// The slot that holds the sequence.
+    pub slot: usize,
+    /// The token to append; `None`: the one that the last step drew for this slot.
+    pub token: Option<u32>,
+    /// How the token after it is drawn.
+    pub sampling: Sampling,
+    /// Seed of the draw, which also depends on the sequence's length.
+    pub seed: u32,
+}
+
 impl Sampling {
     /// A token, by the logits of all tokens. The same seed and position give the same token; of equal candidates
     /// the first is chosen.

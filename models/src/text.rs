@@ -2,22 +2,20 @@
 
 use std::path::Path;
 
-use tokenizers::Tokenizer;
-
 use crate::error::{Error, Result};
 
 /// The tokenizer of a checkpoint.
 #[derive(Debug)]
-pub struct Text {
-    tokenizer: Tokenizer,
+pub struct Tokenizer {
+    tokenizer: tokenizers::Tokenizer,
 }
 
-impl Text {
+impl Tokenizer {
     /// Reads `tokenizer.json` in a folder.
     ///
     /// # Errors
     /// The file is missing or is no tokenizer.
-    pub fn open(folder: &Path) -> Result<Text> {
+    pub fn open(folder: &Path) -> Result<Tokenizer> {
         let path = folder.join("tokenizer.json");
         let failed = |reason: String| Error::File { path: path.clone(), reason };
         if !path.exists() {
@@ -25,16 +23,18 @@ impl Text {
                 "is missing\n  help: give tokens, or download the checkpoint's tokenizer.json".into(),
             ));
         }
-        Ok(Text { tokenizer: Tokenizer::from_file(&path).map_err(|e| failed(e.to_string()))? })
+        Ok(Tokenizer {
+            tokenizer: tokenizers::Tokenizer::from_file(&path).map_err(|e| failed(e.to_string()))?,
+        })
     }
 
     /// Reads the text of a `tokenizer.json`.
     ///
     /// # Errors
     /// It is no tokenizer.
-    pub fn from_json(json: &str) -> Result<Text> {
+    pub fn from_json(json: &str) -> Result<Tokenizer> {
         let tokenizer = json.parse().map_err(|e: tokenizers::Error| Error::Request(e.to_string()))?;
-        Ok(Text { tokenizer })
+        Ok(Tokenizer { tokenizer })
     }
 
     /// Tokens of a text, with those that begin it.
@@ -68,7 +68,7 @@ impl Pieces {
     ///
     /// # Errors
     /// The tokenizer fails.
-    pub fn push(&mut self, text: &Text, token: u32) -> Result<String> {
+    pub fn push(&mut self, text: &Tokenizer, token: u32) -> Result<String> {
         self.tokens.push(token);
         // The text of a token may depend on the one before, such as a space between words.
         let context = self.done.saturating_sub(4);

@@ -18,7 +18,7 @@ use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::{AddedToken, Tokenizer};
 
 use crate::architecture;
-use crate::config::Config;
+use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::weights::Weights;
 
@@ -55,7 +55,8 @@ pub fn write(folder: &Path, architecture: &str) -> Result<()> {
         "eos_token_id": END,
     });
     let config = serde_json::to_string_pretty(&config).map_err(|e| failed("config.json", e.to_string()))?;
-    let parsed: Config = serde_json::from_str(&config).map_err(|e| failed("config.json", e.to_string()))?;
+    let parsed: ModelConfig =
+        serde_json::from_str(&config).map_err(|e| failed("config.json", e.to_string()))?;
     let decoder = architecture::decoder(&parsed)?;
     std::fs::write(folder.join("config.json"), config + "\n")
         .map_err(|e| failed("config.json", e.to_string()))?;

@@ -15,6 +15,15 @@ use crate::error::Result;
 /// Elements per random stream; fixed, so that values do not depend on the number of threads.
 const STREAM: usize = 1 << 16;
 
+/// Progress of opening a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// Layers whose weights are in place.
+    pub layers: usize,
+    /// Layers of the model.
+    pub total: usize,
+}
+
 /// Source of a model's weights.
 #[derive(Debug)]
 pub(crate) enum Weights {

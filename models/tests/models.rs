@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use cusync_models::{
-    Config, Control, End, Event, Given, Kind, Model, Options, Place, Request, Rotary, Sampling, Text,
-    architecture, generate, tiny,
+    Control, End, Event, GivenWeight, Model, ModelConfig, Options, Place, Request, Rotary, Sampling,
+    Tokenizer, WeightType, architecture, generate, tiny,
 };
 use safetensors::SafeTensors;
 
@@ -18,7 +18,7 @@ type Cache = (Vec<Vec<f64>>, Vec<Vec<f64>>);
 
 /// Weights by name, in float64.
 struct Reference {
-    config: Config,
+    config: ModelConfig,
     weights: HashMap<String, Vec<f64>>,
 }
 
@@ -32,7 +32,7 @@ impl Reference {
                 .collect()
         };
         let weights = file.tensors().into_iter().map(|(name, view)| (name, widen(view.data()))).collect();
-        Reference { config: Config::read(folder).expect("valid"), weights }
+        Reference { config: ModelConfig::read(folder).expect("valid"), weights }
     }
 
     fn weight(&self, layer: usize, name: &str) -> &[f64] {
@@ -235,11 +235,11 @@ fn weights_in_memory_give_the_logits_of_their_folder() {
     let folder = tiny_model("Qwen3ForCausalLM");
     let config = std::fs::read_to_string(folder.path().join("config.json")).expect("it was written");
     let file = std::fs::read(folder.path().join("model.safetensors")).expect("it was written");
-    let given = || -> Vec<Given> {
+    let given = || -> Vec<GivenWeight> {
         let tensors = SafeTensors::deserialize(&file).expect("valid").tensors();
-        let given = |(name, view): (String, safetensors::tensor::TensorView<'_>)| Given {
+        let given = |(name, view): (String, safetensors::tensor::TensorView<'_>)| GivenWeight {
             name,
-            kind: Kind::Bf16,
+            kind: WeightType::Bf16,
             shape: view.shape().to_vec(),
             bytes: Box::new(view.data().to_vec()),
         };
@@ -254,7 +254,7 @@ fn weights_in_memory_give_the_logits_of_their_folder() {
     let few = given().into_iter().filter(|weight| !weight.name.contains("layers.1.mlp"));
     let refused = Model::from_given(&config, few.collect(), &host(1, 32), |_| ()).err().expect("refused");
     assert!(refused.to_string().contains("is not among the weights"), "{refused}");
-    let short = given().into_iter().map(|weight| Given { bytes: Box::new(vec![0; 3]), ..weight });
+    let short = given().into_iter().map(|weight| GivenWeight { bytes: Box::new(vec![0; 3]), ..weight });
     assert!(Model::from_given(&config, short.collect(), &host(1, 32), |_| ()).is_err());
 }
 
@@ -281,7 +281,7 @@ fn a_text_that_its_caller_finishes_leaves_the_others_alone() {
 #[test]
 fn bytes_go_through_the_tokenizer_and_back() {
     let folder = tiny_model("LlamaForCausalLM");
-    let text = Text::open(folder.path()).expect("a tokenizer");
+    let text = Tokenizer::open(folder.path()).expect("a tokenizer");
     let tokens = text.tokens("grüße, 世界").expect("tokens");
     assert_eq!(tokens.len(), "grüße, 世界".len());
     assert_eq!(text.text(&tokens).expect("text"), "grüße, 世界");

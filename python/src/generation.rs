@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cusync_cli::embed::Failure;
-use cusync_models::{Control, Event, Pieces, Request, Text, generate};
+use cusync_models::{Control, Event, Pieces, Request, Tokenizer, generate};
 use pyo3::prelude::*;
 
 use super::error::{argument, raised};
@@ -52,7 +52,7 @@ struct Growing {
 
 impl Growing {
     /// Adds a token, and returns the text that can be read now.
-    fn push(&mut self, text: &Text, token: u32, stops: &Stops) -> Result<String, cusync_models::Error> {
+    fn push(&mut self, text: &Tokenizer, token: u32, stops: &Stops) -> Result<String, cusync_models::Error> {
         self.tokens.push(token);
         self.held.push_str(&self.pieces.push(text, token)?);
         let end = stops.find(&self.held);
@@ -64,7 +64,7 @@ impl Growing {
     }
 
     /// The text that is left at the end.
-    fn rest(&mut self, text: &Text, stops: &Stops) -> Result<String, cusync_models::Error> {
+    fn rest(&mut self, text: &Tokenizer, stops: &Stops) -> Result<String, cusync_models::Error> {
         if self.stopped {
             return Ok(String::new());
         }
@@ -103,7 +103,7 @@ impl Generation {
         room: Room,
         mut opened: Box<Opened>,
         requests: Vec<Request>,
-        text: Arc<Text>,
+        text: Arc<Tokenizer>,
         stops: Stops,
     ) -> Generation {
         let (sender, pieces) = sync_channel(AHEAD);
@@ -167,7 +167,7 @@ impl Generation {
 fn work(
     opened: &mut Opened,
     requests: &[Request],
-    text: &Text,
+    text: &Tokenizer,
     stops: &Stops,
     sender: &SyncSender<Piece>,
 ) -> Result<(), Failure> {

@@ -12,7 +12,7 @@ mod pipeline;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cusync_cli::embed::{self, Answered, Request};
+use cusync_cli::embed::{self, Answered, SpecRequest};
 use pyo3::prelude::*;
 
 use self::error::detached;
@@ -47,7 +47,7 @@ mod _cusync {
         device: &str,
         executor: &str,
     ) -> PyResult<(String, String)> {
-        detached(py, || embed::check(&Request { spec, dims: &dims, device, executor })).map(answer)
+        detached(py, || embed::check(&SpecRequest { spec, dims: &dims, device, executor })).map(answer)
     }
 
     /// JSON and text of `cusync explain`.
@@ -59,7 +59,7 @@ mod _cusync {
         device: &str,
         executor: &str,
     ) -> PyResult<(String, String)> {
-        detached(py, || embed::explain(&Request { spec, dims: &dims, device, executor })).map(answer)
+        detached(py, || embed::explain(&SpecRequest { spec, dims: &dims, device, executor })).map(answer)
     }
 
     /// JSON and text of `cusync doctor`.

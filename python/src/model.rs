@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cusync_cli::embed::Failure;
-use cusync_models::{Given, Kind, Model, Options, Place, Request, Sampling, Text};
+use cusync_models::{GivenWeight, Model, Options, Place, Request, Sampling, Tokenizer, WeightType};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
@@ -16,7 +16,7 @@ use super::pipeline::{self, element, element_name, place};
 /// A model, and its tokenizer if the checkpoint has one.
 pub(crate) struct Opened {
     pub(crate) model: Model,
-    text: Result<Arc<Text>, String>,
+    text: Result<Arc<Tokenizer>, String>,
 }
 
 /// Room for a model, which a generation takes away while it runs.
@@ -26,7 +26,7 @@ pub(crate) type Room = Arc<Mutex<Option<Box<Opened>>>>;
 #[pyclass(module = "cusync._cusync", name = "Model", frozen)]
 pub(crate) struct PyModel {
     room: Room,
-    text: Result<Arc<Text>, String>,
+    text: Result<Arc<Tokenizer>, String>,
 }
 
 /// A text to continue, or its tokens.
@@ -73,7 +73,7 @@ impl PyModel {
         })
     }
 
-    fn tokenizer(&self) -> Result<&Arc<Text>, Failure> {
+    fn tokenizer(&self) -> Result<&Arc<Tokenizer>, Failure> {
         self.text.as_ref().map_err(|why| argument(why.clone(), "give tokens to `append` and `step`"))
     }
 }
@@ -94,7 +94,7 @@ impl PyModel {
             let options = options(slots, context, element, device)?;
             let model = Model::open(&folder, &options, |_| ())?;
             // Tokens can be continued without a tokenizer.
-            let text = Text::open(&folder).map(Arc::new).map_err(|error| error.to_string());
+            let text = Tokenizer::open(&folder).map(Arc::new).map_err(|error| error.to_string());
             Ok(Opened { model, text })
         })?;
         Ok(PyModel::holding(opened))
@@ -116,22 +116,22 @@ impl PyModel {
         let given = |(name, tensor): (String, Bound<'_, PyAny>)| {
             let memory = Borrowed::from_object(&tensor, &name, 0)?;
             let kind = match memory.number {
-                Number::F16 => Kind::F16,
-                Number::Bf16 => Kind::Bf16,
-                Number::F32 => Kind::F32,
+                Number::F16 => WeightType::F16,
+                Number::Bf16 => WeightType::Bf16,
+                Number::F32 => WeightType::F32,
                 Number::I32 | Number::U16 => {
                     let message = format!("`{name}` has type {}", memory.number.name());
                     return Err(raised(py, argument(message, "weights are float16, bfloat16 or float32")));
                 }
             };
-            Ok(Given { name, kind, shape: memory.shape.clone(), bytes: Box::new(memory) })
+            Ok(GivenWeight { name, kind, shape: memory.shape.clone(), bytes: Box::new(memory) })
         };
         let weights = tensors.into_iter().map(given).collect::<PyResult<Vec<_>>>()?;
         let opened = detached(py, || {
             let options = options(slots, context, element, device)?;
             let model = Model::from_given(config, weights, &options, |_| ())?;
             let text = match tokenizer {
-                Some(json) => Ok(Arc::new(Text::from_json(json)?)),
+                Some(json) => Ok(Arc::new(Tokenizer::from_json(json)?)),
                 None => Err("the model was made without a tokenizer".to_owned()),
             };
             Ok(Opened { model, text })

@@ -8,8 +8,8 @@ use cusync::device::Plain;
 use cusync::element::Bits;
 use cusync::prelude::*;
 use cusync::runtime::Overrides;
-use cusync::tune::{Cache, Store};
-use cusync_cli::embed::{self, Failure, Request};
+use cusync::tune::{PlanCache, Store};
+use cusync_cli::embed::{self, Failure, SpecRequest};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
@@ -73,7 +73,7 @@ pub(crate) fn element(name: Option<&str>) -> Result<Option<Element>, Failure> {
 
 fn open(spec: &str, dims: Vec<(String, u64)>, element: Option<Element>, at: Place) -> Result<Inner, Failure> {
     // Refusals come with their place in the spec.
-    let text = embed::text(&Request { dims: &dims, ..Request::new(spec) })?;
+    let text = embed::text(&SpecRequest { dims: &dims, ..SpecRequest::new(spec) })?;
     let overrides = Overrides { dims, element, ..Overrides::default() };
     let (session, device) = match at {
         Place::Host => (Session::on_host_with(&text, &overrides)?, None),
@@ -85,7 +85,7 @@ fn open(spec: &str, dims: Vec<(String, u64)>, element: Option<Element>, at: Plac
             let device =
                 Device::open(number).map_err(cusync::runtime::Error::from).map_err(SessionError::from)?;
             // Without a readable cache, the prediction is used.
-            let cache: Cache = Store::usual().and_then(|store| store.load()).unwrap_or_default();
+            let cache: PlanCache = Store::usual().and_then(|store| store.load()).unwrap_or_default();
             let session = Session::on_gpu_with(&text, &overrides, &device, None, Options::default(), &cache)?;
             (session, Some((number, device)))
         }

@@ -10,11 +10,11 @@ use cusync_gen::schedule::decode::in_pairs;
 use super::context::Device;
 use super::error::{Error, Result, check_status};
 use super::helpers;
-use super::memory::{DeviceBuffer, Report};
+use super::memory::{DeviceBuffer, TimeoutReport};
 use super::notes::Notes;
 use super::stage::BoundStage;
 use super::stream::{LaunchAttributes, Stream};
-use super::work::{Slabs, Work, parts_of};
+use super::work::{SlabBuffers, WorkDistribution, ctas_of, parts_of};
 use crate::ffi;
 
 /// Kernels compiled into this binary.
@@ -68,11 +68,6 @@ pub fn alone_id(element: u32) -> ffi::cusync_kernel_id {
 pub fn decode_id(element: u32, width: u32) -> ffi::cusync_kernel_id {
     let family = ffi::CUSYNC_FAMILY_DECODE;
     ffi::cusync_kernel_id { family, width, ..gemm_id(ffi::CUSYNC_SM90A, element, (64, 0)) }
-}
-
-/// CTAs per worker.
-pub fn ctas_of(id: &ffi::cusync_kernel_id) -> usize {
-    id.cluster_m as usize * id.cluster_n as usize
 }
 
 /// Compiled kernel that supports everything that `id` asks for.
@@ -144,7 +139,7 @@ pub struct Synchronisation {
     /// Ticket counters, and the index of the kernel's counter.
     pub tickets: Option<(Arc<DeviceBuffer<u64>>, usize)>,
     /// Record that a timed-out wait fills.
-    pub report: Option<Arc<Report>>,
+    pub report: Option<Arc<TimeoutReport>>,
     /// Trace buffer for the times of each CTA's items or stages.
     pub trace: Option<Arc<DeviceBuffer<ffi::cusync_trace>>>,
     /// Buffer for notes of events.
@@ -192,7 +187,7 @@ pub struct KernelArgs {
     /// Producers before consumers; for a session, one set after another.
     pub stages: Vec<BoundStage>,
     /// Assignment of work to workers.
-    pub work: Work,
+    pub work: WorkDistribution,
     /// Synchronization with itself and other kernels.
     pub sync: Synchronisation,
     /// Memory of the order and policy tables.
@@ -204,9 +199,9 @@ impl KernelArgs {
     pub fn trace_records(&self) -> usize {
         let ctas = self.work.workers() as usize * ctas_of(&self.id);
         match &self.work {
-            Work::Order { .. } => 0,
-            Work::Lists { lists, .. } => ctas * lists.length() as usize,
-            Work::Shares { .. } => ctas * self.stages.len() / self.work.sets(),
+            WorkDistribution::Order { .. } => 0,
+            WorkDistribution::Lists { lists, .. } => ctas * lists.length() as usize,
+            WorkDistribution::Shares { .. } => ctas * self.stages.len() / self.work.sets(),
         }
     }
 
@@ -246,16 +241,18 @@ impl KernelArgs {
             // Attention and normalizations stream no weights.
             let weights = bound.operands.iter().any(|(kind, _)| *kind == OperandKind::B);
             match &self.work {
-                Work::Shares { .. } if given == weights.then_some(parts) => {}
-                Work::Order { .. } | Work::Lists { .. } if given.is_none() => {}
-                Work::Shares { .. } | Work::Order { .. } | Work::Lists { .. } => {
+                WorkDistribution::Shares { .. } if given == weights.then_some(parts) => {}
+                WorkDistribution::Order { .. } | WorkDistribution::Lists { .. } if given.is_none() => {}
+                WorkDistribution::Shares { .. }
+                | WorkDistribution::Order { .. }
+                | WorkDistribution::Lists { .. } => {
                     return refuse(format!("the weights of {} are laid out for other kernels", stage.name));
                 }
             }
         }
         match &self.work {
-            Work::Order { .. } => return Ok(()),
-            Work::Lists { lists, slabs, mail } => {
+            WorkDistribution::Order { .. } => return Ok(()),
+            WorkDistribution::Lists { lists, slabs, mail } => {
                 if let Some(mail) = mail {
                     self.holds("mailboxes", mail.workers() as usize, lists.workers() as usize)?;
                     if !lists.suit_mail() {
@@ -269,7 +266,7 @@ impl KernelArgs {
                 self.holds("flags of partial sums", slabs.flags.len(), 3 * count * ctas)?;
                 self.holds("ticket counters", usize::from(self.sync.tickets.is_some()), 1)?;
             }
-            Work::Shares { workers, slabs, jobs, .. } => {
+            WorkDistribution::Shares { workers, slabs, jobs, .. } => {
                 if let Some(jobs) = jobs {
                     self.holds("launches of workers", jobs.workers(), *workers as usize)?;
                     let most = ffi::CUSYNC_MAX_BOUND as usize;
@@ -283,14 +280,14 @@ impl KernelArgs {
                 let attentions = self.stages.iter().map(|bound| &bound.stage);
                 let attentions = attentions.filter_map(|s| Some((s.m, s.op.attend()?.heads.kv)));
                 let wanted = parts_of(attentions, *workers);
-                let have = |f: fn(&Slabs) -> usize| slabs.as_deref().map_or(0, f);
+                let have = |f: fn(&SlabBuffers) -> usize| slabs.as_deref().map_or(0, f);
                 let floats = wanted.0 * ffi::CUSYNC_ATTEND_SLAB as usize;
                 self.holds("parts of heads", have(|s| s.sums.len()), floats)?;
                 self.holds("counters of parts", have(|s| s.flags.len()), wanted.1)?;
             }
         }
         // Mailboxes need two words per CTA: finished words and launches.
-        let each = if matches!(self.work, Work::Lists { mail: Some(_), .. }) { 2 } else { 1 };
+        let each = if matches!(self.work, WorkDistribution::Lists { mail: Some(_), .. }) { 2 } else { 1 };
         let ctas = self.work.workers() as usize * ctas_of(&self.id);
         self.holds("run counts", length(self.sync.epochs.as_ref().map(|e| e.len())), each * ctas)
     }
@@ -360,7 +357,7 @@ impl Kernel {
         args.validate(&info)?;
         let resident = resident(device, &args.id)?;
         let workers = args.work.workers();
-        if !matches!(args.work, Work::Order { .. }) && workers > resident {
+        if !matches!(args.work, WorkDistribution::Order { .. }) && workers > resident {
             return Err(Error::BadArgument(format!(
                 "{}: {workers} workers, of which this GPU holds {resident} at once",
                 args.name
@@ -383,11 +380,13 @@ impl Kernel {
         check_status(call, status)?;
         let handle = NonNull::new(handle).ok_or_else(|| Error::NoHostMemory(call()))?;
         let grid = match &args.work {
-            Work::Order { order, .. } => {
+            WorkDistribution::Order { order, .. } => {
                 let ctas = if workers > 0 { workers } else { resident.min(order.grid_m * order.grid_n) };
                 (ctas, resident / device.sms().max(1))
             }
-            Work::Lists { .. } | Work::Shares { .. } => (workers * ctas_of(&args.id) as u32, 1),
+            WorkDistribution::Lists { .. } | WorkDistribution::Shares { .. } => {
+                (workers * ctas_of(&args.id) as u32, 1)
+            }
         };
         Ok(Kernel { device: device.clone(), handle, args, grid, _table: table })
     }
@@ -420,7 +419,7 @@ impl Kernel {
         (edge, stage): (u32, u32),
     ) -> Result<()> {
         let _entered = self.device.enter()?;
-        let (Work::Order { order, drawn: true }, Some((tickets, own))) =
+        let (WorkDistribution::Order { order, drawn: true }, Some((tickets, own))) =
             (&self.args.work, &self.args.sync.tickets)
         else {
             return Err(Error::BadArgument(format!("{} draws no tickets", self.args.name)));

@@ -274,12 +274,13 @@ impl<T: Plain> DeviceBuffer<T> {
 
 /// Record filled by a timed-out wait: pinned host memory that kernels write, and that survives the trap.
 #[derive(Debug)]
-pub struct Report(PinnedBuffer);
+pub struct TimeoutReport(PinnedBuffer);
 
-impl Report {
+impl TimeoutReport {
     /// Allocates an empty record that the GPU can write.
-    pub fn new(device: &Device) -> Result<Report> {
-        let report = Report(PinnedBuffer::new(device, size_of::<ffi::cusync_report>() / size_of::<u32>())?);
+    pub fn new(device: &Device) -> Result<TimeoutReport> {
+        let report =
+            TimeoutReport(PinnedBuffer::new(device, size_of::<ffi::cusync_report>() / size_of::<u32>())?);
         report.clear();
         Ok(report)
     }

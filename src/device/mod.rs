@@ -57,19 +57,19 @@ pub use graph::{EdgeKind, Graph, GraphNode, allocation};
 #[cfg(test)]
 pub(crate) use kernel::takes_alone;
 pub use kernel::{
-    Delays, Deviations, Kernel, KernelArgs, Synchronisation, alone_id, chain_id, compiled, ctas_of,
-    decode_id, gemm_id, kernels, kernels_of, resident,
+    Delays, Deviations, Kernel, KernelArgs, Synchronisation, alone_id, chain_id, compiled, decode_id,
+    gemm_id, kernels, kernels_of, resident,
 };
 pub use mail::{Boxes, HostMail, Letter, MAIL, MailLine};
 pub use mailbox::{COMMANDS, Command, JobLine, Words};
-pub use memory::{DeviceBuffer, Plain, Report};
+pub use memory::{DeviceBuffer, Plain, TimeoutReport};
 pub use module::{Arg, Function, KernelCall, Module, Shape};
 pub use notes::Notes;
 pub use pinned::{CopyCall, PinnedBuffer};
 pub use repack::RepackedWeights;
-pub use stage::{BoundStage, Source};
+pub use stage::{BoundStage, OperandSource};
 pub use stream::{Event, GraphExec, LaunchAttributes, Stream};
 #[cfg(feature = "peers")]
 pub use streamk::StreamK;
 pub use words::element_code;
-pub use work::{DecodeTuning, Slabs, Work, WorkLists};
+pub use work::{DecodeTuning, SlabBuffers, WorkDistribution, WorkLists, ctas_of};

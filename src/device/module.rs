@@ -7,7 +7,7 @@ use cudarc::driver::sys::{self, CUlaunchAttributeID_enum as Attribute};
 
 use super::context::Device;
 use super::error::{Error, Result, check};
-use super::memory::{DeviceBuffer, Report};
+use super::memory::{DeviceBuffer, TimeoutReport};
 use super::stream::Stream;
 
 /// Kernels of the kernel-level suite in the driver's format; empty if they were not built.
@@ -169,7 +169,7 @@ pub enum Arg {
     /// The address of word `offset` of a buffer.
     Words(Arc<DeviceBuffer<u32>>, usize),
     /// Address of the record that timed-out waits fill.
-    Report(Arc<Report>),
+    Report(Arc<TimeoutReport>),
     /// A null pointer.
     Null,
     /// A 32-bit integer.
@@ -210,7 +210,7 @@ impl Shape {
 trait Kept: std::fmt::Debug + Send + Sync {}
 
 impl Kept for DeviceBuffer<u32> {}
-impl Kept for Report {}
+impl Kept for TimeoutReport {}
 
 /// A kernel with its shape and arguments. Keeps all named memory alive.
 #[derive(Clone, Debug)]

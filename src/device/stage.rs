@@ -18,7 +18,7 @@ type Integers = Arc<DeviceBuffer<i32>>;
 
 /// Source of an operand's values.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum OperandSource {
     /// A row-major matrix.
     Matrix(Values),
     /// Lengths or page numbers.
@@ -41,7 +41,7 @@ pub struct BoundStage {
     pub round: (u32, u32),
     /// Operands by role, each role once. Operand B of a gated stage also has the up weights, interleaved;
     /// the query of an attention stands for the matrix that also has keys and values.
-    pub operands: Vec<(OperandKind, Source)>,
+    pub operands: Vec<(OperandKind, OperandSource)>,
     /// M x N.
     pub out: Values,
     /// Incoming edges.
@@ -54,15 +54,15 @@ impl BoundStage {
     /// Matrix of a role; `None` if there is none, or it is repacked.
     pub fn matrix(&self, kind: OperandKind) -> Option<&Values> {
         self.operands.iter().find_map(|(k, source)| match source {
-            Source::Matrix(values) if *k == kind => Some(values),
-            Source::Matrix(_) | Source::Integers(_) | Source::Repacked(_) => None,
+            OperandSource::Matrix(values) if *k == kind => Some(values),
+            OperandSource::Matrix(_) | OperandSource::Integers(_) | OperandSource::Repacked(_) => None,
         })
     }
 
     /// Replaces the matrix of a role.
     pub fn set(&mut self, kind: OperandKind, values: Values) {
         self.operands.retain(|(k, _)| *k != kind);
-        self.operands.push((kind, Source::Matrix(values)));
+        self.operands.push((kind, OperandSource::Matrix(values)));
     }
 
     /// Whether another stage has the same operation and sizes.
@@ -123,7 +123,7 @@ impl BoundStage {
     }
 
     /// Address of an operand, after checking its size.
-    fn pointer(&self, kind: OperandKind, source: &Source) -> Result<*mut std::ffi::c_void> {
+    fn pointer(&self, kind: OperandKind, source: &OperandSource) -> Result<*mut std::ffi::c_void> {
         let Stage { op, n, k, .. } = &self.stage;
         let shape = self.stage.operand_shape(kind);
         let (rows, columns) = shape.ok_or_else(|| self.bad(&format!("{kind:?} is none of its operands")))?;
@@ -131,23 +131,25 @@ impl BoundStage {
         let name = format!("{kind:?}");
         match source {
             // A table may have positions that no sequence reaches.
-            Source::Matrix(values) if kind == OperandKind::Rotary => {
+            OperandSource::Matrix(values) if kind == OperandKind::Rotary => {
                 let least = values.len().min(rows as usize * columns as usize);
                 self.exact(&name, least, (rows, columns))?;
                 Ok(values.pointer())
             }
-            Source::Matrix(values) => {
+            OperandSource::Matrix(values) => {
                 self.exact(&name, values.len(), (rows, columns))?;
                 Ok(values.pointer())
             }
-            Source::Integers(values) => {
+            OperandSource::Integers(values) => {
                 self.exact(&name, values.len(), (rows, columns))?;
                 Ok(values.pointer())
             }
-            Source::Repacked(weights) if kind == OperandKind::B && weights.are_of(*k, *n, op.is_gated()) => {
+            OperandSource::Repacked(weights)
+                if kind == OperandKind::B && weights.are_of(*k, *n, op.is_gated()) =>
+            {
                 Ok(weights.pointer())
             }
-            Source::Repacked(_) => Err(self.bad(&format!("{kind:?} is laid out for another stage"))),
+            OperandSource::Repacked(_) => Err(self.bad(&format!("{kind:?} is laid out for another stage"))),
         }
     }
 
@@ -180,16 +182,16 @@ impl BoundStage {
     /// Number of output parts that its weights are repacked for, if they are.
     pub(super) fn laid_out_for(&self) -> Option<u32> {
         self.operands.iter().find_map(|(_, source)| match source {
-            Source::Repacked(weights) => Some(weights.parts()),
-            Source::Matrix(_) | Source::Integers(_) => None,
+            OperandSource::Repacked(weights) => Some(weights.parts()),
+            OperandSource::Matrix(_) | OperandSource::Integers(_) => None,
         })
     }
 
     /// Bytes of repacked weights.
     pub fn repacked_bytes(&self) -> usize {
-        let bytes = |(_, source): &(OperandKind, Source)| match source {
-            Source::Repacked(weights) => weights.bytes(),
-            Source::Matrix(_) | Source::Integers(_) => 0,
+        let bytes = |(_, source): &(OperandKind, OperandSource)| match source {
+            OperandSource::Repacked(weights) => weights.bytes(),
+            OperandSource::Matrix(_) | OperandSource::Integers(_) => 0,
         };
         self.operands.iter().map(bytes).sum()
     }

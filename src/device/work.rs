@@ -4,16 +4,20 @@ use std::sync::Arc;
 
 use super::context::Device;
 use super::error::{Error, Result};
-use super::kernel::ctas_of;
 use super::mail::MailLine;
 use super::mailbox::JobLine;
 use super::memory::DeviceBuffer;
 use super::stage::BoundStage;
 use crate::ffi;
 
+/// CTAs per worker.
+pub fn ctas_of(id: &ffi::cusync_kernel_id) -> usize {
+    id.cluster_m as usize * id.cluster_n as usize
+}
+
 /// How work reaches the workers of a kernel.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub enum WorkDistribution {
     /// The tiles of one stage.
     Order {
         /// Order of the tiles.
@@ -27,7 +31,7 @@ pub enum Work {
         /// The lists.
         lists: Arc<WorkLists>,
         /// Partial sums exchanged between parts of a tile.
-        slabs: Arc<Slabs>,
+        slabs: Arc<SlabBuffers>,
         /// Mailboxes through which workers get the items of one list; `None`: workers follow their lists, or
         /// draw.
         mail: Option<Arc<MailLine>>,
@@ -39,38 +43,40 @@ pub enum Work {
         /// Buffer sizes.
         tuning: DecodeTuning,
         /// Partial results of workers that share a head; required if a stage attends.
-        slabs: Option<Arc<Slabs>>,
+        slabs: Option<Arc<SlabBuffers>>,
         /// Source of jobs, one after the other; `None`: a launch is a run.
         jobs: Option<Arc<JobLine>>,
     },
 }
 
-impl Work {
+impl WorkDistribution {
     /// Number of workers; 0: as many as are resident, or as there are tiles.
     pub fn workers(&self) -> u32 {
         match self {
-            Work::Order { .. } => 0,
-            Work::Lists { lists, .. } => lists.workers(),
-            Work::Shares { workers, .. } => *workers,
+            WorkDistribution::Order { .. } => 0,
+            WorkDistribution::Lists { lists, .. } => lists.workers(),
+            WorkDistribution::Shares { workers, .. } => *workers,
         }
     }
 
     /// Sets of tensors in the kernel's arguments; each set contains all stages.
     pub(super) fn sets(&self) -> usize {
         match self {
-            Work::Shares { jobs: Some(jobs), .. } => jobs.sets() as usize,
-            Work::Order { .. } | Work::Lists { .. } | Work::Shares { jobs: None, .. } => 1,
+            WorkDistribution::Shares { jobs: Some(jobs), .. } => jobs.sets() as usize,
+            WorkDistribution::Order { .. }
+            | WorkDistribution::Lists { .. }
+            | WorkDistribution::Shares { jobs: None, .. } => 1,
         }
     }
 
     pub(super) fn raw(&self) -> ffi::cusync_work {
         let workers = self.workers();
         match self {
-            Work::Order { order, drawn } => {
+            WorkDistribution::Order { order, drawn } => {
                 let source = if *drawn { ffi::CUSYNC_SOURCE_TICKETS } else { ffi::CUSYNC_SOURCE_ORDER };
                 ffi::cusync_work { source, workers, order: *order, ..Default::default() }
             }
-            Work::Lists { lists, slabs, mail } => ffi::cusync_work {
+            WorkDistribution::Lists { lists, slabs, mail } => ffi::cusync_work {
                 source: match mail {
                     Some(_) => ffi::CUSYNC_SOURCE_MAIL,
                     None if lists.drawn => ffi::CUSYNC_SOURCE_DRAWN,
@@ -85,7 +91,7 @@ impl Work {
                 slab_flags: slabs.flags.pointer().cast(),
                 ..Default::default()
             },
-            Work::Shares { tuning, slabs, jobs, .. } => ffi::cusync_work {
+            WorkDistribution::Shares { tuning, slabs, jobs, .. } => ffi::cusync_work {
                 source: ffi::CUSYNC_SOURCE_SHARES,
                 workers,
                 slab_count: slabs.as_ref().map_or(0, |s| s.sums.len() as u32 / ffi::CUSYNC_ATTEND_SLAB),
@@ -122,7 +128,7 @@ pub struct DecodeTuning {
 
 /// Partial sums of tiles split along k, or of heads whose tokens several workers attend to.
 #[derive(Debug)]
-pub struct Slabs {
+pub struct SlabBuffers {
     /// A float MMA tile per CTA of a worker and slab, or the partial result of a group of heads; never
     /// cleared.
     pub sums: DeviceBuffer<f32>,
@@ -138,23 +144,23 @@ pub(super) fn parts_of(attentions: impl Iterator<Item = (u32, u32)>, workers: u3
     })
 }
 
-impl Slabs {
+impl SlabBuffers {
     /// Allocates slabs for a decode kernel with `workers` workers that attends; `attentions` holds the
     /// sequences and key/value heads of each attention.
-    pub fn of_attentions(device: &Device, attentions: &[(u32, u32)], workers: u32) -> Result<Slabs> {
+    pub fn of_attentions(device: &Device, attentions: &[(u32, u32)], workers: u32) -> Result<SlabBuffers> {
         let (slabs, counters) = parts_of(attentions.iter().copied(), workers);
         let floats = slabs * ffi::CUSYNC_ATTEND_SLAB as usize;
-        Ok(Slabs {
+        Ok(SlabBuffers {
             sums: DeviceBuffer::new(device, floats, "parts of heads")?,
             flags: DeviceBuffer::zeroed(device, counters, "counters of parts")?,
         })
     }
 
     /// Allocates `count` slabs for a chain kernel.
-    pub fn new(device: &Device, id: &ffi::cusync_kernel_id, count: u32) -> Result<Slabs> {
+    pub fn new(device: &Device, id: &ffi::cusync_kernel_id, count: u32) -> Result<SlabBuffers> {
         let (count, ctas) = (count as usize, ctas_of(id));
         let floats = count * ctas * id.tile_m as usize * id.tile_n as usize;
-        Ok(Slabs {
+        Ok(SlabBuffers {
             sums: DeviceBuffer::new(device, floats, "partial sums")?,
             flags: DeviceBuffer::zeroed(device, 3 * count * ctas, "flags of partial sums")?,
         })

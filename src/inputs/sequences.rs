@@ -4,7 +4,7 @@
 use cusync_gen::graph::{Cache, Op, PAGE, Stage};
 
 /// A sequence, and its fault.
-pub(crate) type Fault = (usize, String);
+pub(crate) type SequenceFault = (usize, String);
 
 /// Sequences of a stage with a cache, as described by its integer tables when a run begins.
 pub(crate) struct Sequences<'a> {
@@ -73,7 +73,7 @@ impl<'a> Sequences<'a> {
     }
 
     /// All sequences that a run skips.
-    pub(crate) fn left_out(&self) -> Vec<Fault> {
+    pub(crate) fn left_out(&self) -> Vec<SequenceFault> {
         (0..self.count).filter_map(|sequence| Some((sequence, self.pages(sequence).err()?))).collect()
     }
 
@@ -95,7 +95,7 @@ impl<'a> Sequences<'a> {
 
 /// Faults of all sequences that a run skips: the first such stage, the first sequence, and a description of
 /// its fault and the others. A fault of several stages is reported for the first.
-pub(crate) fn named(stages: &[(String, Vec<Fault>)]) -> Option<(String, usize, String)> {
+pub(crate) fn named(stages: &[(String, Vec<SequenceFault>)]) -> Option<(String, usize, String)> {
     let all = stages.iter().flat_map(|(stage, faults)| faults.iter().map(move |fault| (stage, fault)));
     let (stage, (sequence, fault)) = all.clone().next()?;
     let mut said = vec![(sequence, fault)];

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cusync_dag::{
-    Argument, BufferId, Direction, Form, KernelSchedule, LaunchConfig, NodeId, NodeWork, Program, Recorded,
-    Recording, Refinement,
+    Argument, BufferId, Direction, Form, KernelSchedule, LaunchConfig, NodeId, NodeWork, Program,
+    ProvedRefinement, Recorded, Recording, Refinement,
 };
 
 use super::calls::{Call, Calls};
@@ -17,7 +17,7 @@ use crate::device::{
 
 /// A recording with memory and kernels.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundRecording {
     recording: Recording,
     device: Device,
     calls: Calls,
@@ -25,12 +25,12 @@ pub struct Bound {
     pinned: HashMap<(BufferId, Direction), Arc<PinnedBuffer>>,
 }
 
-impl Bound {
+impl BoundRecording {
     /// Allocates memory for a recording, and binds it to kernels from `module`.
     ///
     /// # Errors
     /// [`Error::Addresses`] if memory was given by addresses; device errors.
-    pub fn new(recording: &Recording, device: &Device, module: &Module) -> Result<Bound> {
+    pub fn new(recording: &Recording, device: &Device, module: &Module) -> Result<BoundRecording> {
         if recording.has_addresses() {
             return Err(Error::Addresses);
         }
@@ -76,7 +76,7 @@ impl Bound {
             });
         }
         let calls = Calls { program: program.clone(), calls: calls.into(), watch: None };
-        Ok(Bound { recording: recording.clone(), device: device.clone(), calls, buffers, pinned })
+        Ok(BoundRecording { recording: recording.clone(), device: device.clone(), calls, buffers, pinned })
     }
 
     /// The recorded program, with durations measured since.
@@ -110,8 +110,26 @@ impl Bound {
         self.refined(&refinement.clone().prove(self.program())?)?.scheduled(main, schedule, form)
     }
 
+    /// Work of each node with the waits of a refinement, and semaphores of its own. Everything built from the
+    /// result shares these semaphores, and may be launched in turn, on ordered streams.
+    ///
+    /// # Errors
+    /// [`Error::OtherProgram`]; device errors.
+    pub fn refined(&self, proved: &ProvedRefinement) -> Result<Calls> {
+        let (program, refinement) = (self.program(), proved.refinement());
+        if !proved.is_of(program) {
+            return Err(Error::OtherProgram);
+        }
+        if refinement.is_empty() {
+            return Ok(self.calls.clone());
+        }
+        let (args, watch) = SyncArgs::new(&self.device, program, refinement)?;
+        let calls = self.calls_with(&args)?;
+        Ok(Calls { program: program.clone(), calls, watch: Some(Arc::new(watch)) })
+    }
+
     /// Calls of each node, with kernels synchronized by `sync`, by node.
-    pub(super) fn calls_with(&self, sync: &[SyncArgs]) -> Result<Arc<[Call]>> {
+    fn calls_with(&self, sync: &[SyncArgs]) -> Result<Arc<[Call]>> {
         let nodes = self.calls.calls.iter().zip(self.recording.recorded()).zip(sync);
         let call = |((call, recorded), sync): ((&Call, &Recorded), &SyncArgs)| match (call, recorded) {
             (Call::Kernel(call), Recorded::Kernel { arguments, .. }) => {

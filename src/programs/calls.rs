@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use cusync_dag::{Form, KernelSchedule, LaunchPlan, NodeId, Program, ProvedPlan};
+use cusync_dag::{NodeId, Program};
 
-use super::error::{Error, Result};
-use super::exec::Executable;
+use super::error::Result;
 use super::tiled::Watch;
 use crate::device::{CopyCall, Graph, KernelCall, Stream};
 
@@ -59,32 +58,5 @@ impl Calls {
     /// Captures the nodes in order on one stream, like serial user code, without instantiating the graph.
     pub fn serial_graph(&self, main: &Stream) -> Result<Graph> {
         Ok(Graph::captured(main, || self.calls.iter().try_for_each(|call| call.enqueue(main, false)))?)
-    }
-
-    /// Builds an executable for a proved plan; launches are queued on `main`.
-    ///
-    /// # Errors
-    /// [`Error::OtherProgram`]; device errors.
-    pub fn executable(&self, main: &Arc<Stream>, plan: &ProvedPlan) -> Result<Executable> {
-        match plan.is_of(&self.program) {
-            true => Executable::new(self, main, plan.launches()),
-            false => Err(Error::OtherProgram),
-        }
-    }
-
-    /// Proves a plan and builds an executable for it.
-    ///
-    /// # Errors
-    /// [`Error::Unproved`]; device errors.
-    pub fn planned(&self, main: &Arc<Stream>, plan: impl Into<LaunchPlan>) -> Result<Executable> {
-        self.executable(main, &plan.into().prove(&self.program)?)
-    }
-
-    /// [`Calls::planned`] for a form of the program's schedule.
-    ///
-    /// # Errors
-    /// As [`Calls::planned`].
-    pub fn scheduled(&self, main: &Arc<Stream>, schedule: &KernelSchedule, form: Form) -> Result<Executable> {
-        self.planned(main, schedule.plan(&self.program, form))
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cusync_dag::{LaunchStep, Launches, Steps};
+use cusync_dag::{Form, KernelSchedule, LaunchPlan, LaunchStep, Launches, ProvedPlan, Steps};
 
 use super::calls::{Call, Calls};
-use super::error::Result;
+use super::error::{Error, Result};
 use super::tiled::Watch;
 use crate::device::{EdgeKind, Event, Graph, GraphExec, Stream};
 
@@ -32,9 +32,38 @@ enum How {
     Graph(GraphExec),
 }
 
+impl Calls {
+    /// Builds an executable for a proved plan; launches are queued on `main`.
+    ///
+    /// # Errors
+    /// [`Error::OtherProgram`]; device errors.
+    pub fn executable(&self, main: &Arc<Stream>, plan: &ProvedPlan) -> Result<Executable> {
+        match plan.is_of(&self.program) {
+            true => Executable::new(self, main, plan.launches()),
+            false => Err(Error::OtherProgram),
+        }
+    }
+
+    /// Proves a plan and builds an executable for it.
+    ///
+    /// # Errors
+    /// [`Error::Unproved`]; device errors.
+    pub fn planned(&self, main: &Arc<Stream>, plan: impl Into<LaunchPlan>) -> Result<Executable> {
+        self.executable(main, &plan.into().prove(&self.program)?)
+    }
+
+    /// [`Calls::planned`] for a form of the program's schedule.
+    ///
+    /// # Errors
+    /// As [`Calls::planned`].
+    pub fn scheduled(&self, main: &Arc<Stream>, schedule: &KernelSchedule, form: Form) -> Result<Executable> {
+        self.planned(main, schedule.plan(&self.program, form))
+    }
+}
+
 impl Executable {
     /// Builds launches that were proved for the program of these calls.
-    pub(super) fn new(calls: &Calls, main: &Arc<Stream>, launches: &Launches) -> Result<Executable> {
+    fn new(calls: &Calls, main: &Arc<Stream>, launches: &Launches) -> Result<Executable> {
         let built = |how| {
             let (calls, watch) = (calls.calls.clone(), calls.watch.clone());
             Executable { main: main.clone(), how, calls, watch }

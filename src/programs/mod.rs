@@ -1,17 +1,17 @@
 //! Programs on a GPU: recorded code bound to memory and kernels, and built into executables that can be
 //! launched repeatedly.
 //!
-//! [`Bound`] adds memory and kernels to a [`cusync_dag::Recording`]; [`Calls::adopt`] takes a captured stream
+//! [`BoundRecording`] adds memory and kernels to a [`cusync_dag::Recording`]; [`Calls::adopt`] takes a captured stream
 //! instead. Both give [`Calls`], the work of each node, which can only be launched according to a
 //! [`cusync_dag::ProvedPlan`].
 //!
 //! ```no_run
 //! use cusync::dag::Recording;
 //! use cusync::device::{Device, Module};
-//! use cusync::programs::Bound;
+//! use cusync::programs::BoundRecording;
 //!
-//! fn bind(code: &Recording, module: &Module) -> Result<Bound, Box<dyn std::error::Error>> {
-//!     Ok(Bound::new(code, &Device::open(0)?, module)?)
+//! fn bind(code: &Recording, module: &Module) -> Result<BoundRecording, Box<dyn std::error::Error>> {
+//!     Ok(BoundRecording::new(code, &Device::open(0)?, module)?)
 //! }
 //! ```
 
@@ -23,7 +23,7 @@ mod exec;
 mod tiled;
 
 pub use adopt::{Declaration, ParameterAccess};
-pub use bind::Bound;
+pub use bind::BoundRecording;
 pub use calls::{Call, Calls};
 pub use error::{Error, Result};
 pub use exec::Executable;

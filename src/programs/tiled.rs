@@ -3,12 +3,10 @@
 
 use std::sync::Arc;
 
-use cusync_dag::{Cta, NodeSync, Program, ProvedRefinement, Refinement};
+use cusync_dag::{Cta, NodeSync, Program, Refinement};
 
-use super::bind::Bound;
-use super::calls::Calls;
 use super::error::{Error, Result};
-use crate::device::{Arg, DeviceBuffer, Report};
+use crate::device::{Arg, Device, DeviceBuffer, TimeoutReport};
 
 /// Flags of a kernel, as in `tile_sync.cuh`.
 const EARLY: u32 = 1;
@@ -21,7 +19,7 @@ const NONE: u32 = u32::MAX;
 struct SyncMemory {
     semaphores: Arc<DeviceBuffer<u32>>,
     waits: Arc<DeviceBuffer<u32>>,
-    report: Arc<Report>,
+    report: Arc<TimeoutReport>,
 }
 
 /// Synchronization parameters of a kernel; the default waits for the ends of earlier kernels.
@@ -37,6 +35,37 @@ pub(super) struct SyncArgs {
 }
 
 impl SyncArgs {
+    /// Parameters of each node for the waits of a refinement, with semaphores of their own.
+    pub(super) fn new(
+        device: &Device,
+        program: &Program,
+        refinement: &Refinement,
+    ) -> Result<(Vec<SyncArgs>, Watch)> {
+        let layout = Layout::new(program, refinement);
+        let words = |words: &[u32], name| DeviceBuffer::from_slice(device, words, name).map(Arc::new);
+        let semaphores = words(&vec![0; layout.slots.max(1)], "semaphores")?;
+        let table = if layout.words.is_empty() { &[NONE] } else { &*layout.words };
+        let waits = words(table, "waits")?;
+        let report = Arc::new(TimeoutReport::new(device)?);
+        let memory = SyncMemory { semaphores, waits, report };
+        let args = |(node, sync): (usize, &NodeSync)| SyncArgs {
+            memory: Some(memory.clone()),
+            first_wait: layout.tables[node].0,
+            width: layout.tables[node].1,
+            first_slot: layout.first_slot[node],
+            node: node as u32,
+            how: EARLY * u32::from(sync.early)
+                + TILES * u32::from(sync.waits.is_some())
+                + POST * u32::from(counts(sync)),
+        };
+        let watch = Watch {
+            report: memory.report.clone(),
+            names: program.nodes().iter().map(|node| node.name.clone()).collect(),
+            waits: refinement.nodes.iter().map(|sync| sync.waits.clone()).collect(),
+        };
+        Ok((refinement.nodes.iter().enumerate().map(args).collect(), watch))
+    }
+
     /// The last seven parameters of a kernel.
     pub(super) fn args(&self) -> [Arg; 7] {
         let [semaphores, waits, report] = match &self.memory {
@@ -95,7 +124,7 @@ impl Layout {
 /// Names a timed-out wait.
 #[derive(Debug)]
 pub(super) struct Watch {
-    report: Arc<Report>,
+    report: Arc<TimeoutReport>,
     /// Names of the nodes.
     names: Vec<String>,
     /// CTAs that each CTA of each node waits for.
@@ -115,48 +144,6 @@ impl Watch {
             have: report.have,
             want: report.want,
         })
-    }
-}
-
-impl Bound {
-    /// Work of each node with the waits of a refinement, and semaphores of its own. Everything built from the
-    /// result shares these semaphores, and may be launched in turn, on ordered streams.
-    ///
-    /// # Errors
-    /// [`Error::OtherProgram`]; device errors.
-    pub fn refined(&self, proved: &ProvedRefinement) -> Result<Calls> {
-        let refinement = proved.refinement();
-        if !proved.is_of(self.program()) {
-            return Err(Error::OtherProgram);
-        }
-        if refinement.is_empty() {
-            return Ok(self.calls().clone());
-        }
-        let layout = Layout::new(self.program(), refinement);
-        let words = |words: &[u32], name| DeviceBuffer::from_slice(self.device(), words, name).map(Arc::new);
-        let semaphores = words(&vec![0; layout.slots.max(1)], "semaphores")?;
-        let table = if layout.words.is_empty() { &[NONE] } else { &*layout.words };
-        let waits = words(table, "waits")?;
-        let report = Arc::new(Report::new(self.device())?);
-        let memory = SyncMemory { semaphores, waits, report };
-        let args = |(node, sync): (usize, &NodeSync)| SyncArgs {
-            memory: Some(memory.clone()),
-            first_wait: layout.tables[node].0,
-            width: layout.tables[node].1,
-            first_slot: layout.first_slot[node],
-            node: node as u32,
-            how: EARLY * u32::from(sync.early)
-                + TILES * u32::from(sync.waits.is_some())
-                + POST * u32::from(counts(sync)),
-        };
-        let args: Vec<SyncArgs> = refinement.nodes.iter().enumerate().map(args).collect();
-        let watch = Watch {
-            report: memory.report.clone(),
-            names: self.program().nodes().iter().map(|node| node.name.clone()).collect(),
-            waits: refinement.nodes.iter().map(|sync| sync.waits.clone()).collect(),
-        };
-        let calls = self.calls_with(&args)?;
-        Ok(Calls { program: self.program().clone(), calls, watch: Some(Arc::new(watch)) })
     }
 }
 

@@ -38,6 +38,13 @@ pub(super) fn sum_error(terms: usize, largest: f64) -> f64 {
     (4.0 * terms.sqrt() + terms / 8.0) * UNIT * largest
 }
 
+/// x sigmoid(t). The error bound includes `off` and the float32 errors of the exponential, whose argument is
+/// rounded, and of the quotient.
+pub(super) fn sigmoid_times(x: f64, t: f64, off: f64) -> (f64, f64) {
+    let value = x / (1.0 + (-t).exp());
+    (value, off + UNIT * value.abs() * (8.0 + 4.0 * t.abs()))
+}
+
 /// Maximum change of a magnitude by rounding to an element: half a spacing of the values around it.
 fn half_spacing(element: Element, magnitude: f64) -> f64 {
     // Significand bits after the leading one, and the exponent of the smallest normal number.

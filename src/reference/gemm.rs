@@ -5,7 +5,7 @@ use cusync_gen::graph::{
 };
 use rayon::prelude::*;
 
-use super::bound::{Expected, SIGMAS, UNIT, inner_underflow, rounding_deviation, sum_error};
+use super::bound::{Expected, SIGMAS, UNIT, inner_underflow, rounding_deviation, sigmoid_times, sum_error};
 use super::norm::{normalise, normalise_head};
 use super::{Matrix, Operands, ReferenceError};
 use crate::device::host_gemm::add_product_f64;
@@ -151,13 +151,6 @@ fn activated(activation: Activation, x: f64, off: f64) -> (f64, f64) {
             sigmoid_times(x, 2.0 * u, 1.13 * off)
         }
     }
-}
-
-/// x sigmoid(t). The error bound includes `off` and the float32 errors of the exponential, whose argument is
-/// rounded, and of the quotient.
-pub(super) fn sigmoid_times(x: f64, t: f64, off: f64) -> (f64, f64) {
-    let value = x / (1.0 + (-t).exp());
-    (value, off + UNIT * value.abs() * (8.0 + 4.0 * t.abs()))
 }
 
 /// A gated GEMM: silu(gate) * up.

@@ -44,7 +44,7 @@ use rayon::prelude::*;
 pub use bound::{Accuracy, Expected, Offender, Wrong, first_wrong, judge, worst};
 use gemm::{Sums, product};
 pub use stages::Judge;
-pub(crate) use stages::{Memory, Stages};
+pub(crate) use stages::{Stages, TensorValues};
 
 use crate::element::Bits;
 use crate::inputs::Inputs;
@@ -216,7 +216,7 @@ pub fn evaluate(
     inputs: &Inputs,
     custom: &HashMap<String, CustomReference<'_>>,
 ) -> Result<HashMap<String, Vec<f32>>, ReferenceError> {
-    let written = stages::chain(graph, &stages::Host::inputs(graph, inputs), custom)?;
+    let written = stages::chain(graph, &stages::HostMemory::inputs(graph, inputs), custom)?;
     let name = |id: TensorId| graph.tensors[id.0].name.clone();
     Ok(written.into_iter().map(|(id, m)| (name(id), m.data)).collect())
 }

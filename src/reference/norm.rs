@@ -4,8 +4,7 @@ use cusync_gen::graph::{GroupNorm, Norm};
 use rayon::prelude::*;
 
 use super::Matrix;
-use super::bound::{Expected, UNIT, sum_error};
-use super::gemm::sigmoid_times;
+use super::bound::{Expected, UNIT, sigmoid_times, sum_error};
 
 /// Mean and variance of elements that are normalized together, with the error bounds of float32.
 struct Moments {

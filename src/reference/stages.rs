@@ -12,7 +12,7 @@ use crate::element::Bits;
 use crate::inputs::Inputs;
 
 /// Access to the tensors of a pipeline.
-pub(crate) trait Memory {
+pub(crate) trait TensorValues {
     /// Values of a tensor; integers are converted to numbers.
     fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError>;
 
@@ -35,7 +35,7 @@ pub(crate) trait Memory {
 
 /// Memory with some tensors replaced by matrices.
 struct View<'a> {
-    memory: &'a dyn Memory,
+    memory: &'a dyn TensorValues,
     instead: &'a HashMap<TensorId, Matrix>,
 }
 
@@ -80,7 +80,7 @@ fn expected(
 /// Every tensor that a stage writes or changes; each result is rounded before the next stage reads it.
 pub(super) fn chain(
     graph: &Graph,
-    memory: &dyn Memory,
+    memory: &dyn TensorValues,
     custom: &HashMap<String, CustomReference<'_>>,
 ) -> Result<HashMap<TensorId, Matrix>, ReferenceError> {
     let mut written = HashMap::new();
@@ -132,7 +132,7 @@ impl<'a> Stages<'a> {
     /// Runs the pipeline by its definition. `memory` holds its inputs.
     pub(crate) fn new(
         graph: &Graph,
-        memory: &dyn Memory,
+        memory: &dyn TensorValues,
         custom: HashMap<String, CustomReference<'a>>,
     ) -> Result<Self, ReferenceError> {
         let chain = chain(graph, memory, &custom)?;
@@ -145,8 +145,8 @@ impl<'a> Stages<'a> {
     /// from the expected values instead, with a wider bound.
     pub(crate) fn compare(
         &self,
-        memory: &dyn Memory,
-        before: Option<&dyn Memory>,
+        memory: &dyn TensorValues,
+        before: Option<&dyn TensorValues>,
     ) -> Result<Vec<Accuracy>, ReferenceError> {
         let Stages { graph, custom, chain, made } = self;
         let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -233,19 +233,19 @@ impl<'a> Stages<'a> {
 type Found<'a> = dyn Fn(&str) -> Option<Vec<f32>> + 'a;
 
 /// Inputs of a pipeline, and results of an executor on the host.
-pub(super) struct Host<'a> {
+pub(super) struct HostMemory<'a> {
     graph: &'a Graph,
     inputs: &'a Inputs,
     found: Option<&'a Found<'a>>,
 }
 
-impl<'a> Host<'a> {
+impl<'a> HostMemory<'a> {
     pub(super) fn inputs(graph: &'a Graph, inputs: &'a Inputs) -> Self {
-        Host { graph, inputs, found: None }
+        HostMemory { graph, inputs, found: None }
     }
 }
 
-impl Memory for Host<'_> {
+impl TensorValues for HostMemory<'_> {
     fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError> {
         let tensor = &self.graph.tensors[id.0];
         let (rows, cols) = (tensor.rows as usize, tensor.cols as usize);
@@ -282,7 +282,7 @@ impl<'a> Judge<'a> {
         inputs: &'a Inputs,
         custom: HashMap<String, CustomReference<'a>>,
     ) -> Result<Self, ReferenceError> {
-        Ok(Judge { stages: Stages::new(graph, &Host::inputs(graph, inputs), custom)?, inputs })
+        Ok(Judge { stages: Stages::new(graph, &HostMemory::inputs(graph, inputs), custom)?, inputs })
     }
 
     /// Compares every tensor that a stage has written, and every cache that it has appended to, with the
@@ -291,8 +291,8 @@ impl<'a> Judge<'a> {
     /// # Errors
     /// A tensor is not found.
     pub fn compare(&self, found: &dyn Fn(&str) -> Option<Vec<f32>>) -> Result<Vec<Accuracy>, ReferenceError> {
-        let before = Host::inputs(&self.stages.graph, self.inputs);
-        let after = Host { found: Some(found), ..before };
+        let before = HostMemory::inputs(&self.stages.graph, self.inputs);
+        let after = HostMemory { found: Some(found), ..before };
         self.stages.compare(&after, Some(&before))
     }
 }

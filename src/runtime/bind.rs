@@ -7,9 +7,9 @@ use cusync_gen::schedule::decode::rounds_in;
 
 use super::error::{Error, Result};
 use super::one::OneKernel;
-use super::pipeline::{Pipeline, Work};
+use super::pipeline::{LaunchWork, Pipeline};
 use crate::device::{
-    self, BoundStage, Deviations, KernelArgs, Source, Synchronisation, alone_id, element_code, gemm_id,
+    self, BoundStage, Deviations, KernelArgs, OperandSource, Synchronisation, alone_id, element_code, gemm_id,
 };
 use crate::ffi;
 
@@ -25,14 +25,14 @@ impl Pipeline {
             None if !stage.op.has_kernel_tiles() => None,
             None => Some(self.operand(set, stage, OperandKind::B)?),
         };
-        self.bind_stage(set, index, weights.map(Source::Matrix), Edges::default())
+        self.bind_stage(set, index, weights.map(OperandSource::Matrix), Edges::default())
     }
 
     /// Arguments of the kernel that runs stage `index` alone, without synchronization.
     pub fn alone(&self, set: usize, index: usize) -> Result<KernelArgs> {
         let stage = self.bound_stage(set, index)?;
         Ok(match &self.shared.work {
-            Work::Stages { chains, .. } if let Some(one) = &chains[index] => {
+            LaunchWork::Stages { chains, .. } if let Some(one) = &chains[index] => {
                 self.whole(format!("stage {}", stage.stage.name), one, vec![stage])
             }
             _ => {
@@ -51,7 +51,7 @@ impl Pipeline {
         let (waits, posts) = self.edges_of(index);
         let stage = BoundStage { waits, posts, ..self.bound_stage(set, index)? };
         let sync = match &self.shared.work {
-            Work::Stages { semaphores, tickets, .. } => Synchronisation {
+            LaunchWork::Stages { semaphores, tickets, .. } => Synchronisation {
                 semaphores: Some(semaphores.clone()),
                 tickets: Some((tickets.clone(), index)),
                 report: Some(self.shared.report.clone()),
@@ -60,7 +60,7 @@ impl Pipeline {
                 deviations: self.deviations(),
                 ..Synchronisation::default()
             },
-            Work::One(_) => return Err(Error::Unsupported("one kernel runs all stages".into())),
+            LaunchWork::One(_) => return Err(Error::Unsupported("one kernel runs all stages".into())),
         };
         Ok(self.ordered(index, stage, true, sync))
     }
@@ -71,7 +71,7 @@ impl Pipeline {
             name: format!("stage {}", stage.stage.name),
             id: gemm_id(self.plan.device().arch, element, (m, n)),
             stages: vec![stage],
-            work: device::Work::Order { order: self.shared.descriptors.orders[index], drawn },
+            work: device::WorkDistribution::Order { order: self.shared.descriptors.orders[index], drawn },
             sync,
             tables: self.shared.descriptors.tables.clone(),
         }
@@ -126,11 +126,11 @@ impl Pipeline {
         }
     }
 
-    fn repacked_weights(&self, set: usize, index: usize) -> Result<Source> {
+    fn repacked_weights(&self, set: usize, index: usize) -> Result<OperandSource> {
         let repacked = self.sets.get(set).and_then(|s| s.repacked[index].clone());
         let name = &self.plan.graph().stages[index].name;
         let unbound = || Error::Unbound { tensor: format!("the weights of {name}"), set };
-        Ok(Source::Repacked(repacked.ok_or_else(unbound)?))
+        Ok(OperandSource::Repacked(repacked.ok_or_else(unbound)?))
     }
 
     /// A stage of the plan with its memory.
@@ -138,7 +138,7 @@ impl Pipeline {
         &self,
         set: usize,
         index: usize,
-        weights: Option<Source>,
+        weights: Option<OperandSource>,
         (waits, posts): Edges,
     ) -> Result<BoundStage> {
         let graph = self.plan.graph();
@@ -165,8 +165,8 @@ impl Pipeline {
                 | OperandKind::Custom(_) => {}
             }
             let source = match graph.tensors[operand.tensor.0].data {
-                DataType::Element => Source::Matrix(self.memory(set, operand.tensor)?),
-                DataType::Int32 => Source::Integers(self.integers(set, operand.tensor)?),
+                DataType::Element => OperandSource::Matrix(self.memory(set, operand.tensor)?),
+                DataType::Int32 => OperandSource::Integers(self.integers(set, operand.tensor)?),
             };
             operands.push((operand.kind, source));
         }

@@ -37,21 +37,11 @@ use cusync_gen::graph::{OperandKind, Stage};
 
 use super::error::{Error, Result};
 use super::options::Overlap;
-use super::pipeline::{Kernels, Pipeline, Shared, StageKernels, Work};
+use super::pipeline::{Captured, Kernels, LaunchWork, Pipeline, StageKernels};
 use super::queue::{Queued, queue, side_by_side};
-use crate::device::{GraphExec, LaunchAttributes, Stream};
+use crate::device::{LaunchAttributes, Stream};
 use crate::ffi;
-use crate::inputs::sequences::{Fault, Sequences, SharedPage, named};
-
-/// Runs captured into a CUDA graph. Shares ownership of all memory that it uses.
-#[derive(Debug)]
-pub struct Captured {
-    graph: GraphExec,
-    shared: Arc<Shared>,
-    /// Sets of its runs, in order.
-    sets: Vec<usize>,
-    _kernels: Vec<Arc<Kernels>>,
-}
+use crate::inputs::sequences::{SequenceFault, Sequences, SharedPage, named};
 
 impl Kernels {
     /// Queues the kernel that runs all stages.
@@ -184,7 +174,7 @@ impl Pipeline {
         let (sequence, have, want) = (record.tile_m, record.have as i32, record.want);
         let sets = 0..self.sets.len();
         let known = sets.filter_map(|set| self.judge_sequences(set, |s| Some(s.left_out())).ok());
-        let has = |faults: &[Fault]| faults.iter().any(|(at, _)| *at == sequence as usize);
+        let has = |faults: &[SequenceFault]| faults.iter().any(|(at, _)| *at == sequence as usize);
         let attends = |s: &&Stage| s.op.attend().is_some();
         let first =
             self.plan.graph().stages.iter().find(attends).map_or_else(String::new, |s| s.name.clone());
@@ -354,7 +344,7 @@ impl Pipeline {
 
     /// Queues the gates of a stage: one behind the start of each producer, which verifies that start.
     fn hold_back(&self, stages: &[StageKernels], queued: &Queued, stream: &Stream) -> Result<()> {
-        let Work::Stages { gates, .. } = &self.shared.work else { return Ok(()) };
+        let LaunchWork::Stages { gates, .. } = &self.shared.work else { return Ok(()) };
         for (edge, e) in self.plan.edges().iter().enumerate() {
             let d = e.dependence();
             let first = self.plan.edges()[..edge].iter().all(|before| {

@@ -8,22 +8,12 @@
 use cusync_gen::graph::{OperandKind, Stage};
 
 use super::error::Result;
-use super::pipeline::Pipeline;
+use super::pipeline::{Faster, Pipeline};
 use crate::device::{CublasLt, DeviceBuffer, Error as DeviceError, Kernel, KernelArgs, LaunchAttributes};
 
 /// Runs of a stage per measurement, and number of measurements; the minimum counts.
 const ROUNDS: usize = 5;
 const TURNS: usize = 6;
-
-/// Implementation of a stage under the `library` executor. Decided once per pipeline, by the first set of
-/// inputs.
-#[derive(Debug)]
-pub(super) enum Faster {
-    /// Our kernel.
-    Ours,
-    /// cuBLASLt with its fastest algorithm.
-    Library(Box<CublasLt>),
-}
 
 impl Pipeline {
     /// Stages that cuBLASLt computes under the `library` executor, once the pipeline is prepared.

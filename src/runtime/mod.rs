@@ -37,11 +37,10 @@ mod traced;
 
 pub use crate::device::element_code;
 pub use error::{Error, Result, executor_name};
-pub use execute::Captured;
 pub use options::{Options, Overlap};
-pub use pipeline::{Integers, Pipeline, Tensor};
+pub use pipeline::{Captured, Integers, Pipeline, TensorBuffer};
 pub use plan::{ChainOverride, Overrides, SHIPPED, plan_source, plan_text, resolve_text, shipped};
-pub use run::{RunOptions, RunReport, run_gpu};
+pub use run::{GpuRunReport, RunOptions, run_gpu};
 pub use sets::InputSets;
 pub use stats::{Summary, percentile};
 pub use traced::{ItemTrace, trace_runs};

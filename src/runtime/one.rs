@@ -9,8 +9,8 @@ use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
 use super::error::{Error, Result};
 use crate::device::{
-    DecodeTuning, Device, DeviceBuffer, Report, Slabs, Synchronisation, Work, WorkLists, chain_id, compiled,
-    ctas_of, decode_id, element_code,
+    DecodeTuning, Device, DeviceBuffer, SlabBuffers, Synchronisation, TimeoutReport, WorkDistribution,
+    WorkLists, chain_id, compiled, ctas_of, decode_id, element_code,
 };
 use crate::ffi;
 
@@ -18,7 +18,7 @@ use crate::ffi;
 #[derive(Debug)]
 pub(super) struct OneKernel {
     pub(super) id: ffi::cusync_kernel_id,
-    pub(super) work: Work,
+    pub(super) work: WorkDistribution,
     pub(super) sync: Synchronisation,
 }
 
@@ -30,7 +30,7 @@ impl OneKernel {
         slots: u32,
         schedule: &Schedule,
         device: &Device,
-        report: Arc<Report>,
+        report: Arc<TimeoutReport>,
         traced: bool,
     ) -> Result<OneKernel> {
         let id = kernel_of(graph, schedule);
@@ -45,10 +45,14 @@ impl OneKernel {
         let lists = lists_of(schedule, device)?;
         let ctas = schedule.lists.len() * ctas_of(&id);
         let records = traced.then(|| ctas * lists.length() as usize);
-        let slabs = Arc::new(Slabs::new(device, &id, schedule.slabs)?);
+        let slabs = Arc::new(SlabBuffers::new(device, &id, schedule.slabs)?);
         let mut sync = counters(slots, device, report, ctas, records)?;
         sync.tickets = Some((Arc::new(DeviceBuffer::zeroed(device, 1, "the ticket counter")?), 0));
-        Ok(OneKernel { id, work: Work::Lists { lists: Arc::new(lists), slabs, mail: None }, sync })
+        Ok(OneKernel {
+            id,
+            work: WorkDistribution::Lists { lists: Arc::new(lists), slabs, mail: None },
+            sync,
+        })
     }
 
     /// A decode kernel whose workers have equal shares.
@@ -56,7 +60,7 @@ impl OneKernel {
         plan: &Plan,
         decode: &Decode,
         device: &Device,
-        report: Arc<Report>,
+        report: Arc<TimeoutReport>,
         traced: bool,
     ) -> Result<OneKernel> {
         let graph = plan.graph();
@@ -64,10 +68,10 @@ impl OneKernel {
         let heads = |stage: &Stage| Some((stage.m, stage.op.attend()?.heads.kv));
         let attentions: Vec<(u32, u32)> = graph.stages.iter().filter_map(heads).collect();
         let slabs = (!attentions.is_empty())
-            .then(|| Slabs::of_attentions(device, &attentions, decode.workers()).map(Arc::new));
+            .then(|| SlabBuffers::of_attentions(device, &attentions, decode.workers()).map(Arc::new));
         Ok(OneKernel {
             id: decode_id(element_code(graph.element), decode.width),
-            work: Work::Shares {
+            work: WorkDistribution::Shares {
                 workers: decode.workers(),
                 tuning: DecodeTuning::default(),
                 slabs: slabs.transpose()?,
@@ -103,7 +107,7 @@ fn lists_of(schedule: &Schedule, device: &Device) -> Result<WorkLists> {
 fn counters(
     slots: u32,
     device: &Device,
-    report: Arc<Report>,
+    report: Arc<TimeoutReport>,
     ctas: usize,
     records: Option<usize>,
 ) -> Result<Synchronisation> {

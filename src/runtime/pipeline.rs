@@ -3,22 +3,21 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cusync_gen::check::{How, Launch, Plan};
-use cusync_gen::graph::{OperandKind, StageId};
+use cusync_gen::graph::{OperandKind, StageId, TensorId};
 
 use super::desc::Descriptors;
 use super::error::{Error, Result};
-use super::library::Faster;
 use super::one::OneKernel;
 use super::options::{Options, Overlap};
-use super::supported::{allocate_outputs, runnable, suits};
-use super::tensors::Set;
+use super::supported::{runnable, suits};
 use crate::device::{
-    CublasLt, Device, DeviceBuffer, Event, Kernel, KernelArgs, Notes, Report, Stream, helpers,
+    CublasLt, Device, DeviceBuffer, Event, GraphExec, Kernel, KernelArgs, Notes, RepackedWeights, Stream,
+    TimeoutReport, helpers,
 };
 use crate::ffi;
 
 /// A tensor of 16-bit floats in device memory.
-pub type Tensor = Arc<DeviceBuffer<u16>>;
+pub type TensorBuffer = Arc<DeviceBuffer<u16>>;
 
 /// A tensor of lengths or page numbers in device memory.
 pub type Integers = Arc<DeviceBuffer<i32>>;
@@ -27,16 +26,16 @@ pub type Integers = Arc<DeviceBuffer<i32>>;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) descriptors: Descriptors,
-    pub(super) report: Arc<Report>,
-    pub(super) work: Work,
+    pub(super) report: Arc<TimeoutReport>,
+    pub(super) work: LaunchWork,
     pub(super) notes: Option<Arc<Notes>>,
     /// Memory of each tensor that a stage writes; `None` for inputs and weights.
-    pub(super) outputs: Vec<Option<Tensor>>,
+    pub(super) outputs: Vec<Option<TensorBuffer>>,
 }
 
 /// Work and counters of a launch's kernels, in device memory.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum LaunchWork {
     /// One kernel per stage draws its tiles in order.
     Stages {
         semaphores: Arc<DeviceBuffer<u32>>,
@@ -50,12 +49,12 @@ pub(super) enum Work {
     One(Box<OneKernel>),
 }
 
-impl Work {
+impl LaunchWork {
     /// Trace buffer of a kernel for all stages, if it records times.
     pub(super) fn trace(&self) -> Option<&Arc<DeviceBuffer<ffi::cusync_trace>>> {
         match self {
-            Work::Stages { .. } => None,
-            Work::One(one) => one.sync.trace.as_ref(),
+            LaunchWork::Stages { .. } => None,
+            LaunchWork::One(one) => one.sync.trace.as_ref(),
         }
     }
 }
@@ -81,8 +80,80 @@ pub(super) enum Kernels {
     One(Box<Kernel>),
 }
 
+/// Runs captured into a CUDA graph. Shares ownership of all memory that it uses.
+#[derive(Debug)]
+pub struct Captured {
+    pub(super) graph: GraphExec,
+    pub(super) shared: Arc<Shared>,
+    /// Sets of its runs, in order.
+    pub(super) sets: Vec<usize>,
+    pub(super) _kernels: Vec<Arc<Kernels>>,
+}
+
+/// Inputs and weights bound together: a pipeline may hold several sets and rotate among them at no cost.
+#[derive(Debug, Default)]
+pub(super) struct Set {
+    pub(super) bound: Vec<Option<TensorBuffer>>,
+    /// Lengths and pages of caches.
+    pub(super) integers: Vec<Option<Integers>>,
+    /// Interleaved gate and up weights, by stage.
+    pub(super) packed: Vec<Option<TensorBuffer>>,
+    /// Repacked weights of a decode plan, by stage.
+    pub(super) repacked: Vec<Option<Arc<RepackedWeights>>>,
+    pub(super) kernels: Option<Arc<Kernels>>,
+    /// One run, if kernels are on several streams: only in a graph do events between streams become edges
+    /// that a trigger satisfies.
+    pub(super) graph: Option<Captured>,
+}
+
+impl Set {
+    /// Drops the kernels and the graph after another tensor was bound.
+    pub(super) fn changed(&mut self) {
+        (self.kernels, self.graph) = (None, None);
+    }
+}
+
+/// Implementation of a stage under the `library` executor. Decided once per pipeline, by the first set of
+/// inputs.
+#[derive(Debug)]
+pub(super) enum Faster {
+    /// Our kernel.
+    Ours,
+    /// cuBLASLt with its fastest algorithm.
+    Library(Box<CublasLt>),
+}
+
+/// Outputs with memory of their own, or of the output that they alias.
+fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Option<TensorBuffer>>> {
+    let tensors = &plan.graph().tensors;
+    let mut outputs: Vec<Option<TensorBuffer>> = vec![None; tensors.len()];
+    let elements = |i: usize| tensors[i].rows as usize * tensors[i].cols as usize;
+    for index in 0..tensors.len() {
+        if tensors[index].producer.is_none() {
+            continue;
+        }
+        let mut owner = index;
+        while let Some(TensorId(next)) = tensors[owner].alias {
+            owner = next;
+        }
+        if tensors[owner].producer.is_none() || elements(owner) != elements(index) {
+            return Err(Error::Unsupported(format!(
+                "{} shares memory with {}: outputs may share only with an output of the same size",
+                tensors[index].name, tensors[owner].name
+            )));
+        }
+        if outputs[owner].is_none() {
+            let memory = DeviceBuffer::new(device, elements(owner), &tensors[owner].name)?;
+            memory.written_by_runs();
+            outputs[owner] = Some(Arc::new(memory));
+        }
+        outputs[index] = outputs[owner].clone();
+    }
+    Ok(outputs)
+}
+
 /// Chain kernels that run one stage each.
-fn chains(plan: &Plan, device: &Device, report: &Arc<Report>) -> Result<Vec<Option<OneKernel>>> {
+fn chains(plan: &Plan, device: &Device, report: &Arc<TimeoutReport>) -> Result<Vec<Option<OneKernel>>> {
     let one = |stage| {
         let schedule = plan.launch().kernel(stage).and_then(|launched| launched.kernel.lists());
         let kernel = |schedule| {
@@ -146,9 +217,9 @@ impl Pipeline {
         let stages = graph.stages.len();
         let events =
             || (0..stages).map(|_| Event::ordering(device)).collect::<std::result::Result<Vec<_>, _>>();
-        let report = Arc::new(Report::new(device)?);
+        let report = Arc::new(TimeoutReport::new(device)?);
         let work = match plan.launch() {
-            Launch::Stages { .. } => Work::Stages {
+            Launch::Stages { .. } => LaunchWork::Stages {
                 semaphores: Arc::new(DeviceBuffer::zeroed(
                     device,
                     plan.slot_count().max(1) as usize,
@@ -161,11 +232,11 @@ impl Pipeline {
             Launch::Lists(schedule) => {
                 let (traced, slots) = (options.trace, plan.slot_count());
                 let one = OneKernel::chain(plan.graph(), slots, schedule, device, report.clone(), traced);
-                Work::One(Box::new(one?))
+                LaunchWork::One(Box::new(one?))
             }
             Launch::Shares(decode) => {
                 let one = OneKernel::decode(plan, decode, device, report.clone(), options.trace);
-                Work::One(Box::new(one?))
+                LaunchWork::One(Box::new(one?))
             }
         };
         if options.stream_only && plan.launch().shares().is_none() {
@@ -208,7 +279,7 @@ impl Pipeline {
         self.device.synchronize()?;
         fork.turn = self.turn.clone();
         let graph = self.plan.graph();
-        let input = |(tensor, bound): (&cusync_gen::graph::Tensor, &Option<Tensor>)| {
+        let input = |(tensor, bound): (&cusync_gen::graph::Tensor, &Option<TensorBuffer>)| {
             bound.clone().filter(|_| tensor.producer.is_none() && !tensor.state)
         };
         let shared = |set: &Set| Set {
@@ -289,10 +360,10 @@ impl Pipeline {
                 None => self.pack(set)?,
             }
             let kernels = match &self.shared.work {
-                Work::One(one) => {
+                LaunchWork::One(one) => {
                     Kernels::One(Box::new(Kernel::new(&self.device, self.one_kernel(set, one)?)?))
                 }
-                Work::Stages { .. } => {
+                LaunchWork::Stages { .. } => {
                     let launched: Vec<usize> =
                         self.plan.launch().kernels().iter().map(|kernel| kernel.stage.0).collect();
                     let kernels = launched.into_iter().map(|stage| self.stage_kernels(set, stage));

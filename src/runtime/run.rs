@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use cusync_gen::check::{Executor, Plan};
 
-use super::copilot::{Session, Settings};
+use super::copilot::{JobSession, Settings};
 use super::error::{Result, executor_name};
 use super::options::Options;
 use super::pipeline::{Kernels, Pipeline};
@@ -37,7 +37,7 @@ impl Default for RunOptions {
 
 /// Result of [`run_gpu`].
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct RunReport {
+pub struct GpuRunReport {
     /// Pipeline.
     pub pipeline: String,
     /// Executor.
@@ -64,7 +64,7 @@ pub struct RunReport {
 
 /// Runs a plan on a GPU with random inputs, verifies an eager run and a graph replay, and times replays.
 /// Under `copilot`, runs are jobs of a session, timed by the host.
-pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
+pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<GpuRunReport> {
     let device = Device::open(options.gpu)?;
     let executor = options.executor.unwrap_or(plan.executor());
     let checked = Options { check_pages: true, ..options.pipeline };
@@ -113,7 +113,7 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
             grids
         }
     };
-    Ok(RunReport {
+    Ok(GpuRunReport {
         pipeline: plan.graph().name.clone(),
         executor: executor_name(executor).into(),
         device: device.name().into(),
@@ -130,7 +130,7 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
 
 /// Jobs of a session with all rows: one is verified after the next overwrites it, and the rest are timed from
 /// `submit` until the host sees the end.
-fn run_jobs(pipeline: &mut Pipeline, reference: &Reference, options: RunOptions) -> Result<RunReport> {
+fn run_jobs(pipeline: &mut Pipeline, reference: &Reference, options: RunOptions) -> Result<GpuRunReport> {
     const JOBS: usize = 20;
     let rows = pipeline.plan().graph().stages.iter().map(|s| s.m).min().unwrap_or(0);
     let mut times = Vec::new();
@@ -139,7 +139,7 @@ fn run_jobs(pipeline: &mut Pipeline, reference: &Reference, options: RunOptions)
         pipeline.poison_outputs()?;
         pipeline.synchronize()?;
         let (sets, samples) = (pipeline.sets(), options.samples.max(1));
-        let mut session = Session::open(pipeline, Settings::default())?;
+        let mut session = JobSession::open(pipeline, Settings::default())?;
         for job in 0..if verified { 1 } else { samples * JOBS + 1 } {
             let begin = Instant::now();
             let submitted = session.submit(job % sets, rows)?;
@@ -159,7 +159,7 @@ fn run_jobs(pipeline: &mut Pipeline, reference: &Reference, options: RunOptions)
     let (l2_rel_err, max_rel_err) = verify::worst(&outputs.concat());
     let all = outputs.concat();
     let workers = pipeline.plan().launch().shares().map_or(0, |shares| shares.workers());
-    Ok(RunReport {
+    Ok(GpuRunReport {
         pipeline: pipeline.plan().graph().name.clone(),
         executor: executor_name(Executor::Copilot).into(),
         device: pipeline.device().name().into(),

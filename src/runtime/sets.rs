@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cusync_gen::graph::{Graph, OperandKind, PAGE, TensorId};
 
 use super::error::{Error, Result};
-use super::pipeline::{Integers, Pipeline, Tensor};
+use super::pipeline::{Integers, Pipeline, TensorBuffer};
 use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, element_code, helpers};
 use crate::inputs::{Values, cached, weight_scale};
 
@@ -19,11 +19,11 @@ pub struct InputSets {
 
 #[derive(Clone, Debug)]
 struct Set {
-    tensors: Vec<(String, Tensor)>,
+    tensors: Vec<(String, TensorBuffer)>,
     /// Lengths and pages of caches.
     integers: Vec<(String, Integers)>,
     /// Interleaved gate and up weights of each gated stage.
-    packed: Vec<(String, Tensor)>,
+    packed: Vec<(String, TensorBuffer)>,
     /// Weights of each stage, repacked for one number of workers.
     repacked: Vec<(String, Arc<RepackedWeights>)>,
 }
@@ -153,10 +153,10 @@ fn expected_lengths(graph: &Graph) -> Result<BTreeMap<TensorId, Vec<i32>>> {
 
 fn pack(
     graph: &Graph,
-    tensors: &[(String, Tensor)],
+    tensors: &[(String, TensorBuffer)],
     device: &Device,
     stream: &Stream,
-) -> Result<Vec<(String, Tensor)>> {
+) -> Result<Vec<(String, TensorBuffer)>> {
     let mut packed = Vec::new();
     for stage in graph.stages.iter().filter(|s| s.op.is_gated()) {
         let find = |kind| {

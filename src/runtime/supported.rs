@@ -1,14 +1,11 @@
 //! Requirements that a pipeline checks before it allocates: the right GPU, stages with kernels, valid memory
 //! sharing.
 
-use std::sync::Arc;
-
 use cusync_gen::check::{Plan, StageKernel};
-use cusync_gen::graph::{Op, OperandKind, StageId, TensorId};
+use cusync_gen::graph::{Op, OperandKind, StageId};
 
 use super::error::{Error, Result};
-use super::pipeline::Tensor;
-use crate::device::{Device, DeviceBuffer};
+use crate::device::Device;
 
 /// Checks that the proof is for this device. If each worker has its own SM, a plan may leave SMs free.
 pub(super) fn suits(plan: &Plan, device: &Device) -> Result<()> {
@@ -67,35 +64,6 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
         return unsupported("split-K stages have no kernel");
     }
     Ok(())
-}
-
-/// Outputs with memory of their own, or of the output that they alias.
-pub(super) fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Option<Tensor>>> {
-    let tensors = &plan.graph().tensors;
-    let mut outputs: Vec<Option<Tensor>> = vec![None; tensors.len()];
-    let elements = |i: usize| tensors[i].rows as usize * tensors[i].cols as usize;
-    for index in 0..tensors.len() {
-        if tensors[index].producer.is_none() {
-            continue;
-        }
-        let mut owner = index;
-        while let Some(TensorId(next)) = tensors[owner].alias {
-            owner = next;
-        }
-        if tensors[owner].producer.is_none() || elements(owner) != elements(index) {
-            return Err(Error::Unsupported(format!(
-                "{} shares memory with {}: outputs may share only with an output of the same size",
-                tensors[index].name, tensors[owner].name
-            )));
-        }
-        if outputs[owner].is_none() {
-            let memory = DeviceBuffer::new(device, elements(owner), &tensors[owner].name)?;
-            memory.written_by_runs();
-            outputs[owner] = Some(Arc::new(memory));
-        }
-        outputs[index] = outputs[owner].clone();
-    }
-    Ok(outputs)
 }
 
 #[cfg(test)]

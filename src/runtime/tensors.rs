@@ -7,33 +7,9 @@ use cusync_gen::graph::{DataType, Graph, Operand, OperandKind, Stage, TensorId};
 
 use super::bound;
 use super::error::{Error, Result};
-use super::execute::Captured;
 use super::outputs;
-use super::pipeline::{Integers, Kernels, Pipeline, Tensor};
-use crate::device::{DeviceBuffer, Plain, RepackedWeights};
-
-/// Inputs and weights bound together: a pipeline may hold several sets and rotate among them at no cost.
-#[derive(Debug, Default)]
-pub(super) struct Set {
-    pub(super) bound: Vec<Option<Tensor>>,
-    /// Lengths and pages of caches.
-    pub(super) integers: Vec<Option<Integers>>,
-    /// Interleaved gate and up weights, by stage.
-    pub(super) packed: Vec<Option<Tensor>>,
-    /// Repacked weights of a decode plan, by stage.
-    pub(super) repacked: Vec<Option<Arc<RepackedWeights>>>,
-    pub(super) kernels: Option<Arc<Kernels>>,
-    /// One run, if kernels are on several streams: only in a graph do events between streams become edges
-    /// that a trigger satisfies.
-    pub(super) graph: Option<Captured>,
-}
-
-impl Set {
-    /// Drops the kernels and the graph after another tensor was bound.
-    pub(super) fn changed(&mut self) {
-        (self.kernels, self.graph) = (None, None);
-    }
-}
+use super::pipeline::{Integers, Pipeline, Set, TensorBuffer};
+use crate::device::{DeviceBuffer, Plain};
 
 /// Whether a run loads a tensor before it waits for earlier runs: the weights of a product.
 fn constant(graph: &Graph, tensor: usize) -> bool {
@@ -43,7 +19,7 @@ fn constant(graph: &Graph, tensor: usize) -> bool {
 
 impl Pipeline {
     /// Binds an input, a weight or a result in set 0.
-    pub fn bind(&mut self, name: &str, tensor: Tensor) -> Result<()> {
+    pub fn bind(&mut self, name: &str, tensor: TensorBuffer) -> Result<()> {
         self.bind_in(0, name, tensor)
     }
 
@@ -52,7 +28,7 @@ impl Pipeline {
     /// results use memory of the pipeline. Derived copies are made when a set is first used: gate and up
     /// weights of a gated GEMM are interleaved, all weights of a decode plan are repacked, and `library` may
     /// transpose weights. Bind weights again after changing them.
-    pub fn bind_in(&mut self, set: usize, name: &str, tensor: Tensor) -> Result<()> {
+    pub fn bind_in(&mut self, set: usize, name: &str, tensor: TensorBuffer) -> Result<()> {
         let index = self.bindable(name, DataType::Element, tensor.len())?;
         let graph = self.plan.graph();
         self.may_bind(set, name, Some(index), constant(graph, index), &*tensor)?;
@@ -119,7 +95,7 @@ impl Pipeline {
 
     /// Binds interleaved gate and up weights of stage `name` ([`helpers::pack_gated`]) in place of the two
     /// tensors. Call it after binding the tensors, if you bind them at all.
-    pub fn bind_packed(&mut self, set: usize, name: &str, packed: Tensor) -> Result<()> {
+    pub fn bind_packed(&mut self, set: usize, name: &str, packed: TensorBuffer) -> Result<()> {
         let found = self.plan.graph().stages.iter().position(|s| s.name == name && s.op.is_gated());
         let Some(stage) = found else {
             return Err(Error::Unsupported(format!("{name} is not a gated stage of this pipeline")));
@@ -178,14 +154,14 @@ impl Pipeline {
     }
 
     /// Memory of a tensor: the pipeline's output, or the memory bound in a set.
-    pub fn tensor(&self, set: usize, name: &str) -> Result<Tensor> {
+    pub fn tensor(&self, set: usize, name: &str) -> Result<TensorBuffer> {
         let tensors = &self.plan.graph().tensors;
         let index = tensors.iter().position(|t| t.name == name);
         let index = index.ok_or_else(|| Error::Unsupported(format!("this pipeline has no tensor {name}")))?;
         self.memory(set, TensorId(index))
     }
 
-    pub(super) fn memory(&self, set: usize, tensor: TensorId) -> Result<Tensor> {
+    pub(super) fn memory(&self, set: usize, tensor: TensorId) -> Result<TensorBuffer> {
         let bound = self.sets.get(set).and_then(|s| s.bound[tensor.0].clone());
         bound
             .or_else(|| self.shared.outputs[tensor.0].clone())
@@ -198,7 +174,7 @@ impl Pipeline {
         bound.ok_or_else(|| Error::Unbound { tensor: self.plan.graph().tensors[tensor.0].name.clone(), set })
     }
 
-    pub(super) fn operand(&self, set: usize, stage: &Stage, kind: OperandKind) -> Result<Tensor> {
+    pub(super) fn operand(&self, set: usize, stage: &Stage, kind: OperandKind) -> Result<TensorBuffer> {
         let operand = stage.operand(kind).ok_or_else(|| {
             Error::Unsupported(format!("stage {} has no operand of kind {kind:?}", stage.name))
         })?;

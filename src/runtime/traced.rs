@@ -5,7 +5,7 @@ use cusync_gen::schedule::decode::rounds_in;
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
 use super::error::{Error, Result};
-use super::pipeline::{Pipeline, Work};
+use super::pipeline::{LaunchWork, Pipeline};
 use crate::device::{self, DeviceBuffer, LaunchAttributes, ctas_of};
 use crate::ffi;
 
@@ -92,11 +92,11 @@ fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<
     let mut records = vec![ffi::cusync_trace::default(); trace.len()];
     trace.download(&mut records)?;
     let plan = &pipeline.plan;
-    let Work::One(one) = &pipeline.shared.work else { return Ok(Vec::new()) };
+    let LaunchWork::One(one) = &pipeline.shared.work else { return Ok(Vec::new()) };
     let (ctas, length) = match &one.work {
-        device::Work::Order { .. } => return Ok(Vec::new()),
-        device::Work::Lists { lists, .. } => (ctas_of(&one.id), lists.length() as usize),
-        device::Work::Shares { workers, .. } => {
+        device::WorkDistribution::Order { .. } => return Ok(Vec::new()),
+        device::WorkDistribution::Lists { lists, .. } => (ctas_of(&one.id), lists.length() as usize),
+        device::WorkDistribution::Shares { workers, .. } => {
             let rounds: Vec<u32> = plan.graph().stages.iter().map(|s| rounds_in(s, *workers)).collect();
             return Ok(plan.launch().work().map_or_else(Vec::new, |work| shares(work, &rounds, &records)));
         }

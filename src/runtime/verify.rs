@@ -12,12 +12,12 @@ use cusync_gen::check::How;
 use cusync_gen::graph::{DataType, Element, Op, Stage, TensorId};
 
 use super::error::{Error, Result};
-use super::pipeline::{Pipeline, Tensor};
+use super::pipeline::{Pipeline, TensorBuffer};
 use crate::device::{self, DeviceBuffer, element_code, helpers};
 use crate::element::Bits;
 use crate::reference::gemm::Sums;
 pub use crate::reference::{Accuracy, first_wrong, worst};
-use crate::reference::{Matrix, Memory, ReferenceError, Stages};
+use crate::reference::{Matrix, ReferenceError, Stages, TensorValues};
 
 /// Expected results of a pipeline for one set of inputs.
 pub struct Reference {
@@ -54,7 +54,7 @@ impl Reference {
     pub fn compare_outputs(
         &self,
         pipeline: &Pipeline,
-        outputs: &[(TensorId, Tensor)],
+        outputs: &[(TensorId, TensorBuffer)],
     ) -> Result<Vec<Accuracy>> {
         self.stages.compare(&OnGpu { pipeline, set: self.set, outputs }, None).map_err(refused)
     }
@@ -69,7 +69,7 @@ struct OnGpu<'a> {
     pipeline: &'a Pipeline,
     set: usize,
     /// Results that another library left in its own memory.
-    outputs: &'a [(TensorId, Tensor)],
+    outputs: &'a [(TensorId, TensorBuffer)],
 }
 
 impl OnGpu<'_> {
@@ -77,7 +77,7 @@ impl OnGpu<'_> {
         self.pipeline.plan().graph().element
     }
 
-    fn buffer(&self, id: TensorId) -> Result<Tensor> {
+    fn buffer(&self, id: TensorId) -> Result<TensorBuffer> {
         match self.outputs.iter().find(|(tensor, _)| *tensor == id) {
             Some((_, buffer)) => Ok(buffer.clone()),
             None => self.pipeline.memory(self.set, id),
@@ -85,7 +85,7 @@ impl OnGpu<'_> {
     }
 
     /// A tensor in place, or a matrix uploaded to the GPU.
-    fn factor(&self, (id, instead): (TensorId, Option<&Matrix>)) -> Result<Tensor> {
+    fn factor(&self, (id, instead): (TensorId, Option<&Matrix>)) -> Result<TensorBuffer> {
         let Some(matrix) = instead else { return self.buffer(id) };
         let mut bits = vec![0; matrix.data.len()];
         self.element().round(&matrix.data, &mut bits);
@@ -120,7 +120,7 @@ impl From<device::Error> for ReferenceError {
     }
 }
 
-impl Memory for OnGpu<'_> {
+impl TensorValues for OnGpu<'_> {
     fn tensor(&self, id: TensorId) -> std::result::Result<Matrix, ReferenceError> {
         let tensor = &self.pipeline.plan().graph().tensors[id.0];
         let (rows, cols) = (tensor.rows as usize, tensor.cols as usize);

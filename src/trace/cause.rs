@@ -7,7 +7,7 @@ use cusync_gen::check::{Candidate, Plan};
 use cusync_gen::graph::{Dependence, EdgeNumbers, Graph, StageId, When, each_wait, waits_differ};
 use cusync_gen::sync::Tile;
 
-use super::timeline::{Edge, Span};
+use super::timeline::{Edge, TraceSpan};
 
 /// Edges of a pipeline with their policies.
 pub(super) struct Edges<'a> {
@@ -19,7 +19,7 @@ pub(super) struct Edges<'a> {
 pub(super) type Post = (f64, usize);
 
 /// The last post to each slot, by edge.
-pub(super) type Posts = Vec<Vec<Option<Post>>>;
+pub(super) type LastPosts = Vec<Vec<Option<Post>>>;
 
 /// A wait of a span before k-block `k` (one past the last: in the epilogue), on slots of an edge.
 #[derive(Clone, Debug)]
@@ -58,8 +58,8 @@ impl<'a> Edges<'a> {
     }
 
     /// Last post to each slot. `finishes` tells which spans complete a tile, or their part of one.
-    pub(super) fn posts(&self, spans: &[Span], finishes: impl Fn(usize) -> bool) -> Posts {
-        let mut posts: Posts =
+    pub(super) fn posts(&self, spans: &[TraceSpan], finishes: impl Fn(usize) -> bool) -> LastPosts {
+        let mut posts: LastPosts =
             self.list.iter().map(|edge| vec![None; edge.policy.slot_count as usize]).collect();
         for (index, span) in spans.iter().enumerate().filter(|(index, _)| finishes(*index)) {
             for ((dependence, edge), posts) in self.edges().zip(&mut posts) {
@@ -109,13 +109,13 @@ type Class = (usize, u32, u32, (u32, u32));
 /// Cached waits for the spans of one run.
 pub(super) struct Causes<'a> {
     edges: &'a Edges<'a>,
-    posts: Posts,
+    posts: LastPosts,
     known: HashMap<Class, Vec<Need>>,
     differ: Vec<(bool, bool)>,
 }
 
 impl<'a> Causes<'a> {
-    pub(super) fn new(edges: &'a Edges<'a>, posts: Posts) -> Self {
+    pub(super) fn new(edges: &'a Edges<'a>, posts: LastPosts) -> Self {
         let differ =
             (0..edges.graph.stages.len()).map(|stage| waits_differ(edges.graph, StageId(stage))).collect();
         Causes { edges, posts, known: HashMap::new(), differ }
@@ -128,7 +128,11 @@ impl<'a> Causes<'a> {
 
     /// The span's need with the largest value of `late`, which receives the k-block and the time of the
     /// need's last post.
-    pub(super) fn latest(&mut self, span: &Span, late: impl Fn(u32, f64) -> Option<f64>) -> Option<Latest> {
+    pub(super) fn latest(
+        &mut self,
+        span: &TraceSpan,
+        late: impl Fn(u32, f64) -> Option<f64>,
+    ) -> Option<Latest> {
         let (m, n) = span.tile;
         let by = *self.differ.get(span.stage)?;
         let key = (span.stage, if by.0 { m } else { 0 }, if by.1 { n } else { 0 }, span.k);

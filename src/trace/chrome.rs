@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::timeline::{HostRow, Kind, Run, Span, Timeline};
+use super::timeline::{HostRow, Kind, Run, Timeline, TraceSpan};
 
 /// An object with one process per run and one thread per SM. A slice is a tile, the slices inside it are its
 /// phases, and an arrow (a flow) leads from the slice whose post ended a wait to the end of that wait. A
@@ -68,7 +68,7 @@ fn us(ns: i64) -> f64 {
 }
 
 /// A span and its phases. Phases shorter than a nanosecond are not shown.
-fn slices(events: &mut Vec<Value>, timeline: &Timeline, span: &Span, pid: usize) {
+fn slices(events: &mut Vec<Value>, timeline: &Timeline, span: &TraceSpan, pid: usize) {
     let stage = timeline.stages.get(span.stage).map_or("?", String::as_str);
     let mut slice = |name: String, category: &str, begin: f64, end: f64, args: Value| {
         let (begin, end) = (ns(begin), ns(end));
@@ -138,7 +138,7 @@ fn host(events: &mut Vec<Value>, run: &Run, pid: usize, flows: &mut u64) {
 
 /// Arrows from the posts that ended a span's waits. Viewers require the ends of an arrow to be inside their
 /// slices. An arrow that would lead back in time, which clock differences can cause, is omitted.
-fn arrows(events: &mut Vec<Value>, run: &Run, span: &Span, pid: usize, flows: &mut u64) {
+fn arrows(events: &mut Vec<Value>, run: &Run, span: &TraceSpan, pid: usize, flows: &mut u64) {
     for (begin, phase) in span.steps() {
         let Some(from) = phase.from.and_then(|f| run.spans.get(f)) else { continue };
         let to = ns(phase.end_us) - 1;

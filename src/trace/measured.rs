@@ -8,7 +8,7 @@ use cusync_gen::schedule::Part;
 
 use super::cause::{Causes, Edges};
 use super::simulated::part_name;
-use super::timeline::{Kind, Phase, Run, Span};
+use super::timeline::{Kind, Phase, Run, TraceSpan};
 use crate::runtime::ItemTrace;
 
 /// Spans of a run from the records of its kernels; `stage_of` maps a kernel's stage to the pipeline's stage.
@@ -17,7 +17,7 @@ pub(super) fn spans(
     notes: &[Vec<ItemTrace>],
     cluster: (u32, u32),
     stage_of: impl Fn(usize, usize) -> usize,
-) -> (Vec<Span>, Vec<Part>) {
+) -> (Vec<TraceSpan>, Vec<Part>) {
     let start = notes.iter().flatten().map(|t| t.begin).min().unwrap_or(0);
     let us = |ns: u64| ns.saturating_sub(start) as f64 * 1e-3;
     let mut by_sm: BTreeMap<u32, Vec<(usize, &ItemTrace)>> = BTreeMap::new();
@@ -44,7 +44,7 @@ pub(super) fn spans(
             if phases.is_empty() {
                 phases.push(Phase::plain(Kind::Epilogue, begin_us));
             }
-            spans.push(Span {
+            spans.push(TraceSpan {
                 stage: stage_of(*kernel, t.item.stage.0),
                 tile: (
                     t.item.m * cluster.0 + t.cta % cluster.0.max(1),
@@ -62,8 +62,8 @@ pub(super) fn spans(
     (spans, parts)
 }
 
-fn run(name: &str, kernel: &str, sms: u32, spans: Vec<Span>) -> Run {
-    let length_us = spans.iter().map(Span::end_us).fold(0.0, f64::max);
+fn run(name: &str, kernel: &str, sms: u32, spans: Vec<TraceSpan>) -> Run {
+    let length_us = spans.iter().map(TraceSpan::end_us).fold(0.0, f64::max);
     Run { name: name.into(), what: kernel.into(), sms, length_us, spans, host: Vec::new() }
 }
 
@@ -127,13 +127,13 @@ pub(super) fn fused(plan: &Plan, kernel: &str, notes: &[Vec<ItemTrace>], sms: u3
 #[cfg(test)]
 mod tests {
     use super::super::shares::Shares;
-    use super::super::timeline::{Origin, Timeline, defect};
+    use super::super::timeline::{TimeSource, Timeline, defect};
     use super::*;
     use crate::runtime::{Overrides, plan_text, shipped};
     use cusync_gen::check::Executor;
     use cusync_gen::device::Profile;
     use cusync_gen::graph::StageId;
-    use cusync_gen::schedule::{Breakdown, Item, Request, Schedule, explain};
+    use cusync_gen::schedule::{Breakdown, Item, Schedule, ScheduleRequest, explain};
 
     fn note(sm: u32, times: [u64; 5]) -> ItemTrace {
         let item = Item { stage: StageId(0), m: 0, n: 0, k_begin: 0, k_end: 1, part: Part::Whole };
@@ -222,7 +222,7 @@ mod tests {
             let plan = plan_text(source, name, &overrides, device, Executor::Fused).expect("it is proved");
             let schedule = plan.launch().lists().expect("a chain kernel");
             let cost = device.cost_model(plan.graph().operations());
-            let request = Request {
+            let request = ScheduleRequest {
                 workers: schedule.lists.len() as u32,
                 cluster: schedule.cluster,
                 mode: schedule.mode,
@@ -236,7 +236,7 @@ mod tests {
                 pipeline: name.into(),
                 dims: Vec::new(),
                 device: "test".into(),
-                origin: Origin::Measured,
+                origin: TimeSource::Measured,
                 stages: plan.graph().stages.iter().map(|s| s.name.clone()).collect(),
                 edges: Edges::names(plan.graph()),
                 runs: vec![run],

@@ -45,11 +45,11 @@ pub use handed::{joined, shift};
 pub use page::page;
 pub use shares::Shares;
 pub use simulated::{simulated, simulated_run};
-pub use timeline::{Edge, HostEvent, HostRow, Kind, Origin, Phase, Run, Span, Timeline, defect};
+pub use timeline::{Edge, HostEvent, HostRow, Kind, Phase, Run, TimeSource, Timeline, TraceSpan, defect};
 
 use crate::device::Device;
 use crate::inputs::Inputs;
-use crate::runtime::copilot::{Handing, Items, Session, SessionNotes, Settings};
+use crate::runtime::copilot::{Handing, Items, JobSession, SessionNotes, Settings};
 use crate::runtime::cpu::CpuOptions;
 use crate::runtime::{ChainOverride, Error, InputSets, ItemTrace, Options, Pipeline, Result, trace_runs};
 use cause::Edges;
@@ -77,7 +77,7 @@ pub struct TraceReport {
     /// GPU, or the profile of one.
     pub device: String,
     /// Source of the times.
-    pub origin: Origin,
+    pub origin: TimeSource,
     /// Kernel of the synchronized run.
     pub kernel: String,
     /// Runs; the synchronized one last.
@@ -169,7 +169,7 @@ pub fn trace(resolved: &Resolved, plan: &Plan, gpu: u32, sets: usize, seed: u32)
         pipeline: graph.name.clone(),
         dims: graph.dims.clone(),
         device: device.name().into(),
-        origin: Origin::Measured,
+        origin: TimeSource::Measured,
         stages: graph.stages.iter().map(|s| s.name.clone()).collect(),
         edges: Edges::names(graph),
         runs,
@@ -180,7 +180,7 @@ pub fn trace(resolved: &Resolved, plan: &Plan, gpu: u32, sets: usize, seed: u32)
 /// host. On a GPU, next to the same kernel in one launch; otherwise threads take the jobs.
 ///
 /// # Errors
-/// As [`Session::open`] or [`Items::open`].
+/// As [`JobSession::open`] or [`Items::open`].
 pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<TraceReport> {
     let graph = plan.graph();
     let (kernel, workers) = match plan.launch() {
@@ -191,7 +191,7 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
         }
     };
     let mut runs = Vec::new();
-    let of_jobs = |mut session: Session<'_>| -> Result<(SessionNotes, Vec<ItemTrace>)> {
+    let of_jobs = |mut session: JobSession<'_>| -> Result<(SessionNotes, Vec<ItemTrace>)> {
         let rows = graph.stages.iter().map(|stage| stage.m).min().unwrap_or(1);
         for number in 0..WARM + 1 {
             if number == WARM {
@@ -225,7 +225,7 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
             let [pipeline] = &mut pipelines;
             pipeline.take_trace()?;
             let noted = match decodes {
-                true => of_jobs(Session::open(pipeline, Settings::default())?)?,
+                true => of_jobs(JobSession::open(pipeline, Settings::default())?)?,
                 false => of_items(Items::open(pipeline, Handing::default())?)?,
             };
             (device.sms(), device.name().to_owned(), noted)
@@ -234,7 +234,7 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
             let inputs = Inputs::checked_random(graph, u64::from(seed))?;
             let options = CpuOptions::default();
             let noted = match decodes {
-                true => of_jobs(Session::on_host(plan, &[inputs], options, Settings::default())?)?,
+                true => of_jobs(JobSession::on_host(plan, &[inputs], options, Settings::default())?)?,
                 false => of_items(Items::on_host(plan, &inputs, options, Handing::default())?)?,
             };
             (workers, "threads of this host".to_owned(), noted)
@@ -253,7 +253,7 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
         pipeline: graph.name.clone(),
         dims: graph.dims.clone(),
         device,
-        origin: Origin::Measured,
+        origin: TimeSource::Measured,
         stages: graph.stages.iter().map(|s| s.name.clone()).collect(),
         edges: Edges::names(graph),
         runs,

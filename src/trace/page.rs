@@ -34,8 +34,9 @@ fn ns(us: f64) -> i64 {
 fn of_run(timeline: &Timeline, run: &Run) -> Value {
     let index = |i: Option<usize>| i.map_or(-1, |i| i as i64);
     let kind = |k: Kind| Kind::ALL.iter().position(|other| *other == k).unwrap_or(0);
-    let column =
-        |value: &dyn Fn(&super::timeline::Span) -> Value| run.spans.iter().map(value).collect::<Vec<_>>();
+    let column = |value: &dyn Fn(&super::timeline::TraceSpan) -> Value| {
+        run.spans.iter().map(value).collect::<Vec<_>>()
+    };
     let phases = || run.spans.iter().flat_map(|s| &s.phases);
     json!({
         "name": run.name, "what": run.what, "sms": run.sms,

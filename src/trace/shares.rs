@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::timeline::{Kind, Span};
+use super::timeline::{Kind, Run, TraceSpan};
 
 /// Microseconds of an average SM, by activity of its CTA's math warps. The five kinds add up to `span_us`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -28,7 +28,7 @@ impl Shares {
     /// Adds up the spans on a GPU of `sms` SMs; spans of one SM do not overlap. `length_us`: length of a
     /// whole run.
     pub(super) fn from_spans<'a>(
-        spans: impl Iterator<Item = &'a Span>,
+        spans: impl Iterator<Item = &'a TraceSpan>,
         sms: u32,
         length_us: Option<f64>,
     ) -> Shares {
@@ -51,5 +51,13 @@ impl Shares {
         let busy = shares.wait_us + shares.load_us + shares.math_us + shares.epilogue_us;
         shares.idle_us = shares.span_us - busy;
         shares
+    }
+}
+
+impl Run {
+    /// Time of an average SM by kind, for one stage or for all.
+    pub fn shares(&self, stage: Option<usize>) -> Shares {
+        let spans = self.spans.iter().filter(|s| stage.is_none_or(|stage| s.stage == stage));
+        Shares::from_spans(spans, self.sms, stage.is_none().then_some(self.length_us))
     }
 }

@@ -3,11 +3,11 @@
 use cusync_gen::check::{Candidate, Executor, Launch, StageKernel, StageLaunch};
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::decode::Decode;
-use cusync_gen::schedule::{Part, Request, Schedule, time};
-use cusync_gen::simulate::{Blocked, TileCost, TileRun, observe, simulate, simulate_serial};
+use cusync_gen::schedule::{Part, Schedule, ScheduleRequest, time};
+use cusync_gen::simulate::{TileCost, TileRun, TileWait, observe, simulate, simulate_serial};
 
 use super::cause::{Causes, Edges};
-use super::timeline::{Kind, Origin, Phase, Run, Span, Timeline};
+use super::timeline::{Kind, Phase, Run, TimeSource, Timeline, TraceSpan};
 use crate::runtime::executor_name;
 
 /// A timeline without runs.
@@ -17,7 +17,7 @@ pub fn simulated(candidate: &Candidate) -> Timeline {
         pipeline: graph.name.clone(),
         dims: graph.dims.clone(),
         device: candidate.device.name.clone(),
-        origin: Origin::Simulated,
+        origin: TimeSource::Simulated,
         stages: graph.stages.iter().map(|s| s.name.clone()).collect(),
         edges: Edges::names(graph),
         runs: Vec::new(),
@@ -38,7 +38,7 @@ pub fn simulated_run(candidate: &Candidate, executor: Executor) -> Run {
 fn kernels(candidate: &Candidate, executor: Executor) -> Run {
     let graph = &candidate.graph;
     let edges = Edges::of_candidate(candidate);
-    let mut blocked: Vec<Blocked> = Vec::new();
+    let mut blocked: Vec<TileWait> = Vec::new();
     let timeline = observe(candidate, &mut |b| blocked.push(b));
     let mut blocked = blocked.into_iter().peekable();
     let launch = &candidate.launch;
@@ -71,7 +71,7 @@ fn kernels(candidate: &Candidate, executor: Executor) -> Run {
         }
         phases.push(Phase::plain(Kind::Epilogue, run.end.max(epilogue)));
         let stage = &graph.stages[run.stage.0];
-        spans.push(Span {
+        spans.push(TraceSpan {
             stage: run.stage.0,
             tile: (run.tile.m, run.tile.n),
             k: (0, stage.k_blocks),
@@ -111,7 +111,7 @@ fn in_turn(candidate: &Candidate) -> Run {
         let (begin_us, end_us) = timeline.stages[stage.0];
         if *kernel == StageKernel::Alone {
             tiles.push(format!("{} alone", planned.name));
-            spans.extend((0..sms).map(|sm| Span {
+            spans.extend((0..sms).map(|sm| TraceSpan {
                 stage: stage.0,
                 tile: (0, 0),
                 k: (0, planned.k_blocks),
@@ -131,7 +131,7 @@ fn in_turn(candidate: &Candidate) -> Run {
             from: phase.from.map(|span| before + span),
             ..phase
         };
-        spans.extend(run.spans.into_iter().map(|span| Span {
+        spans.extend(run.spans.into_iter().map(|span| TraceSpan {
             stage: stage.0,
             begin_us: begin_us + span.begin_us,
             phases: span.phases.into_iter().map(later).collect(),
@@ -153,7 +153,7 @@ fn in_turn(candidate: &Candidate) -> Run {
 /// A decode kernel: every worker has a share of each stage in turn, and streams weights all the time.
 fn shares(candidate: &Candidate, decode: &Decode) -> Run {
     let timeline = simulate(candidate);
-    let span = |run: &TileRun| Span {
+    let span = |run: &TileRun| TraceSpan {
         stage: run.stage.0,
         tile: (run.tile.m, run.tile.n),
         k: (0, candidate.graph.stages[run.stage.0].k_blocks),
@@ -176,7 +176,7 @@ fn shares(candidate: &Candidate, decode: &Decode) -> Run {
 fn chain(candidate: &Candidate, schedule: &Schedule) -> Run {
     let graph = &candidate.graph;
     let cost = candidate.device.cost_model(graph.operations());
-    let request = Request {
+    let request = ScheduleRequest {
         workers: schedule.lists.len() as u32,
         cluster: schedule.cluster,
         mode: schedule.mode,
@@ -201,7 +201,7 @@ fn chain(candidate: &Candidate, schedule: &Schedule) -> Run {
             };
             let (phases, _) = lengths.from(time.begin_us, None);
             for rank in 0..rows * cols {
-                spans.push(Span {
+                spans.push(TraceSpan {
                     stage: item.stage.0,
                     tile: (item.m * rows + rank % rows, item.n * cols + rank / rows),
                     k: (item.k_begin, item.k_end),
@@ -287,7 +287,7 @@ impl Lengths {
 }
 
 /// The other part of a span's tile that ended last before `end_us`.
-fn last_sums(spans: &[Span], index: usize, end_us: f64) -> Option<usize> {
+fn last_sums(spans: &[TraceSpan], index: usize, end_us: f64) -> Option<usize> {
     let span = &spans[index];
     let others = spans.iter().enumerate().filter(|(other, s)| {
         let same = *other != index && s.stage == span.stage && s.tile == span.tile;

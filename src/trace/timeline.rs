@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use super::shares::Shares;
-
 /// Runs of one pipeline, for side-by-side comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
@@ -14,7 +12,7 @@ pub struct Timeline {
     /// GPU, or the profile of one.
     pub device: String,
     /// Source of the times.
-    pub origin: Origin,
+    pub origin: TimeSource,
     /// Names of the stages.
     pub stages: Vec<String>,
     /// Dependences between the stages.
@@ -26,7 +24,7 @@ pub struct Timeline {
 /// Source of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Origin {
+pub enum TimeSource {
     /// Records of the kernels.
     Measured,
     /// Prediction of the model.
@@ -56,7 +54,7 @@ pub struct Run {
     /// From the launch to the end, microseconds; for a measured run, to the end of its last span.
     pub length_us: f64,
     /// All computation. Spans of one SM do not overlap.
-    pub spans: Vec<Span>,
+    pub spans: Vec<TraceSpan>,
     /// Host events of a session, in order of their start; empty for other runs.
     pub host: Vec<HostEvent>,
 }
@@ -104,7 +102,7 @@ impl HostRow {
 
 /// One tile, or a part of one, on one SM; microseconds from the start of the run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Span {
+pub struct TraceSpan {
     /// Index into [`Timeline::stages`].
     pub stage: usize,
     /// Tile: row and column in the stage's grid.
@@ -170,7 +168,7 @@ impl Phase {
     }
 }
 
-impl Span {
+impl TraceSpan {
     /// When its results were stored and posted, or when they left the registers if only that was recorded.
     pub fn end_us(&self) -> f64 {
         self.phases.last().map_or(self.begin_us, |p| p.end_us)
@@ -184,17 +182,13 @@ impl Span {
 }
 
 impl Run {
-    /// Time of an average SM by kind, for one stage or for all.
-    pub fn shares(&self, stage: Option<usize>) -> Shares {
-        let spans = self.spans.iter().filter(|s| stage.is_none_or(|stage| s.stage == stage));
-        Shares::from_spans(spans, self.sms, stage.is_none().then_some(self.length_us))
-    }
-
     /// Microseconds that an average SM waited because of each of `edges` edges, and in the last entry for
     /// partial sums.
     pub fn waits_us(&self, edges: usize) -> Vec<f64> {
         let mut sums = vec![0.0; edges + 1];
-        for (begin, phase) in self.spans.iter().flat_map(Span::steps).filter(|(_, p)| p.kind == Kind::Wait) {
+        for (begin, phase) in
+            self.spans.iter().flat_map(TraceSpan::steps).filter(|(_, p)| p.kind == Kind::Wait)
+        {
             sums[phase.edge.unwrap_or(edges).min(edges)] += phase.end_us - begin;
         }
         sums.iter().map(|us| us / f64::from(self.sms.max(1))).collect()
@@ -205,7 +199,7 @@ impl Run {
 /// overlap, references exist, and nothing waits for a later stage.
 pub fn defect(timeline: &Timeline) -> Option<String> {
     timeline.runs.iter().find_map(|run| {
-        let mut by_sm: std::collections::BTreeMap<u32, Vec<&Span>> = std::collections::BTreeMap::new();
+        let mut by_sm: std::collections::BTreeMap<u32, Vec<&TraceSpan>> = std::collections::BTreeMap::new();
         for (index, span) in run.spans.iter().enumerate() {
             let name = || format!("{}: span {index} ({:?} of stage {})", run.name, span.tile, span.stage);
             if span.stage >= timeline.stages.len() || span.phases.is_empty() || span.begin_us < 0.0 {

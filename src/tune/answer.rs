@@ -6,7 +6,7 @@ use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::Resolved;
 
-use super::cache::{Cache, Entry};
+use super::cache::{CacheEntry, PlanCache};
 use super::error::{Error, Result};
 use super::key::{Key, Machine};
 use super::proposals::predicted;
@@ -36,7 +36,7 @@ pub enum Origin {
 
 impl Origin {
     /// Origin stated by a cache entry.
-    pub fn from_entry(entry: &Entry) -> Origin {
+    pub fn from_entry(entry: &CacheEntry) -> Origin {
         Origin::Tuned {
             measured: entry.measured.clone(),
             gpu: entry.key.machine.gpu.clone(),
@@ -64,7 +64,7 @@ impl std::fmt::Display for Origin {
 
 /// A choice and its origin.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct SourcedCandidate {
     /// The caller still has to prove it; one from the cache has been checked once already.
     pub candidate: Candidate,
     /// Origin of the choice.
@@ -79,21 +79,26 @@ pub fn answer(
     resolved: &Resolved,
     profile: &Profile,
     executor: Option<Executor>,
-    entry: Option<&Entry>,
-) -> std::result::Result<Answer, Diagnostic> {
+    entry: Option<&CacheEntry>,
+) -> std::result::Result<SourcedCandidate, Diagnostic> {
     let refused = match entry.map(|entry| (entry, proved(resolved, profile, executor, entry))) {
-        Some((entry, Ok(candidate))) => return Ok(Answer { candidate, origin: Origin::from_entry(entry) }),
+        Some((entry, Ok(candidate))) => {
+            return Ok(SourcedCandidate { candidate, origin: Origin::from_entry(entry) });
+        }
         Some((_, Err(why))) => Some(why),
         None => None,
     };
-    Ok(Answer { candidate: predicted(resolved, profile, executor)?, origin: Origin::Predicted { refused } })
+    Ok(SourcedCandidate {
+        candidate: predicted(resolved, profile, executor)?,
+        origin: Origin::Predicted { refused },
+    })
 }
 
 fn proved(
     resolved: &Resolved,
     profile: &Profile,
     executor: Option<Executor>,
-    entry: &Entry,
+    entry: &CacheEntry,
 ) -> std::result::Result<Candidate, String> {
     let config = &entry.best.config;
     if executor.is_some_and(|asked| !config.answers(asked)) {
@@ -127,13 +132,13 @@ pub fn plan(
     device: &Device,
     executor: Option<Executor>,
     options: &Options,
-    cache: &Cache,
+    cache: &PlanCache,
 ) -> Result<Planned> {
     let profile = profile(device)?;
     let resolved = resolve_text(source, origin, overrides)?;
     let key = Key::new(&resolved, &Machine::for_device(device)?, executor, options.overlap);
     let refused = |d: Diagnostic| Error::Refused(d.render(source, origin, false));
-    let Answer { candidate, origin: from } =
+    let SourcedCandidate { candidate, origin: from } =
         answer(&resolved, &profile, executor, cache.get(&key)).map_err(refused)?;
     Ok(Planned { plan: choose::prove(&resolved, candidate).map_err(refused)?, origin: from })
 }
@@ -149,7 +154,7 @@ pub fn pipeline(
     device: &Device,
     executor: Option<Executor>,
     options: Options,
-    cache: &Cache,
+    cache: &PlanCache,
 ) -> Result<(Pipeline, Origin)> {
     let planned = plan(source, origin, overrides, device, executor, &options, cache)?;
     Ok((Pipeline::with_options(&planned.plan, device, options)?, planned.origin))
@@ -175,10 +180,10 @@ mod tests {
         Profile::named("h200").expect("the profile ships")
     }
 
-    fn entry(resolved: &Resolved, executor: Option<Executor>, config: Config) -> Entry {
+    fn entry(resolved: &Resolved, executor: Option<Executor>, config: Config) -> CacheEntry {
         let time = Summary { median_us: 99.0, p10_us: 98.0, p90_us: 100.0, samples: 9 };
         let best = Tried { config, predicted_us: 101.0, time };
-        Entry {
+        CacheEntry {
             pipeline: resolved.name.clone(),
             key: Key::new(resolved, &machine(), executor, Overlap::Plain),
             measured: "2026-11-21T12:00:00Z".into(),

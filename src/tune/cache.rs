@@ -31,7 +31,7 @@ pub struct Tried {
 /// Entry of one key: the fastest of the measured configurations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct CacheEntry {
     /// Name of the pipeline, for human readers.
     pub pipeline: String,
     /// Key of the entry.
@@ -44,7 +44,7 @@ pub struct Entry {
     pub others: Vec<Tried>,
 }
 
-impl Entry {
+impl CacheEntry {
     /// Number of measured configurations.
     pub fn candidates(&self) -> usize {
         1 + self.others.len()
@@ -61,7 +61,7 @@ impl Entry {
             let times = [t.predicted_us, t.time.median_us, t.time.p10_us, t.time.p90_us];
             times.iter().all(|us| us.is_finite() && *us > 0.0) && t.time.samples > 0
         };
-        let Entry { pipeline, measured, .. } = self;
+        let CacheEntry { pipeline, measured, .. } = self;
         if humantime::parse_rfc3339(measured).is_err() {
             return Some(format!("the entry of {pipeline} was measured at `{measured}`, which is no time"));
         }
@@ -77,15 +77,15 @@ impl Entry {
     }
 }
 
-/// Current time in the format of [`Entry::measured`].
+/// Current time in the format of [`CacheEntry::measured`].
 pub(super) fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
 /// Tuned plans, one per key.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cache {
-    entries: BTreeMap<String, Entry>,
+pub struct PlanCache {
+    entries: BTreeMap<String, CacheEntry>,
 }
 
 /// Structure of the file.
@@ -94,30 +94,30 @@ pub struct Cache {
 struct Document {
     format: String,
     version: u64,
-    entries: Vec<Entry>,
+    entries: Vec<CacheEntry>,
 }
 
 /// Reason why a text is not a cache.
 #[derive(Debug, PartialEq)]
-pub(super) enum Fault {
+pub(super) enum CacheFault {
     /// Description of the error, with line and column if known.
     Corrupt(String, Option<(usize, usize)>),
     Version(u64),
 }
 
-impl Cache {
+impl PlanCache {
     /// All entries, sorted by machine, graph, dims and executor.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &CacheEntry> {
         self.entries.values()
     }
 
     /// Entry of a key.
-    pub fn get(&self, key: &Key) -> Option<&Entry> {
+    pub fn get(&self, key: &Key) -> Option<&CacheEntry> {
         self.entries.get(&key.sort_text()).filter(|entry| entry.key == *key)
     }
 
     /// Inserts an entry unless there is a later one with its key; returns whether it was inserted.
-    pub fn insert(&mut self, entry: Entry) -> bool {
+    pub fn insert(&mut self, entry: CacheEntry) -> bool {
         let place = entry.key.sort_text();
         let newer = self.entries.get(&place).is_none_or(|old| old.rank() < entry.rank());
         if newer {
@@ -128,7 +128,7 @@ impl Cache {
 
     /// Merges another cache, keeping the later entry of each key; returns the number of inserted entries. The
     /// order of merges does not matter.
-    pub fn merge(&mut self, other: Cache) -> usize {
+    pub fn merge(&mut self, other: PlanCache) -> usize {
         other.entries.into_values().map(|entry| self.insert(entry)).filter(|taken| *taken).count()
     }
 
@@ -140,9 +140,9 @@ impl Cache {
     }
 
     /// Parses the text of a file.
-    pub(super) fn parse(text: &str) -> Result<Cache, Fault> {
-        let corrupt = |e: serde_json::Error| Fault::Corrupt(e.to_string(), Some((e.line(), e.column())));
-        let wrong = |why: String| Err(Fault::Corrupt(why, None));
+    pub(super) fn parse(text: &str) -> Result<PlanCache, CacheFault> {
+        let corrupt = |e: serde_json::Error| CacheFault::Corrupt(e.to_string(), Some((e.line(), e.column())));
+        let wrong = |why: String| Err(CacheFault::Corrupt(why, None));
         // The version first: a file of another version may differ in everything else.
         let value: serde_json::Value = serde_json::from_str(text).map_err(corrupt)?;
         if value.get("format").and_then(|f| f.as_str()) != Some(FORMAT) {
@@ -150,12 +150,12 @@ impl Cache {
         }
         match value.get("version").and_then(serde_json::Value::as_u64) {
             Some(VERSION) => {}
-            Some(other) => return Err(Fault::Version(other)),
+            Some(other) => return Err(CacheFault::Version(other)),
             None => return wrong("there is no `\"version\"` in it".into()),
         }
         // Parsed from the text again so that errors have line numbers.
         let document: Document = serde_json::from_str(text).map_err(corrupt)?;
-        let mut cache = Cache::default();
+        let mut cache = PlanCache::default();
         for entry in document.entries {
             if let Some(fault) = entry.fault() {
                 return wrong(fault);
@@ -176,9 +176,9 @@ pub(super) mod tests {
     use crate::runtime::Overlap;
 
     /// An entry of `gpt3_mlp` at a size.
-    pub(crate) fn entry(m: u64, measured: &str, median_us: f64) -> Entry {
+    pub(crate) fn entry(m: u64, measured: &str, median_us: f64) -> CacheEntry {
         let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 9 };
-        Entry {
+        CacheEntry {
             pipeline: "gpt3_mlp".into(),
             key: Key::new(&resolved("gpt3_mlp", m), &machine(), None, Overlap::Plain),
             measured: measured.into(),
@@ -190,8 +190,8 @@ pub(super) mod tests {
     const EARLY: &str = "2026-11-20T08:00:00Z";
     const LATE: &str = "2026-11-21T08:00:00Z";
 
-    fn cache_of(entries: &[Entry]) -> Cache {
-        let mut cache = Cache::default();
+    fn cache_of(entries: &[CacheEntry]) -> PlanCache {
+        let mut cache = PlanCache::default();
         entries.iter().for_each(|e| assert!(cache.insert(e.clone())));
         cache
     }
@@ -200,7 +200,7 @@ pub(super) mod tests {
     fn a_cache_is_read_as_it_was_written() {
         let cache = cache_of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]);
         let text = cache.text().expect("plain values");
-        assert_eq!(Cache::parse(&text), Ok(cache.clone()));
+        assert_eq!(PlanCache::parse(&text), Ok(cache.clone()));
         assert!(
             text.contains("\"gpu\": \"NVIDIA H200\"") && text.contains("\"config\": \"decode\""),
             "{text}"
@@ -208,7 +208,10 @@ pub(super) mod tests {
         let found = cache.get(&entry(8, LATE, 1.0).key).expect("its key is there");
         assert_eq!((found.best.time.median_us, found.day(), found.candidates()), (41.0, "2026-11-20", 1));
         assert!(cache.get(&entry(9, LATE, 1.0).key).is_none());
-        assert_eq!(Cache::parse(&Cache::default().text().expect("plain values")), Ok(Cache::default()));
+        assert_eq!(
+            PlanCache::parse(&PlanCache::default().text().expect("plain values")),
+            Ok(PlanCache::default())
+        );
     }
 
     #[test]
@@ -216,8 +219,8 @@ pub(super) mod tests {
         let (a, b) =
             (cache_of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]), cache_of(&[entry(8, LATE, 50.0)]));
         let c = cache_of(&[entry(16, LATE, 40.0), entry(32, EARLY, 60.0)]);
-        let merged = |order: [&Cache; 3]| {
-            let mut all = Cache::default();
+        let merged = |order: [&PlanCache; 3]| {
+            let mut all = PlanCache::default();
             order.iter().for_each(|cache| {
                 all.merge((*cache).clone());
             });
@@ -240,8 +243,8 @@ pub(super) mod tests {
     #[test]
     fn what_is_not_a_cache_is_refused_with_the_place() {
         let good = cache_of(&[entry(8, EARLY, 41.0)]).text().expect("plain values");
-        let corrupt = |text: &str| match Cache::parse(text) {
-            Err(Fault::Corrupt(why, _)) => why,
+        let corrupt = |text: &str| match PlanCache::parse(text) {
+            Err(CacheFault::Corrupt(why, _)) => why,
             other => panic!("{other:?} of {text}"),
         };
         assert!(corrupt(&good[..good.len() / 2]).contains("line"));
@@ -259,9 +262,12 @@ pub(super) mod tests {
         let twice = tail.trim_end().trim_end_matches('}').trim_end().trim_end_matches(']');
         let doubled = format!("{head}\"entries\": [{twice}, {twice}] }}");
         assert!(corrupt(&doubled).contains("two entries"));
-        assert_eq!(Cache::parse(&good.replace("\"version\": 3", "\"version\": 7")), Err(Fault::Version(7)));
+        assert_eq!(
+            PlanCache::parse(&good.replace("\"version\": 3", "\"version\": 7")),
+            Err(CacheFault::Version(7))
+        );
         // Other fields in a newer version must not be reported as corruption.
         let newer = r#"{ "format": "cusync tuned plans", "version": 4, "plans": {} }"#;
-        assert_eq!(Cache::parse(newer), Err(Fault::Version(4)));
+        assert_eq!(PlanCache::parse(newer), Err(CacheFault::Version(4)));
     }
 }

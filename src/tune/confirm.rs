@@ -4,7 +4,7 @@ use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::graph::Resolved;
 
 use super::answer::profile;
-use super::cache::{Entry, Tried, now};
+use super::cache::{CacheEntry, Tried, now};
 use super::error::{Error, Result};
 use super::key::{Key, Machine};
 use super::proposals::{Proposal, shortlist};
@@ -158,7 +158,7 @@ impl Confirmed {
         machine: &Machine,
         executor: Option<Executor>,
         overlap: Overlap,
-    ) -> Vec<Entry> {
+    ) -> Vec<CacheEntry> {
         let measured = now();
         let mut overrides = vec![executor];
         if executor.is_none() {
@@ -168,7 +168,7 @@ impl Confirmed {
         let answer = |asked: Option<Executor>| {
             let fits = |t: &&Tried| asked.is_none_or(|e| t.config.answers(e));
             let mut tried = self.tried.iter().filter(fits).cloned();
-            Some(Entry {
+            Some(CacheEntry {
                 pipeline: resolved.name.clone(),
                 key: Key::new(resolved, machine, asked, overlap),
                 measured: measured.clone(),

@@ -2,7 +2,7 @@
 //!
 //! A prediction needs no GPU and no time, and is the fallback of everything. `cusync tune` measures the
 //! configurations with the best predicted times, interleaved on the available GPU, and keeps the winner in a
-//! [`Cache`]: a JSON file that can be shipped and merged, keyed by everything that the result depends on
+//! [`PlanCache`]: a JSON file that can be shipped and merged, keyed by everything that the result depends on
 //! ([`Key`]). An entry is a stated configuration ([`Config`]), not a plan: its plan is proved like any spec,
 //! so a wrong or stale cache cannot launch anything unproved.
 //!
@@ -31,8 +31,8 @@ mod proposals;
 mod store;
 mod what_if;
 
-pub use answer::{Answer, Origin, Planned, answer, pipeline, plan};
-pub use cache::{Cache, Entry, Tried, VERSION};
+pub use answer::{Origin, Planned, SourcedCandidate, answer, pipeline, plan};
+pub use cache::{CacheEntry, PlanCache, Tried, VERSION};
 pub use confirm::{Confirmed, Measure, confirm};
 pub use cusync_gen::choose::{Config, EdgeConfig, StageConfig, StageExecutor};
 pub use error::{Error, Result};

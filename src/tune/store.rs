@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
 
-use super::cache::{Cache, Fault};
+use super::cache::{CacheFault, PlanCache};
 use super::error::{Error, Result};
 
 /// Maximum size of a cache, bytes.
@@ -49,7 +49,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Version`], or the file cannot be read.
-    pub fn load(&self) -> Result<Cache> {
+    pub fn load(&self) -> Result<PlanCache> {
         // A pipe or a device has no persistent contents.
         if fs::metadata(&self.path).is_ok_and(|meta| !meta.is_file()) {
             return Err(self.fault(std::io::Error::other("it is no regular file")));
@@ -60,12 +60,12 @@ impl Store {
                 return Err(self.corrupt("it has more than 64 MiB".into(), None));
             }
             Ok(_) => String::from_utf8(bytes).map_err(|e| self.corrupt(e.to_string(), None))?,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Cache::default()),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(PlanCache::default()),
             Err(e) => return Err(self.fault(e)),
         };
-        Cache::parse(&text).map_err(|fault| match fault {
-            Fault::Corrupt(why, place) => self.corrupt(why, place),
-            Fault::Version(found) => Error::Version { path: self.path.clone(), found },
+        PlanCache::parse(&text).map_err(|fault| match fault {
+            CacheFault::Corrupt(why, place) => self.corrupt(why, place),
+            CacheFault::Version(found) => Error::Version { path: self.path.clone(), found },
         })
     }
 
@@ -73,7 +73,7 @@ impl Store {
     ///
     /// # Errors
     /// Errors of [`Store::load`], which leave the file unchanged; or the file cannot be written.
-    pub fn update<T>(&self, change: impl FnOnce(&mut Cache) -> T) -> Result<T> {
+    pub fn update<T>(&self, change: impl FnOnce(&mut PlanCache) -> T) -> Result<T> {
         let target = self.target().map_err(|e| self.fault(e))?;
         fs::create_dir_all(folder_of(&target)).map_err(|e| self.fault(e))?;
         let mut beside = target.clone().into_os_string();
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_missing_file_is_an_empty_cache_and_the_first_entry_makes_it() {
         let (_folder, store) = store();
-        assert_eq!(store.load().expect("nothing to read"), Cache::default());
+        assert_eq!(store.load().expect("nothing to read"), PlanCache::default());
         assert!(store.update(|cache| cache.insert(entry(8, DAY, 41.0))).expect("writable"));
         let read = store.load().expect("well-formed");
         assert_eq!(read.entries().count(), 1);

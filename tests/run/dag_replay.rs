@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cusync_bench::Regime;
-use cusync_bench::dag::suite::{Size, case, case_with_copies};
+use cusync_bench::dag::suite::{SizeClass, case, case_with_copies};
 use cusync_bench::dag::{DagPoint, NodeShape, SpinProgram};
 use cusync_dag::{Form, NodeWork, Program, ScheduleOptions, schedule};
 use cusync_gen::device::{DEVICES, Profile, ProgramCost};
@@ -30,8 +30,8 @@ fn program(point: &DagPoint) -> Program {
         // Sizes differ only in shapes and durations, which are both recorded; small inputs are quick to create.
         Some(_) => {
             match point.name.strip_suffix(" with copies") {
-                Some(name) => case_with_copies(name, Size::Small),
-                None => case(&point.name, Size::Small),
+                Some(name) => case_with_copies(name, SizeClass::Small),
+                None => case(&point.name, SizeClass::Small),
             }
             .expect("a name of the suite")
             .expect("a valid program")

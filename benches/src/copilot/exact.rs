@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{Error, Result};
 use super::cases::{TWO, planned};
-use super::sessions::{Bench, ROWS, SETS};
+use super::sessions::{CopilotBench, ROWS, SETS};
 use super::taker::SmTaker;
 use super::{IDLE, chains_of};
 use cusync::device::{Delays, Device, Stream};
-use cusync::runtime::copilot::{Handing, Items, Session, Settings};
-use cusync::runtime::{self, InputSets, Options, Pipeline, Tensor};
+use cusync::runtime::copilot::{Handing, Items, JobSession, Settings};
+use cusync::runtime::{self, InputSets, Options, Pipeline, TensorBuffer};
 
 /// Result of comparing jobs with `fused`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub struct ExactJobs {
     pub launches: u32,
 }
 
-fn result_of(pipeline: &Pipeline) -> Result<Tensor> {
+fn result_of(pipeline: &Pipeline) -> Result<TensorBuffer> {
     let graph = pipeline.plan().graph();
     let name = runtime::outputs(graph).map(|id| graph.tensors[id.0].name.clone()).next();
     let name = name.ok_or_else(|| Error::Argument("a pipeline without a result".into()))?;
@@ -40,7 +40,12 @@ fn result_of(pipeline: &Pipeline) -> Result<Tensor> {
 /// Runs jobs with random sets and row counts, and checks every bit of the rows of each, and one row beyond
 /// them. With `taken`, another kernel occupies SMs whenever the session's kernel has left, so that the next
 /// launch waits for them.
-pub(super) fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32, taken: bool) -> Result<ExactJobs> {
+pub(super) fn exact(
+    bench: &mut CopilotBench<'_>,
+    jobs: usize,
+    delays_ns: u32,
+    taken: bool,
+) -> Result<ExactJobs> {
     let delays = cusync::device::Delays { seed: 1, limit_ns: delays_ns };
     let mut pipeline = bench.pipeline(Options { delays, ..Options::default() })?;
     let out = result_of(&pipeline)?;
@@ -58,7 +63,7 @@ pub(super) fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32, taken: b
     let mut have = vec![0u16; out.len()];
     let mut behind = want[SETS - 1].clone();
     let taker = if taken { Some(SmTaker::new(bench.device, 300.0)?) } else { None };
-    let mut session = Session::open(&mut pipeline, Settings::default())?;
+    let mut session = JobSession::open(&mut pipeline, Settings::default())?;
     for _ in 0..jobs {
         // Another set than before, so that unwritten data differs from the expected result.
         let set = (0..SETS).map(|_| rng.random_range(0..SETS)).find(|set| *set != last).unwrap_or(0);

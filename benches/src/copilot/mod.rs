@@ -28,7 +28,7 @@ use cusync::runtime::shipped;
 use exact::{exact, exact_items};
 use handed::handed_out;
 use kinds::two_kinds;
-use sessions::{Bench, MIDDLE, SMALL, ahead, all_rows, latency, stopped};
+use sessions::{CopilotBench, MIDDLE, SMALL, ahead, all_rows, latency, stopped};
 
 pub use exact::ExactJobs;
 pub use handed::{HandedOut, HostCost};
@@ -100,9 +100,9 @@ fn llama() -> Result<&'static str> {
 /// Runs the benchmark. Calls `progress` before each part.
 pub fn bench_copilot(args: &CopilotArgs, progress: &mut dyn FnMut(&str)) -> Result<CopilotReport> {
     let device = Device::open(args.gpu)?;
-    let mut small = Bench::new(&device, args, "small", SMALL)?;
-    let mut middle = Bench::new(&device, args, "middle", MIDDLE)?;
-    let mut llama = Bench::new(&device, args, "llama65_mlp", llama()?)?;
+    let mut small = CopilotBench::new(&device, args, "small", SMALL)?;
+    let mut middle = CopilotBench::new(&device, args, "middle", MIDDLE)?;
+    let mut llama = CopilotBench::new(&device, args, "llama65_mlp", llama()?)?;
     let wanted = |part: &str| args.only.is_empty() || args.only.iter().any(|word| part.contains(word));
     let mut report = CopilotReport { device: device.name().into(), ..CopilotReport::default() };
     for (bench, share) in [(&mut small, 1), (&mut middle, 4), (&mut llama, 20)] {

@@ -15,7 +15,7 @@ use super::super::{Error, Result, percentile};
 use super::turns::{Flagged, JobTimes, Turns};
 use super::{CopilotArgs, chains_of};
 use cusync::device::{Device, DeviceBuffer, Event, Stream};
-use cusync::runtime::copilot::{Session, Settings};
+use cusync::runtime::copilot::{JobSession, Settings};
 use cusync::runtime::{self, InputSets, Options, Overrides, Pipeline, plan_text};
 
 /// Turns for `jobs` jobs.
@@ -93,7 +93,7 @@ pub(super) const MIDDLE: &str = r#"Pipeline(name: "middle", dims: { "M": 64, "H"
 ])"#;
 
 /// A pipeline with 64 rows, and with other row counts and the same weights.
-pub(super) struct Bench<'a> {
+pub(super) struct CopilotBench<'a> {
     pub(super) device: &'a Device,
     profile: Profile,
     pub(super) name: &'static str,
@@ -101,7 +101,7 @@ pub(super) struct Bench<'a> {
     inputs: InputSets,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> CopilotBench<'a> {
     pub(super) fn new(
         device: &'a Device,
         args: &CopilotArgs,
@@ -112,7 +112,7 @@ impl<'a> Bench<'a> {
         let profile = Profile { sms: whole.sms - args.free_sms.min(whole.sms - 1), ..whole };
         let plan = Self::planned(text, name, &profile, ROWS)?;
         let inputs = InputSets::random(plan.graph(), device, SETS, 7)?;
-        Ok(Bench { device, profile, name, text, inputs })
+        Ok(CopilotBench { device, profile, name, text, inputs })
     }
 
     fn planned(text: &str, name: &str, profile: &Profile, m: u32) -> Result<Plan> {
@@ -214,7 +214,7 @@ impl Replayed {
 const OWN: [&str; 2] = ["copilot", "copilot, next set announced"];
 const OTHERS: [&str; 3] = ["graph, flag", "graph, synchronise", "launch, flag"];
 
-pub(super) fn latency(bench: &mut Bench<'_>, m: u32, jobs: usize, busy: bool) -> Result<JobLatency> {
+pub(super) fn latency(bench: &mut CopilotBench<'_>, m: u32, jobs: usize, busy: bool) -> Result<JobLatency> {
     let pipeline = bench.pipeline(Options::default())?;
     let mut other = Replayed::new(bench.of_rows(m, &pipeline)?, bench.device)?;
     let mut launched = bench.of_rows(m, &pipeline)?;
@@ -226,7 +226,7 @@ pub(super) fn latency(bench: &mut Bench<'_>, m: u32, jobs: usize, busy: bool) ->
     // It has as many rows as the graphs; with a second set, nothing is announced automatically.
     let mut own = bench.of_rows(m, &pipeline)?;
     bench.add_set(&mut own, &pipeline)?;
-    let mut session = Session::open(&mut own, settings)?;
+    let mut session = JobSession::open(&mut own, settings)?;
     let stop = AtomicBool::new(false);
     let cores = if busy { std::thread::available_parallelism().map_or(1, usize::from) } else { 0 };
     let times = std::thread::scope(|scope| {
@@ -272,7 +272,7 @@ pub(super) fn latency(bench: &mut Bench<'_>, m: u32, jobs: usize, busy: bool) ->
 }
 
 /// Jobs of 1 to 64 rows: one session, one graph per row count, and graphs of 8, 16, 32 and 64.
-pub(super) fn all_rows(bench: &mut Bench<'_>, jobs: usize) -> Result<Vec<AllRows>> {
+pub(super) fn all_rows(bench: &mut CopilotBench<'_>, jobs: usize) -> Result<Vec<AllRows>> {
     let mut found = Vec::new();
     let device = bench.device;
     let mut pipeline = bench.pipeline(Options::default())?;
@@ -297,7 +297,7 @@ pub(super) fn all_rows(bench: &mut Bench<'_>, jobs: usize) -> Result<Vec<AllRows
     let (before, begin) = (free()?, Instant::now());
     // Includes costs that the graphs also have: a plan, its memory, its kernel.
     let mut own = bench.of_rows(ROWS, &pipeline)?;
-    let mut session = Session::open(&mut own, Settings::default())?;
+    let mut session = JobSession::open(&mut own, Settings::default())?;
     let (setup_ms, bytes) = (begin.elapsed().as_secs_f64() * 1e3, before.saturating_sub(free()?));
     let mut m = draw(5);
     let mut job = |_| {
@@ -312,7 +312,7 @@ pub(super) fn all_rows(bench: &mut Bench<'_>, jobs: usize) -> Result<Vec<AllRows
 }
 
 /// Jobs that the host submits before earlier ones are over.
-pub(super) fn ahead(bench: &mut Bench<'_>, jobs: usize) -> Result<JobsAhead> {
+pub(super) fn ahead(bench: &mut CopilotBench<'_>, jobs: usize) -> Result<JobsAhead> {
     const AHEAD: u32 = 8;
     let mut pipeline = bench.pipeline(Options::default())?;
     let replayed = Replayed::new(bench.of_rows(8, &pipeline)?, bench.device)?;
@@ -320,7 +320,7 @@ pub(super) fn ahead(bench: &mut Bench<'_>, jobs: usize) -> Result<JobsAhead> {
     (0..jobs).try_for_each(|_| replayed.flagged.restart())?;
     replayed.flagged.stream.synchronize()?;
     let replay_us = begin.elapsed().as_secs_f64() * 1e6 / jobs as f64;
-    let mut session = Session::open(&mut pipeline, Settings::default())?;
+    let mut session = JobSession::open(&mut pipeline, Settings::default())?;
     let begin = Instant::now();
     let mut submitted = Vec::with_capacity(jobs);
     for number in 0..jobs {
@@ -337,13 +337,13 @@ pub(super) fn ahead(bench: &mut Bench<'_>, jobs: usize) -> Result<JobsAhead> {
 
 /// A host that stops after submitting, and a kernel that stalls; the latter ruins the context, so it comes
 /// last.
-pub(super) fn stopped(bench: &mut Bench<'_>) -> Result<StoppedHost> {
+pub(super) fn stopped(bench: &mut CopilotBench<'_>) -> Result<StoppedHost> {
     let mut pipeline = bench.pipeline(Options::default())?;
     let device = bench.device.clone();
     let mut longest = |wait: &dyn Fn() -> Result<()>| -> Result<f64> {
         let mut longest = 0.0;
         for _ in 0..20 {
-            let mut session = Session::open(&mut pipeline, Settings::default())?;
+            let mut session = JobSession::open(&mut pipeline, Settings::default())?;
             for set in 0..SETS {
                 session.submit(set, 1)?;
             }
@@ -369,7 +369,7 @@ pub(super) fn stopped(bench: &mut Bench<'_>) -> Result<StoppedHost> {
     drop(pipeline);
     let mut starved =
         bench.pipeline(Options { starve: true, timeout_ns: 1_000_000, ..Options::default() })?;
-    let mut session = Session::open(&mut starved, Settings::default())?;
+    let mut session = JobSession::open(&mut starved, Settings::default())?;
     session.submit(0, 1)?;
     let last = session.submit(1, 2)?;
     let unfinished = session.wait(last).err().map_or_else(String::new, |e| e.to_string());
@@ -387,7 +387,7 @@ mod tests {
             [("small", SMALL), ("middle", MIDDLE), ("llama65_mlp", super::super::llama().expect("it ships"))]
         {
             for m in [1, 8, 33, ROWS] {
-                let plan = Bench::planned(text, name, h200, m).expect("planned");
+                let plan = CopilotBench::planned(text, name, h200, m).expect("planned");
                 assert!(plan.launch().shares().is_some() && plan.runs_as(Executor::Fused), "{name} {m}");
             }
         }

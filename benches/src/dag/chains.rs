@@ -6,13 +6,13 @@ use std::time::Duration;
 use cusync_dag::{BufferId, Form, KernelSchedule, Refine, Refinement, StreamPlan, refine};
 use cusync_gen::device::DEVICES;
 
-use super::point::Bench;
+use super::point::{Bench, fault};
 use super::random::{SpinProgram, SpinRecording};
 use super::report::ChainRecord;
 use super::variant::Entry;
 use crate::{Error, Regime, Result, percentile};
 use cusync::measure::{interleaved, quick};
-use cusync::programs::Bound;
+use cusync::programs::BoundRecording;
 use cusync::runtime::Summary;
 
 /// Number of kernels in a chain.
@@ -26,7 +26,7 @@ impl Bench {
         for (rounds, us) in rounds.into_iter().zip(&mut us) {
             let recorded =
                 SpinProgram::chain(1, 1, rounds).record("calibration", 1.0, false).map_err(fault)?;
-            let bound = Bound::new(&recorded.recording, &self.device, &self.module)?;
+            let bound = BoundRecording::new(&recorded.recording, &self.device, &self.module)?;
             let exec = bound.executable(&self.main, &self.schedule(&bound), Form::SERIAL)?;
             let entry = Entry::ours(Form::SERIAL, exec);
             // Warm up: clocks are up when programs run.
@@ -204,7 +204,7 @@ impl ChainShape {
 /// A recorded chain with its memory.
 #[derive(Clone)]
 struct Subject {
-    bound: Rc<Bound>,
+    bound: Rc<BoundRecording>,
     schedule: Rc<KernelSchedule>,
     arena: BufferId,
     stamps: BufferId,
@@ -212,7 +212,7 @@ struct Subject {
 
 impl Subject {
     fn bind(bench: &Bench, recorded: SpinRecording) -> Result<Subject> {
-        let bound = Bound::new(&recorded.recording, &bench.device, &bench.module)?;
+        let bound = BoundRecording::new(&recorded.recording, &bench.device, &bench.module)?;
         let schedule = Rc::new(bench.schedule(&bound));
         Ok(Subject { bound: Rc::new(bound), schedule, arena: recorded.arena, stamps: recorded.stamps })
     }
@@ -274,8 +274,4 @@ fn stamps(candidate: &Way) -> Result<(f64, f64)> {
 /// 64-bit words from pairs of 32-bit words.
 pub(super) fn nanoseconds(words: &[u32]) -> Vec<u64> {
     words.chunks_exact(2).map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).collect()
-}
-
-pub(super) fn fault(error: cusync_dag::DagError) -> Error {
-    Error::Argument(error.to_string())
 }

@@ -5,12 +5,11 @@ use cusync_gen::device::DEVICES;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::chains::fault;
-use super::point::Bench;
+use super::point::{Bench, fault};
 use super::random::SpinProgram;
 use super::report::ExactRecord;
 use crate::Result;
-use cusync::programs::Bound;
+use cusync::programs::BoundRecording;
 
 /// Maximum delay, nanoseconds: several times a kernel's length.
 const LONGEST_NS: u32 = 20_000;
@@ -46,7 +45,7 @@ impl Bench {
                 false => program.record("random", 8.0, false),
             };
             let recorded = recorded.map_err(fault)?;
-            let bound = Bound::new(&recorded.recording, &self.device, &self.module)?;
+            let bound = BoundRecording::new(&recorded.recording, &self.device, &self.module)?;
             let mut schedule = self.schedule(&bound);
             if tiled && self.device.capability().0 >= 9 {
                 schedule.refinement =

@@ -1,20 +1,12 @@
 //! Chooses the gate of lower-priority tasks by measuring: among the gates with which the highest-priority
 //! task keeps its time, the one with the shortest total time.
 
-use std::sync::Arc;
-
 use cusync_dag::{Admit, Form, KernelSchedule, MOST_SLOWDOWN, NodeId, SURE_SHARE};
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
-use rand::seq::SliceRandom;
 
 use super::point::Bench;
 use super::report::GateRecord;
-use super::tasks::{Mix, Start};
-use super::variant::Entry;
-use crate::{Result, percentile};
-use cusync::device::Stream;
-use cusync::programs::{Bound, Executable};
+use super::tasks::{Contender, MixBench, Outcome};
+use crate::Result;
 
 /// Forms in which gates are tried: those that were fast without one.
 const FORMS: [Form; 3] = [Form::BRANCH_GRAPH, Form::BRANCH_PROGRAMMATIC, Form::BRANCH_MIXED];
@@ -24,140 +16,17 @@ const FINALISTS: usize = 6;
 /// lucky.
 const MARGIN: f64 = 0.015;
 
-/// A way of running the tasks together.
-pub(super) struct Candidate {
-    pub(super) entry: Entry,
-    /// Form for running its tasks alone.
-    pub(super) form: Form,
-    pub(super) gate: Option<NodeId>,
-    pub(super) tuned: bool,
-    predicted: f64,
-}
-
-impl Candidate {
-    pub(super) fn peer(name: &str, exec: Executable, form: Form) -> Candidate {
-        let entry = Entry::peer(name, exec);
-        Candidate { entry, form, gate: None, tuned: false, predicted: f64::NAN }
-    }
-
-    pub(super) fn ours(
-        bound: &Bound,
-        main: &Arc<Stream>,
-        schedule: &KernelSchedule,
-        form: Form,
-    ) -> Result<Candidate> {
-        let mut entry = Entry::ours(form, bound.executable(main, schedule, form)?);
-        let gate = schedule.admission.as_ref().and_then(|a| a.after);
-        if let Some(gate) = gate {
-            entry.name = format!("{}, others after {}", entry.name, bound.program().node(gate).name);
-        }
-        let predicted = schedule.admission.as_ref().map_or(f64::NAN, |a| a.slowdown);
-        Ok(Candidate { entry, form, gate, tuned: false, predicted })
-    }
-}
-
-/// A task alone.
-pub(super) struct Alone {
-    pub(super) mix: Mix,
-    pub(super) bound: Bound,
-    /// One entry per form.
-    pub(super) entries: Vec<Entry>,
-}
-
-/// Environment for measuring candidates.
-pub(super) struct Field<'a> {
-    pub(super) mix: &'a Mix,
-    pub(super) bound: &'a Bound,
-    pub(super) start: &'a Start,
-    pub(super) alone: &'a [Alone],
-}
-
-/// Result of a candidate; by task, microseconds.
-pub(super) struct Outcome {
-    pub(super) ends: Vec<f64>,
-    pub(super) alone: Vec<f64>,
-    pub(super) alone_best: Vec<f64>,
-    pub(super) highest: f64,
-    pub(super) share: f64,
-    total_us: f64,
-}
-
-fn median(values: &[f64]) -> f64 {
-    percentile(&mut values.to_vec(), 0.5)
-}
-
-impl Field<'_> {
-    /// Runs all candidates and all tasks alone, in random order in every round.
-    pub(super) fn outcomes(&self, candidates: &[&Candidate], rounds: usize) -> Result<Vec<Outcome>> {
-        let tasks = self.alone.len();
-        let alone: Vec<(usize, usize)> =
-            (0..tasks).flat_map(|t| (0..self.alone[t].entries.len()).map(move |e| (t, e))).collect();
-        // Ends by candidate, task and round; then those of tasks alone, by task, form and round.
-        let mut together = vec![vec![Vec::with_capacity(rounds); tasks]; candidates.len()];
-        let mut single: Vec<Vec<Vec<f64>>> =
-            self.alone.iter().map(|a| vec![Vec::with_capacity(rounds); a.entries.len()]).collect();
-        let mut order: Vec<usize> = (0..candidates.len() + alone.len()).collect();
-        let mut rng = SmallRng::seed_from_u64(rounds as u64);
-        // The first round uploads graphs and triggers lazy loading.
-        for round in 0..=rounds {
-            order.shuffle(&mut rng);
-            for &at in &order {
-                if let Some(candidate) = candidates.get(at) {
-                    let ends = self.mix.ends(self.start, &candidate.entry, self.bound)?;
-                    if round > 0 {
-                        together[at].iter_mut().zip(ends).for_each(|(all, end)| all.push(end));
-                    }
-                } else {
-                    let (task, form) = alone[at - candidates.len()];
-                    let Alone { mix, bound, entries } = &self.alone[task];
-                    let ends = mix.ends(self.start, &entries[form], bound)?;
-                    if round > 0 {
-                        single[task][form].extend(ends);
-                    }
-                }
-            }
-        }
-        let medians: Vec<Vec<f64>> =
-            single.iter().map(|forms| forms.iter().map(|t| median(t)).collect()).collect();
-        let best = |task: usize| {
-            let forms = 0..medians[task].len();
-            forms.min_by(|&a, &b| medians[task][a].total_cmp(&medians[task][b])).unwrap_or(0)
-        };
-        let bests: Vec<usize> = (0..tasks).map(best).collect();
-        let alone_best: Vec<f64> = (0..tasks).map(|t| medians[t][bests[t]]).collect();
-        let outcome = |(candidate, ends): (&&Candidate, Vec<Vec<f64>>)| {
-            let same = |task: usize| {
-                let found = self.alone[task].entries.iter().position(|e| e.form == Some(candidate.form));
-                found.map_or(f64::NAN, |form| medians[task][form])
-            };
-            let medians: Vec<f64> = ends.iter().map(|e| median(e)).collect();
-            let ratios: Vec<f64> = ends[0].iter().zip(&single[0][bests[0]]).map(|(e, a)| e / a).collect();
-            let share = |task: usize| alone_best[task] / medians[task] * tasks as f64;
-            let last: Vec<f64> = (0..rounds).map(|r| ends.iter().map(|e| e[r]).fold(0.0, f64::max)).collect();
-            Outcome {
-                alone: (0..tasks).map(same).collect(),
-                alone_best: alone_best.clone(),
-                highest: median(&ratios),
-                share: (1..tasks).map(share).fold(f64::INFINITY, f64::min),
-                total_us: median(&last),
-                ends: medians,
-            }
-        };
-        Ok(candidates.iter().zip(together).map(outcome).collect())
-    }
-}
-
 impl Bench {
     /// Tries a gate behind every node of the highest-priority task, and no gate; returns the best and all
     /// results.
     pub(super) fn choose_gate(
         &self,
         name: &str,
-        field: &Field,
+        field: &MixBench,
         model: &KernelSchedule,
         seconds: f64,
         wrong: &mut Vec<String>,
-    ) -> Result<(Option<Candidate>, Vec<GateRecord>)> {
+    ) -> Result<(Option<Contender>, Vec<GateRecord>)> {
         let program = field.bound.program();
         let priority = |id: NodeId| program.zones()[program.node(id).zone.index()].priority;
         let top = program.ids().map(priority).max();
@@ -168,10 +37,10 @@ impl Bench {
         for admit in admissions {
             let schedule = self.schedule_with(field.bound, admit);
             for &form in &allowed {
-                candidates.push(Candidate::ours(field.bound, &self.main, &schedule, form)?);
+                candidates.push(Contender::ours(field.bound, &self.main, &schedule, form)?);
             }
         }
-        candidates.push(Candidate::ours(field.bound, &self.main, model, model.form)?);
+        candidates.push(Contender::ours(field.bound, &self.main, model, model.form)?);
         let mut right = Vec::new();
         for candidate in candidates {
             match field.mix.verify(&candidate.entry, field.bound)? {
@@ -184,9 +53,9 @@ impl Bench {
         let rounds = |share: f64, count: usize| {
             (share * seconds / ((count + singles) as f64 * 3e-4)).clamp(7.0, 101.0) as usize
         };
-        let all: Vec<&Candidate> = right.iter().collect();
+        let all: Vec<&Contender> = right.iter().collect();
         let outcomes = field.outcomes(&all, rounds(0.6, all.len()))?;
-        let record = |(c, o): (&Candidate, &Outcome)| GateRecord {
+        let record = |(c, o): (&Contender, &Outcome)| GateRecord {
             mix: name.into(),
             form: c.form,
             gate: c.gate.map(|id| program.node(id).name.clone()),
@@ -199,12 +68,12 @@ impl Bench {
         let mut places: Vec<usize> = (0..right.len()).collect();
         places.sort_by(|&a, &b| merit(&outcomes[a], MARGIN).total_cmp(&merit(&outcomes[b], MARGIN)));
         let finalists: Vec<usize> = places.into_iter().take(FINALISTS).collect();
-        let last: Vec<&Candidate> = finalists.iter().map(|&at| &right[at]).collect();
+        let last: Vec<&Contender> = finalists.iter().map(|&at| &right[at]).collect();
         let outcomes = field.outcomes(&last, rounds(0.4, last.len()))?;
         let best = (0..last.len())
             .min_by(|&a, &b| merit(&outcomes[a], MARGIN).total_cmp(&merit(&outcomes[b], MARGIN)))
             .map(|at| finalists[at]);
-        Ok((best.map(|at| Candidate { tuned: true, ..right.swap_remove(at) }), records))
+        Ok((best.map(|at| Contender { tuned: true, ..right.swap_remove(at) }), records))
     }
 }
 

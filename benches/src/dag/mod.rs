@@ -36,9 +36,9 @@ pub use report::{
 };
 pub use table::{Table, tables};
 
-use self::chains::{ChainShape, fault};
-use self::point::{Bench, Effort, Subject};
-use self::suite::{NAMES, Size, WITH_COPIES};
+use self::chains::ChainShape;
+use self::point::{Bench, BenchProgram, Effort, fault};
+use self::suite::{NAMES, SizeClass, WITH_COPIES};
 use super::{Regime, Result};
 use cusync::device::{Device, Module, Stream};
 
@@ -77,8 +77,8 @@ impl Default for DagArgs {
 #[derive(Clone, Copy)]
 enum Part {
     Exact,
-    Case(&'static str, Size),
-    Copies(&'static str, Size),
+    Case(&'static str, SizeClass),
+    Copies(&'static str, SizeClass),
     Chain(ChainShape),
     Random { kernels: usize, width: usize },
     Mix(&'static str, &'static [(&'static str, i32)]),
@@ -88,8 +88,8 @@ impl Part {
     fn name(self) -> String {
         match self {
             Part::Exact => "exact".into(),
-            Part::Case(name, Size::Small) => format!("{name} small"),
-            Part::Case(name, Size::Large) => format!("{name} large"),
+            Part::Case(name, SizeClass::Small) => format!("{name} small"),
+            Part::Case(name, SizeClass::Large) => format!("{name} large"),
             Part::Copies(name, size) => format!("{} with copies", Part::Case(name, size).name()),
             Part::Chain(shape) => shape.name(),
             Part::Random { kernels, width } => format!("random {kernels} kernels, width {width}"),
@@ -99,14 +99,15 @@ impl Part {
 
     /// All parts, the most informative first, with their fraction of the time.
     fn all() -> Vec<(Part, f64)> {
-        let mut parts: Vec<(Part, f64)> = NAMES.iter().map(|n| (Part::Case(n, Size::Small), 1.0)).collect();
+        let mut parts: Vec<(Part, f64)> =
+            NAMES.iter().map(|n| (Part::Case(n, SizeClass::Small), 1.0)).collect();
         parts.extend(ChainShape::ALL.map(|shape| (Part::Chain(shape), 0.4)));
         parts.extend(tasks::MIXES.map(|(name, tasks)| (Part::Mix(name, tasks), 1.0)));
         let random = [(10, 3), (50, 6), (200, 12), (1000, 8)];
         parts.extend(random.map(|(kernels, width)| (Part::Random { kernels, width }, 1.0)));
         parts.push((Part::Exact, 4.0));
-        parts.extend(NAMES.iter().map(|n| (Part::Case(n, Size::Large), 1.0)));
-        parts.extend(WITH_COPIES.iter().map(|n| (Part::Copies(n, Size::Small), 0.5)));
+        parts.extend(NAMES.iter().map(|n| (Part::Case(n, SizeClass::Large), 1.0)));
+        parts.extend(WITH_COPIES.iter().map(|n| (Part::Copies(n, SizeClass::Small), 0.5)));
         parts
     }
 }
@@ -178,13 +179,13 @@ impl Bench {
         match part {
             Part::Case(name, size) => {
                 if let Some(case) = suite::case(name, size) {
-                    let subject = Subject::of_case(case.map_err(fault)?, size);
+                    let subject = BenchProgram::of_case(case.map_err(fault)?, size);
                     report.points.push(self.point(subject, effort, wrong)?);
                 }
             }
             Part::Copies(name, size) => {
                 if let Some(case) = suite::case_with_copies(name, size) {
-                    let mut subject = Subject::of_case(case.map_err(fault)?, size);
+                    let mut subject = BenchProgram::of_case(case.map_err(fault)?, size);
                     subject.name.push_str(" with copies");
                     report.points.push(self.point(subject, effort, wrong)?);
                 }
@@ -195,7 +196,7 @@ impl Bench {
                 let program = SpinProgram::strands(kernels as u64, kernels, width, 16, rounds);
                 let recorded = program.record("random", ns_per_round, false).map_err(fault)?;
                 let want = program.expected(1);
-                let subject = Subject {
+                let subject = BenchProgram {
                     name: part.name(),
                     class: None,
                     size: "kernels of 1.5 to 20 us, 16 CTAs".into(),

@@ -4,20 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cusync_dag::{
-    Admit, BufferId, Dependence, Dependences, Form, GraphPlan, KernelSchedule, LaunchPlan, Recording,
+    Admit, BufferId, Dependences, Form, GraphPlan, KernelSchedule, LaunchPlan, NodeDependence, Recording,
     ScheduleOptions, StreamPlan, schedule,
 };
 use cusync_gen::device::DEVICES;
 
-use super::chains::fault;
 use super::profile::measure_durations;
 use super::report::{DagPoint, DagRecord, NodeShape};
-use super::suite::{Case, KESCO_A100, NAMES, Size};
+use super::suite::{Case, KESCO_A100, NAMES, SizeClass};
 use super::variant::Entry;
 use crate::{Error, Regime, Result, percentile};
 use cusync::device::{Device, Module, Stream};
 use cusync::measure::{interleaved, quick};
-use cusync::programs::Bound;
+use cusync::programs::BoundRecording;
 use cusync::runtime::Summary;
 
 /// Runs of a sustained sample: short programs would otherwise measure the events between samples.
@@ -57,9 +56,9 @@ pub(super) struct Effort {
 pub(super) type Verify = Box<dyn Fn(&[Vec<u32>]) -> std::result::Result<(), String>>;
 
 /// A program to be measured.
-pub(super) struct Subject {
+pub(super) struct BenchProgram {
     pub(super) name: String,
-    pub(super) class: Option<Size>,
+    pub(super) class: Option<SizeClass>,
     pub(super) size: String,
     pub(super) recording: Recording,
     pub(super) hand: Option<StreamPlan>,
@@ -68,10 +67,10 @@ pub(super) struct Subject {
     pub(super) verify: Verify,
 }
 
-impl Subject {
-    pub(super) fn of_case(case: Case, class: Size) -> Subject {
+impl BenchProgram {
+    pub(super) fn of_case(case: Case, class: SizeClass) -> BenchProgram {
         let checks = case.checks.clone();
-        Subject {
+        BenchProgram {
             name: case.name.into(),
             class: Some(class),
             size: case.size.clone(),
@@ -93,12 +92,12 @@ impl Bench {
     }
 
     /// Schedule of a program on this GPU.
-    pub(super) fn schedule(&self, bound: &Bound) -> KernelSchedule {
+    pub(super) fn schedule(&self, bound: &BoundRecording) -> KernelSchedule {
         self.schedule_with(bound, Admit::Model)
     }
 
     /// Schedule of a program with the given admission of lower-priority tasks.
-    pub(super) fn schedule_with(&self, bound: &Bound, admit: Admit) -> KernelSchedule {
+    pub(super) fn schedule_with(&self, bound: &BoundRecording, admit: Admit) -> KernelSchedule {
         let device = self.device.profile().unwrap_or_else(|| DEVICES[0].clone());
         schedule(
             bound.program(),
@@ -109,11 +108,11 @@ impl Bench {
     /// Measures one program. Variants with wrong results are named in `wrong` and not timed.
     pub(super) fn point(
         &self,
-        subject: Subject,
+        subject: BenchProgram,
         effort: Effort,
         wrong: &mut Vec<String>,
     ) -> Result<DagPoint> {
-        let mut bound = Bound::new(&subject.recording, &self.device, &self.module)?;
+        let mut bound = BoundRecording::new(&subject.recording, &self.device, &self.module)?;
         // Random programs have as many different kernels as nodes, so their estimates are calibrated instead
         // of measured.
         let kernel_us = match subject.class {
@@ -157,7 +156,7 @@ impl Bench {
         let choices = [tuned, schedule.form];
         let contests = self.contests(&right, &choices, kernels, us, effort.contest, &median)?;
         let saturated_us = match subject.class {
-            Some(Size::Large) => Some(self.saturated_us(&subject.recording)?),
+            Some(SizeClass::Large) => Some(self.saturated_us(&subject.recording)?),
             _ => None,
         };
         let shape = |node: &cusync_dag::Node| {
@@ -195,7 +194,7 @@ impl Bench {
     /// hand-written graph, and captured.
     fn peers(
         &self,
-        bound: &Bound,
+        bound: &BoundRecording,
         dependences: &Dependences,
         hand: Option<&StreamPlan>,
     ) -> Result<Vec<Entry>> {
@@ -217,7 +216,7 @@ impl Bench {
         } else {
             // Random programs have no hand-written version: every dependence becomes an edge, as in a simple
             // tool.
-            let edge = |e: &Dependence| (e.before.index(), e.after.index(), false);
+            let edge = |e: &NodeDependence| (e.before.index(), e.after.index(), false);
             let edges = dependences.edges.iter().map(edge).collect();
             let plan = GraphPlan { order: (0..nodes).collect(), edges, priorities: Vec::new() };
             peers.push(peer("branch graph by hand", plan.into())?);
@@ -233,7 +232,7 @@ impl Bench {
             for _ in 0..copies {
                 together.append(recording, 0).map_err(fault)?;
             }
-            let bound = Bound::new(&together, &self.device, &self.module)?;
+            let bound = BoundRecording::new(&together, &self.device, &self.module)?;
             let exec = bound.executable(&self.main, &self.schedule(&bound), Form::BRANCH_GRAPH)?;
             *us = quick(&self.device, Entry::ours(Form::BRANCH_GRAPH, exec).timed(1).as_mut(), 15)?;
         }
@@ -270,4 +269,8 @@ impl Bench {
         }
         Ok(records)
     }
+}
+
+pub(super) fn fault(error: cusync_dag::DagError) -> Error {
+    Error::Argument(error.to_string())
 }

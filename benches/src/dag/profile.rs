@@ -6,7 +6,7 @@ use cusync_dag::GraphPlan;
 
 use crate::{Result, percentile};
 use cusync::device::{Event, Stream};
-use cusync::programs::Bound;
+use cusync::programs::BoundRecording;
 
 /// Repetitions of a kernel; the difference between the two cancels the launch cost of the graph.
 const REPEATS: [usize; 2] = [3, 19];
@@ -18,7 +18,7 @@ const LEAST_US: f64 = 0.2;
 
 /// Measures every node alone and stores the durations in the program. The buffers' contents are arbitrary
 /// afterward. Nodes with the same kernel and shape are measured once.
-pub(super) fn measure_durations(bound: &mut Bound, main: &Arc<Stream>) -> Result<Vec<f64>> {
+pub(super) fn measure_durations(bound: &mut BoundRecording, main: &Arc<Stream>) -> Result<Vec<f64>> {
     let device = bound.device().clone();
     let events = [Event::timing(&device)?, Event::timing(&device)?];
     let mut known: Vec<((String, cusync_dag::LaunchConfig, u64), f64)> = Vec::new();

@@ -1,6 +1,8 @@
 //! Random programs and chains of spin kernels, with their expected results.
 
-use cusync_dag::{AccessMode, Argument, BufferId, DagError, LaunchConfig, Recording, TileBytes, Tiles};
+use cusync_dag::{
+    AccessMode, Argument, BufferId, DagError, LaunchConfig, Recording, TileAccesses, TileBytes,
+};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -209,7 +211,7 @@ impl SpinProgram {
             }
             operands.push(Argument::TileSync);
             // Rounds are uniformly distributed, so the longest CTA exceeds the mean by half of the range.
-            let tiles = Tiles { bytes, spread_us: us(self.ragged) / 2.0, early_trigger: true };
+            let tiles = TileAccesses { bytes, spread_us: us(self.ragged) / 2.0, early_trigger: true };
             r.launch_tiled("spin_tiled", launch, 0.5 + us(spin.rounds + self.ragged), &operands, tiles)?;
         }
         Ok(SpinRecording { recording: r, arena, delays, stamps })

@@ -3,7 +3,7 @@
 use cusync_dag::Form;
 use serde::{Deserialize, Serialize};
 
-use super::suite::Size;
+use super::suite::SizeClass;
 use crate::Regime;
 use cusync::runtime::Summary;
 
@@ -67,7 +67,7 @@ pub struct DagPoint {
     /// Benchmark.
     pub name: String,
     /// Size class; `None` for random programs.
-    pub class: Option<Size>,
+    pub class: Option<SizeClass>,
     /// Sizes as text.
     pub size: String,
     /// Number of nodes in the program.

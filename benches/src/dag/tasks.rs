@@ -1,18 +1,24 @@
 //! Independent tasks of different priorities in one program.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use cusync_dag::{AccessMode, Admit, Argument, BufferId, Form, LaunchConfig, Recording, StreamPlan};
+use cusync_dag::{
+    AccessMode, Admit, Argument, BufferId, Form, KernelSchedule, LaunchConfig, NodeId, Recording, StreamPlan,
+};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
 
-use super::chains::{fault, nanoseconds};
-use super::gates::{Alone, Candidate, Field};
-use super::point::Bench;
+use super::chains::nanoseconds;
+use super::point::{Bench, fault};
 use super::report::{GateRecord, TaskRecord};
-use super::suite::{Check, Size, case};
+use super::suite::{Check, SizeClass, case};
 use super::variant::Entry;
-use crate::{Error, Regime, Result};
+use crate::{Error, Regime, Result, percentile};
+use cusync::device::Stream;
 use cusync::measure::interleaved;
-use cusync::programs::{Bound, Executable};
+use cusync::programs::{BoundRecording, Executable};
 use cusync::runtime::Summary;
 
 /// Tasks that run together: name, suite benchmark and priority of each, highest first.
@@ -34,7 +40,7 @@ pub(super) struct Mix {
 
 /// A stamp launched on the main stream before a mix, so that no part of the mix runs before it.
 pub(super) struct Start {
-    bound: Bound,
+    bound: BoundRecording,
     stamp: BufferId,
     exec: Executable,
 }
@@ -44,7 +50,7 @@ impl Start {
         let mut r = Recording::new("start").built_for_programmatic_edges();
         let stamp = r.zeros("stamp", 2);
         r.launch("stamp", ONE, 1.5, &[r.write(stamp)]).map_err(fault)?;
-        let bound = Bound::new(&r, &bench.device, &bench.module)?;
+        let bound = BoundRecording::new(&r, &bench.device, &bench.module)?;
         let exec = bound.executable(&bench.main, &bench.schedule(&bound), Form::SERIAL)?;
         Ok(Start { bound, stamp, exec })
     }
@@ -57,7 +63,8 @@ impl Mix {
         let stamp = |place: usize| Argument::words(stamps, 2 * place, 2, Some(AccessMode::Write));
         let mut checks = Vec::new();
         for (index, &(name, priority)) in tasks.iter().enumerate() {
-            let found = case(name, Size::Small).ok_or_else(|| Error::Argument(format!("no task {name}")))?;
+            let found =
+                case(name, SizeClass::Small).ok_or_else(|| Error::Argument(format!("no task {name}")))?;
             let task = found.map_err(fault)?;
             let first = r.append(&task.recording, priority).map_err(fault)?;
             let moved = |check: &Check| Check { buffer: BufferId(check.buffer.0 + first), ..check.clone() };
@@ -70,7 +77,11 @@ impl Mix {
         Ok(Mix { recording: r, stamps, checks })
     }
 
-    pub(super) fn verify(&self, entry: &Entry, bound: &Bound) -> Result<std::result::Result<(), String>> {
+    pub(super) fn verify(
+        &self,
+        entry: &Entry,
+        bound: &BoundRecording,
+    ) -> Result<std::result::Result<(), String>> {
         let outputs: Vec<BufferId> = self.checks.iter().map(|c| c.buffer).collect();
         bound.reset(&outputs)?;
         entry.exec.launch()?;
@@ -84,7 +95,7 @@ impl Mix {
     }
 
     /// Microseconds from the start to the end of each task, for one run.
-    pub(super) fn ends(&self, start: &Start, entry: &Entry, bound: &Bound) -> Result<Vec<f64>> {
+    pub(super) fn ends(&self, start: &Start, entry: &Entry, bound: &BoundRecording) -> Result<Vec<f64>> {
         start.exec.launch()?;
         entry.exec.launch()?;
         entry.exec.synchronize()?;
@@ -94,8 +105,131 @@ impl Mix {
     }
 }
 
+/// A way of running the tasks together.
+pub(super) struct Contender {
+    pub(super) entry: Entry,
+    /// Form for running its tasks alone.
+    pub(super) form: Form,
+    pub(super) gate: Option<NodeId>,
+    pub(super) tuned: bool,
+    pub(super) predicted: f64,
+}
+
+impl Contender {
+    pub(super) fn peer(name: &str, exec: Executable, form: Form) -> Contender {
+        let entry = Entry::peer(name, exec);
+        Contender { entry, form, gate: None, tuned: false, predicted: f64::NAN }
+    }
+
+    pub(super) fn ours(
+        bound: &BoundRecording,
+        main: &Arc<Stream>,
+        schedule: &KernelSchedule,
+        form: Form,
+    ) -> Result<Contender> {
+        let mut entry = Entry::ours(form, bound.executable(main, schedule, form)?);
+        let gate = schedule.admission.as_ref().and_then(|a| a.after);
+        if let Some(gate) = gate {
+            entry.name = format!("{}, others after {}", entry.name, bound.program().node(gate).name);
+        }
+        let predicted = schedule.admission.as_ref().map_or(f64::NAN, |a| a.slowdown);
+        Ok(Contender { entry, form, gate, tuned: false, predicted })
+    }
+}
+
+/// A task alone.
+pub(super) struct LoneTask {
+    pub(super) mix: Mix,
+    pub(super) bound: BoundRecording,
+    /// One entry per form.
+    pub(super) entries: Vec<Entry>,
+}
+
+/// Environment for measuring candidates.
+pub(super) struct MixBench<'a> {
+    pub(super) mix: &'a Mix,
+    pub(super) bound: &'a BoundRecording,
+    pub(super) start: &'a Start,
+    pub(super) alone: &'a [LoneTask],
+}
+
+/// Result of a candidate; by task, microseconds.
+pub(super) struct Outcome {
+    pub(super) ends: Vec<f64>,
+    pub(super) alone: Vec<f64>,
+    pub(super) alone_best: Vec<f64>,
+    pub(super) highest: f64,
+    pub(super) share: f64,
+    pub(super) total_us: f64,
+}
+
+fn median(values: &[f64]) -> f64 {
+    percentile(&mut values.to_vec(), 0.5)
+}
+
+impl MixBench<'_> {
+    /// Runs all candidates and all tasks alone, in random order in every round.
+    pub(super) fn outcomes(&self, candidates: &[&Contender], rounds: usize) -> Result<Vec<Outcome>> {
+        let tasks = self.alone.len();
+        let alone: Vec<(usize, usize)> =
+            (0..tasks).flat_map(|t| (0..self.alone[t].entries.len()).map(move |e| (t, e))).collect();
+        // Ends by candidate, task and round; then those of tasks alone, by task, form and round.
+        let mut together = vec![vec![Vec::with_capacity(rounds); tasks]; candidates.len()];
+        let mut single: Vec<Vec<Vec<f64>>> =
+            self.alone.iter().map(|a| vec![Vec::with_capacity(rounds); a.entries.len()]).collect();
+        let mut order: Vec<usize> = (0..candidates.len() + alone.len()).collect();
+        let mut rng = SmallRng::seed_from_u64(rounds as u64);
+        // The first round uploads graphs and triggers lazy loading.
+        for round in 0..=rounds {
+            order.shuffle(&mut rng);
+            for &at in &order {
+                if let Some(candidate) = candidates.get(at) {
+                    let ends = self.mix.ends(self.start, &candidate.entry, self.bound)?;
+                    if round > 0 {
+                        together[at].iter_mut().zip(ends).for_each(|(all, end)| all.push(end));
+                    }
+                } else {
+                    let (task, form) = alone[at - candidates.len()];
+                    let LoneTask { mix, bound, entries } = &self.alone[task];
+                    let ends = mix.ends(self.start, &entries[form], bound)?;
+                    if round > 0 {
+                        single[task][form].extend(ends);
+                    }
+                }
+            }
+        }
+        let medians: Vec<Vec<f64>> =
+            single.iter().map(|forms| forms.iter().map(|t| median(t)).collect()).collect();
+        let best = |task: usize| {
+            let forms = 0..medians[task].len();
+            forms.min_by(|&a, &b| medians[task][a].total_cmp(&medians[task][b])).unwrap_or(0)
+        };
+        let bests: Vec<usize> = (0..tasks).map(best).collect();
+        let alone_best: Vec<f64> = (0..tasks).map(|t| medians[t][bests[t]]).collect();
+        let outcome = |(candidate, ends): (&&Contender, Vec<Vec<f64>>)| {
+            let same = |task: usize| {
+                let found = self.alone[task].entries.iter().position(|e| e.form == Some(candidate.form));
+                found.map_or(f64::NAN, |form| medians[task][form])
+            };
+            let medians: Vec<f64> = ends.iter().map(|e| median(e)).collect();
+            let ratios: Vec<f64> = ends[0].iter().zip(&single[0][bests[0]]).map(|(e, a)| e / a).collect();
+            let share = |task: usize| alone_best[task] / medians[task] * tasks as f64;
+            let last: Vec<f64> = (0..rounds).map(|r| ends.iter().map(|e| e[r]).fold(0.0, f64::max)).collect();
+            Outcome {
+                alone: (0..tasks).map(same).collect(),
+                alone_best: alone_best.clone(),
+                highest: median(&ratios),
+                share: (1..tasks).map(share).fold(f64::INFINITY, f64::min),
+                total_us: median(&last),
+                ends: medians,
+            }
+        };
+        Ok(candidates.iter().zip(together).map(outcome).collect())
+    }
+}
+
 /// One stream per task, as if started independently, with nodes queued in turn with those of the other tasks.
-fn uncoordinated(bound: &Bound) -> StreamPlan {
+fn uncoordinated(bound: &BoundRecording) -> StreamPlan {
     let mut queues: Vec<Vec<(usize, usize)>> = Vec::new();
     for (index, node) in bound.program().nodes().iter().enumerate() {
         // Zone 0 is the mix's own and has no nodes.
@@ -119,26 +253,26 @@ impl Bench {
     ) -> Result<(Vec<TaskRecord>, Vec<GateRecord>)> {
         let (device, main) = (&self.device, &self.main);
         let mix = Mix::new(tasks)?;
-        let bound = Bound::new(&mix.recording, device, &self.module)?;
+        let bound = BoundRecording::new(&mix.recording, device, &self.module)?;
         let serial = StreamPlan::serial(0..bound.program().nodes().len());
         let apart = uncoordinated(&bound);
         let lanes = |plan: &StreamPlan| bound.calls().planned(main, plan.clone());
         let captured = |plan: &StreamPlan| bound.calls().planned(main, plan.clone().captured());
         let mut entries = vec![
-            Candidate::peer("serial launches", lanes(&serial)?, Form::SERIAL),
-            Candidate::peer("serial graph", captured(&serial)?, Form::SERIAL_GRAPH),
-            Candidate::peer("uncoordinated streams", lanes(&apart)?, Form::SERIAL),
-            Candidate::peer("uncoordinated, captured", captured(&apart)?, Form::SERIAL_GRAPH),
+            Contender::peer("serial launches", lanes(&serial)?, Form::SERIAL),
+            Contender::peer("serial graph", captured(&serial)?, Form::SERIAL_GRAPH),
+            Contender::peer("uncoordinated streams", lanes(&apart)?, Form::SERIAL),
+            Contender::peer("uncoordinated, captured", captured(&apart)?, Form::SERIAL_GRAPH),
         ];
         let free = self.schedule_with(&bound, Admit::Free);
         for form in self.forms().filter(|&form| form != Form::SERIAL) {
-            entries.push(Candidate::ours(&bound, main, &free, form)?);
+            entries.push(Contender::ours(&bound, main, &free, form)?);
         }
         let model = self.schedule(&bound);
-        entries.push(Candidate::ours(&bound, main, &model, model.form)?);
+        entries.push(Contender::ours(&bound, main, &model, model.form)?);
         let alone = self.alone(tasks)?;
         let start = Start::new(self)?;
-        let field = Field { mix: &mix, bound: &bound, start: &start, alone: &alone };
+        let field = MixBench { mix: &mix, bound: &bound, start: &start, alone: &alone };
         let (tuned, gates) = self.choose_gate(name, &field, &model, 0.5 * seconds, wrong)?;
         entries.extend(tuned);
         let mut right = Vec::new();
@@ -152,7 +286,7 @@ impl Bench {
         let samples = (0.2 * seconds / (20.0 * 3.5e-3)).clamp(7.0, 61.0) as usize;
         let times = interleaved(device, &mut variants, Regime::Rested, samples, Duration::ZERO)?;
         let rounds = (0.2 * seconds / (60.0 * 3e-4)).clamp(11.0, 101.0) as usize;
-        let all: Vec<&Candidate> = right.iter().collect();
+        let all: Vec<&Contender> = right.iter().collect();
         let outcomes = field.outcomes(&all, rounds)?;
         let records =
             right.iter().zip(&times).zip(outcomes).map(|((candidate, times), outcome)| TaskRecord {
@@ -178,16 +312,16 @@ impl Bench {
     }
 
     /// Each task alone, in every form.
-    fn alone(&self, tasks: &[(&'static str, i32)]) -> Result<Vec<Alone>> {
+    fn alone(&self, tasks: &[(&'static str, i32)]) -> Result<Vec<LoneTask>> {
         tasks
             .iter()
             .map(|task| {
                 let mix = Mix::new(&[*task])?;
-                let bound = Bound::new(&mix.recording, &self.device, &self.module)?;
+                let bound = BoundRecording::new(&mix.recording, &self.device, &self.module)?;
                 let schedule = self.schedule(&bound);
                 let entry = |form| Ok(Entry::ours(form, bound.executable(&self.main, &schedule, form)?));
                 let entries = self.forms().map(entry).collect::<Result<Vec<_>>>()?;
-                Ok(Alone { mix, bound, entries })
+                Ok(LoneTask { mix, bound, entries })
             })
             .collect()
     }

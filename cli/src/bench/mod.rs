@@ -274,11 +274,11 @@ fn layers(points: Vec<LayerPoint>, args: &LayerSuite, progress: &Progress) -> Re
     let mut report = if args.from.is_empty() {
         let mut unsaved = None;
         let report = bench_layers(&args.layers(points)?, &mut |news| match news {
-            cusync_bench::Progress::Begin(name, size, done, all) => {
+            cusync_bench::LayerProgress::Begin(name, size, done, all) => {
                 progress.say(format!("{name} {} ({} of {all})", size_text(size), done + 1));
             }
             // If a benchmark is interrupted, the finished sizes are kept.
-            cusync_bench::Progress::Done(report) => unsaved = args.save.write(report).err(),
+            cusync_bench::LayerProgress::Done(report) => unsaved = args.save.write(report).err(),
         })
         .map_err(fault)?;
         unsaved.map_or(Ok(report), Err)?

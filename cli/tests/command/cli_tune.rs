@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cusync::runtime::{Overlap, Overrides, Summary, resolve_text, shipped};
-use cusync::tune::{Config, Entry, Key, Machine, Store, Tried};
+use cusync::tune::{CacheEntry, Config, Key, Machine, Store, Tried};
 use serde_json::Value;
 
 use super::{cusync, folder, json};
@@ -19,7 +19,7 @@ pub(super) fn cache(path: &Path, m: u64, measured: &str, median_us: f64) {
     let resolved = resolve_text(source, "llama65_mlp", &overrides).expect("a shipped spec");
     let machine = Machine { gpu: "NVIDIA H200".into(), driver: "13.0".into() };
     let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 15 };
-    let entry = Entry {
+    let entry = CacheEntry {
         pipeline: "llama65_mlp".into(),
         key: Key::new(&resolved, &machine, None, Overlap::Plain),
         measured: measured.into(),

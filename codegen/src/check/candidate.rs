@@ -1,6 +1,6 @@
 //! The input of a proof: a graph with a choice for every open decision.
 
-use super::{Choice, EdgeChoice, How, Launch};
+use super::{How, Launch};
 use crate::device::Profile;
 use crate::graph::{Dependence, EdgeNumbers, Graph, StageId};
 use crate::schedule::decode;
@@ -142,6 +142,18 @@ impl KernelContract {
     }
 }
 
+impl Launch {
+    /// The contract of the kernels that run it.
+    pub fn contract(&self, arch: u32) -> KernelContract {
+        match self {
+            Launch::Stages { .. } if self.is_in_turn() => KernelContract::of_chain_kernels(arch),
+            Launch::Stages { .. } => KernelContract::of_kernels(arch),
+            Launch::Lists(_) => KernelContract::of_chain_kernels(arch),
+            Launch::Shares(_) => KernelContract::of_decode_kernels(arch),
+        }
+    }
+}
+
 /// Predicted times of a plan, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
@@ -149,6 +161,30 @@ pub struct Prediction {
     pub serial_us: f64,
     /// The plan.
     pub synchronised_us: f64,
+}
+
+/// A candidate's choices for one edge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EdgeChoice {
+    /// Slot policy.
+    pub policy: Policy,
+    /// Where the consumer waits.
+    pub wait_at: WaitAt,
+}
+
+/// A named decision and its reason, for `cusync explain`.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The subject of the decision, such as `order of up` or `policy of up -> down`.
+    pub subject: String,
+    /// The decision.
+    pub decision: String,
+    /// Whether the spec stated it.
+    pub stated: bool,
+    /// The reason, one sentence.
+    pub reason: String,
+    /// Alternatives with their predicted time in microseconds.
+    pub alternatives: Vec<(String, f64)>,
 }
 
 /// A graph with a choice for every open decision.

@@ -5,7 +5,6 @@
 //! Use the methods to distinguish them; only code that checks, chooses, predicts or runs a launch should match on
 //! [`Launch`].
 
-use super::KernelContract;
 use crate::executor::Executor;
 use crate::graph::{Graph, StageId};
 use crate::schedule::decode::Decode;
@@ -222,16 +221,6 @@ impl Launch {
     /// alone.
     pub fn is_in_turn(&self) -> bool {
         self.kernels().iter().any(|launched| launched.kernel != StageKernel::Ordered)
-    }
-
-    /// The contract of the kernels that run it.
-    pub fn contract(&self, arch: u32) -> KernelContract {
-        match self {
-            Launch::Stages { .. } if self.is_in_turn() => KernelContract::of_chain_kernels(arch),
-            Launch::Stages { .. } => KernelContract::of_kernels(arch),
-            Launch::Lists(_) => KernelContract::of_chain_kernels(arch),
-            Launch::Shares(_) => KernelContract::of_decode_kernels(arch),
-        }
     }
 
     /// Whether it runs on a GPU.

@@ -13,9 +13,9 @@
 //! previous one is done, like consecutive launches, and its epoch is the number of earlier jobs of its kind. So
 //! semaphores behave as in runs of a plan with only that kind's stages, and jobs of different kinds may overlap.
 
+use super::EdgeChoice;
 use super::generated::Generated;
 use super::parts::Place;
-use super::plan::EdgeChoice;
 use super::program::{Event, TileProgram};
 use super::{Candidate, Launch, Obligation, Plan, Refutation, Subject};
 use crate::graph::{Graph, Stage, StageId};

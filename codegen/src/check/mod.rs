@@ -93,14 +93,15 @@ pub use crate::executor::Executor;
 pub use crate::graph::EdgeNumbers;
 pub use axiom::Axiom;
 pub use candidate::{
-    CacheContract, Candidate, EpochSource, KernelContract, Prediction, SlabContract, StoreCompletion,
+    CacheContract, Candidate, Choice, EdgeChoice, EpochSource, KernelContract, Prediction, SlabContract,
+    StoreCompletion,
 };
 pub use certificate::certificate;
 pub use generated::Generated;
 pub use launch::{CtaResources, How, Launch, StageKernel, StageLaunch, StartGuarantee};
 pub use ledger::{Ledger, NumberedItem};
 pub use parts::Place;
-pub use plan::{Choice, EdgeChoice, EdgePlan, Plan};
+pub use plan::{EdgePlan, Plan};
 pub use program::{Event, Strands, TileProgram, slice_k_blocks};
 pub use report::{Obligation, Refutation, Report, Subject};
 

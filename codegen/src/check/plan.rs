@@ -1,33 +1,9 @@
 //! A proved plan.
 
-use super::{Candidate, Executor, How, Launch, Prediction, StageKernel, StageLaunch};
+use super::{Candidate, Choice, EdgeChoice, Executor, How, Launch, Prediction, StageKernel, StageLaunch};
 use crate::device::Profile;
 use crate::graph::{Dependence, EdgeNumbers, Graph, Operand, OperandKind, Stage, StageId};
 use crate::sync::{Policy, SlotMap, WaitAt};
-
-/// A candidate's choices for one edge; see [`super::Candidate`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct EdgeChoice {
-    /// Slot policy.
-    pub policy: Policy,
-    /// Where the consumer waits.
-    pub wait_at: WaitAt,
-}
-
-/// A named decision and its reason, for `cusync explain`.
-#[derive(Clone, Debug)]
-pub struct Choice {
-    /// The subject of the decision, such as `order of up` or `policy of up -> down`.
-    pub subject: String,
-    /// The decision.
-    pub decision: String,
-    /// Whether the spec stated it.
-    pub stated: bool,
-    /// The reason, one sentence.
-    pub reason: String,
-    /// Alternatives with their predicted time in microseconds.
-    pub alternatives: Vec<(String, f64)>,
-}
 
 /// An edge of a plan.
 #[derive(Clone, Debug)]

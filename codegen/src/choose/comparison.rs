@@ -66,11 +66,11 @@ impl Comparison {
     }
 
     /// Result for each point.
-    pub fn by_point(&self) -> Vec<Point> {
-        self.points().into_iter().filter_map(Point::from_rows).collect()
+    pub fn by_point(&self) -> Vec<ComparedPoint> {
+        self.points().into_iter().filter_map(ComparedPoint::from_rows).collect()
     }
 
-    /// Mean of [`Point::rank_correlation`]; `None` if no point has one.
+    /// Mean of [`ComparedPoint::rank_correlation`]; `None` if no point has one.
     pub fn rank_correlation(&self) -> Option<f64> {
         let points: Vec<f64> = self.by_point().iter().filter_map(|p| p.rank_correlation).collect();
         (!points.is_empty()).then(|| points.iter().sum::<f64>() / points.len() as f64)
@@ -110,7 +110,7 @@ impl Comparison {
 
 /// The compared configurations of a pipeline at one size, in one regime.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Point {
+pub struct ComparedPoint {
     /// Pipeline.
     pub pipeline: String,
     /// Dims.
@@ -132,14 +132,14 @@ pub struct Point {
     pub regret: f64,
 }
 
-impl Point {
-    fn from_rows(rows: Vec<&Row>) -> Option<Point> {
+impl ComparedPoint {
+    fn from_rows(rows: Vec<&Row>) -> Option<ComparedPoint> {
         let best = |key: fn(&Row) -> f64| rows.iter().min_by(|a, b| key(a).total_cmp(&key(b)));
         let (chosen, fastest) = (best(|r| r.predicted_us)?, best(|r| r.measured_us)?);
         let ranks_of = |key: fn(&Row) -> f64| ranks(&rows.iter().map(|r| key(r)).collect::<Vec<_>>(), TIE);
         let enough = rows.len() >= FEWEST_WAYS;
         let ranked = || correlation(&ranks_of(|r| r.measured_us), &ranks_of(|r| r.predicted_us));
-        Some(Point {
+        Some(ComparedPoint {
             pipeline: chosen.pipeline.clone(),
             dims: chosen.dims.clone(),
             regime: chosen.regime.clone(),

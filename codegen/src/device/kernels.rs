@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use serde::Deserialize;
+
 /// The table itself.
 const INSTANCES: &str = include_str!("../../instances.txt");
 
@@ -29,11 +31,15 @@ pub enum Operation {
 }
 
 /// Element-wise function applied to the sums of a GEMM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Specs call it an epilogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename = "Epilogue")]
 pub enum Activation {
     /// None.
+    #[serde(rename = "None")]
     Identity,
     /// GELU, tanh form.
+    #[serde(rename = "Gelu")]
     GeluTanh,
     /// max(x, 0).
     Relu,

@@ -43,12 +43,12 @@ pub use op::{
 };
 pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
 pub(crate) use partition::share_of;
-pub use partition::{Partition, share_begin};
+pub use partition::{Partition, TileBox, share_begin};
 pub use resolved::{
     CustomShape, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge,
     TileAssignment,
 };
-pub use waits::{TileBox, WaitWalk, each_wait, producers_of, waits_differ};
+pub use waits::{WaitWalk, each_wait, producers_of, waits_differ};
 
 /// Index of a tensor in [`Graph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

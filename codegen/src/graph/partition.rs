@@ -2,9 +2,32 @@
 
 use std::ops::Range;
 
-use super::TileBox;
 use super::{Axis, Graph, Operand, OperandKind, Stage};
 use crate::sync::Tile;
+
+/// A box of a stage's tiles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TileBox {
+    /// Rows of tiles.
+    pub m: Range<u32>,
+    /// Columns of tiles.
+    pub n: Range<u32>,
+}
+
+impl TileBox {
+    pub(super) const EMPTY: TileBox = TileBox { m: 0..0, n: 0..0 };
+
+    /// Whether it contains no tile.
+    pub fn is_empty(&self) -> bool {
+        self.m.is_empty() || self.n.is_empty()
+    }
+
+    /// Its tiles, row by row.
+    pub fn tiles(&self) -> impl Iterator<Item = Tile> + use<> {
+        let (m, n) = (self.m.clone(), self.n.clone());
+        m.flat_map(move |m| n.clone().map(move |n| Tile { m, n }))
+    }
+}
 
 /// The parts of a stage's output. A part is identified by its row and column, as a [`Tile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

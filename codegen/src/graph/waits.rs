@@ -3,32 +3,8 @@
 
 use std::ops::Range;
 
-use super::{Axis, Dependence, EdgeNumbers, Graph, Partition, StageId, When};
+use super::{Axis, Dependence, EdgeNumbers, Graph, Partition, StageId, TileBox, When};
 use crate::sync::{SlotMap, Tile, WaitAt};
-
-/// A box of producer tiles.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TileBox {
-    /// Rows of tiles.
-    pub m: Range<u32>,
-    /// Columns of tiles.
-    pub n: Range<u32>,
-}
-
-impl TileBox {
-    const EMPTY: TileBox = TileBox { m: 0..0, n: 0..0 };
-
-    /// Whether it contains no tile.
-    pub fn is_empty(&self) -> bool {
-        self.m.is_empty() || self.n.is_empty()
-    }
-
-    /// Its tiles, row by row.
-    pub fn tiles(&self) -> impl Iterator<Item = Tile> + use<> {
-        let (m, n) = (self.m.clone(), self.n.clone());
-        m.flat_map(move |m| n.clone().map(move |n| Tile { m, n }))
-    }
-}
 
 /// The producer tiles that consumer tile `tile` reads from at k-block `k`, or a bounding box.
 pub fn producers_of(graph: &Graph, dependence: &Dependence, tile: Tile, k: u32) -> TileBox {

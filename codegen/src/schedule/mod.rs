@@ -6,12 +6,12 @@
 //! ```
 //! use cusync_gen::device::{Operations, Profile};
 //! use cusync_gen::graph::gemm_chain;
-//! use cusync_gen::schedule::{Hand, Request, build};
+//! use cusync_gen::schedule::{Hand, ScheduleRequest, build};
 //!
 //! let graph = gemm_chain("chain", 512, &[512, 1024, 512]).graph(&[(128, 128, 64); 2])?;
 //! let h200 = Profile::named("h200").expect("it ships");
 //! let cost = h200.cost_model(Operations::products());
-//! let request = Request { workers: 132, cluster: (1, 1), mode: Hand::Fixed, splits: false, cost: &cost };
+//! let request = ScheduleRequest { workers: 132, cluster: (1, 1), mode: Hand::Fixed, splits: false, cost: &cost };
 //! let schedule = build(&graph, &request);
 //! assert_eq!((schedule.sequence.len(), schedule.slabs), (32 + 16, 0));
 //! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
@@ -42,7 +42,7 @@ use problem::Problem;
 pub use breakdown::{Breakdown, ItemTime, Totals};
 pub use pick::{Chosen, Wanted, choose};
 pub use timing::time;
-pub(crate) use workers::Workers;
+pub(crate) use workers::WorkerTimes;
 
 /// How workers get their items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -230,7 +230,7 @@ impl Schedule {
 
 /// Inputs for building a schedule.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct ScheduleRequest<'a> {
     /// Workers: clusters that are resident at the same time.
     pub workers: u32,
     /// CTAs per worker along M and N.
@@ -244,12 +244,12 @@ pub struct Request<'a> {
 }
 
 /// The shortest schedule by prediction among those tried. All stages should have one tile shape.
-pub fn build(graph: &Graph, request: &Request) -> Schedule {
+pub fn build(graph: &Graph, request: &ScheduleRequest) -> Schedule {
     explain(graph, request).0
 }
 
 /// The schedule that [`build`] returns, and the breakdown of its predicted time.
-pub fn explain(graph: &Graph, request: &Request) -> (Schedule, Breakdown) {
+pub fn explain(graph: &Graph, request: &ScheduleRequest) -> (Schedule, Breakdown) {
     let problem = Problem::new(graph, request);
     let found = search::search(&problem, request.splits);
     let mut placed = found.placed;
@@ -273,6 +273,6 @@ pub fn explain(graph: &Graph, request: &Request) -> (Schedule, Breakdown) {
 
 /// A lower bound on schedules, microseconds: launch, then arithmetic and traffic of all stages divided evenly over the
 /// workers.
-pub fn floor_us(graph: &Graph, request: &Request) -> f64 {
+pub fn floor_us(graph: &Graph, request: &ScheduleRequest) -> f64 {
     Problem::new(graph, request).floor_us()
 }

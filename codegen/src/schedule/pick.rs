@@ -1,6 +1,6 @@
 //! The tile shape and the clusters of a chain, by predicted time.
 
-use super::{Hand, Request, Schedule, build};
+use super::{Hand, Schedule, ScheduleRequest, build};
 use crate::device::{ChainKernel, CostModel, Profile};
 use crate::graph::Graph;
 
@@ -9,11 +9,11 @@ use crate::graph::Graph;
 pub struct Wanted<'a> {
     /// The device, which determines how many workers fit.
     pub device: &'a Profile,
-    /// See [`Request::mode`].
+    /// See [`ScheduleRequest::mode`].
     pub mode: Hand,
-    /// See [`Request::splits`].
+    /// See [`ScheduleRequest::splits`].
     pub splits: bool,
-    /// See [`Request::cost`].
+    /// See [`ScheduleRequest::cost`].
     pub cost: &'a CostModel,
 }
 
@@ -41,7 +41,7 @@ pub fn choose<'k>(
     let mut best: Option<(ChainKernel, Graph, Schedule)> = None;
     for &kernel in kernels {
         let Some(graph) = graph(&kernel) else { continue };
-        let request = Request {
+        let request = ScheduleRequest {
             workers: wanted.device.resident_clusters(kernel.cluster.0 * kernel.cluster.1),
             cluster: kernel.cluster,
             mode: wanted.mode,

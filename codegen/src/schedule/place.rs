@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::clock::{Clock, Readiness};
 use super::problem::{ItemCost, Problem, TileAt};
-use super::workers::Workers;
+use super::workers::WorkerTimes;
 use super::{Item, ItemTime, Part};
 use crate::graph::StageId;
 
@@ -34,7 +34,7 @@ pub(super) struct Piece {
 pub(super) struct Board<'a> {
     pub(super) problem: &'a Problem<'a>,
     pub(super) clock: Clock,
-    pub(super) workers: Workers,
+    pub(super) workers: WorkerTimes,
     /// Empty if only the length is needed.
     pub(super) placed: Vec<Placed>,
     /// When each slab can be read, and the key of its item.
@@ -57,7 +57,7 @@ impl<'a> Board<'a> {
         Board {
             problem,
             clock: Clock::new(problem),
-            workers: Workers::new(workers, begin_us),
+            workers: WorkerTimes::new(workers, begin_us),
             placed: Vec::with_capacity(if record { items + items / 2 } else { 0 }),
             slabs: Vec::new(),
             record,

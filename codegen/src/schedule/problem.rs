@@ -1,7 +1,7 @@
 //! The graph as the scheduler sees it: grids of cluster tiles, needs, and costs of k-blocks and slabs.
 
 use super::needs::Needs;
-use super::{Hand, ItemTime, Part, Request};
+use super::{Hand, ItemTime, Part, ScheduleRequest};
 use crate::device::{CostModel, Fetch, k_block_us};
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
@@ -128,7 +128,7 @@ impl ItemCost {
 }
 
 impl<'a> Problem<'a> {
-    pub(super) fn new(graph: &'a Graph, request: &Request<'a>) -> Problem<'a> {
+    pub(super) fn new(graph: &'a Graph, request: &ScheduleRequest<'a>) -> Problem<'a> {
         let stages = (0..graph.stages.len()).map(|i| stage_cost(graph, StageId(i), request)).collect();
         let may_share = request.mode == Hand::Fixed;
         Problem {
@@ -223,7 +223,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-fn stage_cost<'a>(graph: &'a Graph, id: StageId, request: &Request) -> StageCost<'a> {
+fn stage_cost<'a>(graph: &'a Graph, id: StageId, request: &ScheduleRequest) -> StageCost<'a> {
     let (stage, cost, cluster) = (&graph.stages[id.0], request.cost, request.cluster);
     let (tile_m, tile_n, tile_k) = stage.mma_tile;
     let shape = cost.tile_rate((tile_m, tile_n), cluster);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::place::{Board, Placed};
 use super::problem::{Problem, StageCost};
-use super::split::Region;
+use super::split::SplitRegion;
 
 /// How the tiles of a stage are split.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -297,7 +297,7 @@ fn place(board: &mut Board, strategy: &Strategy, stages: Range<usize>, limit_us:
                 .saturating_sub((waves * problem.workers) as usize);
             let (first, rest) = tiles.split_at(whole);
             board.place_whole(&now, first);
-            if rest.is_empty() || board.place_split(&now, &Region { tiles: rest, ramp_us }, limit_us) {
+            if rest.is_empty() || board.place_split(&now, &SplitRegion { tiles: rest, ramp_us }, limit_us) {
                 continue;
             }
             in_time &= limit_us.is_infinite();

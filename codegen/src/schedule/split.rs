@@ -20,7 +20,7 @@ const STEP_US: f64 = 2.0;
 const GROWTH: f64 = 1.5;
 
 /// Tiles to split, and the deadline of workers.
-pub(super) struct Region<'t> {
+pub(super) struct SplitRegion<'t> {
     pub(super) tiles: &'t [TileAt],
     /// The last worker's deadline is this much later than the first one's: tiles in low columns are done a little
     /// earlier so that the next stage can begin with them.
@@ -42,7 +42,7 @@ struct Cut {
 impl Board<'_> {
     /// Splits the region's tiles. Returns `false`, with nothing changed, if they do not fit or workers would end after
     /// `limit_us`.
-    pub(super) fn place_split(&mut self, now: &Current, region: &Region, limit_us: f64) -> bool {
+    pub(super) fn place_split(&mut self, now: &Current, region: &SplitRegion, limit_us: f64) -> bool {
         let workers = self.workers.by_free_time();
         let k_blocks = self.problem.stages[now.stage].k_blocks;
         let whole = now.cost.whole_us(k_blocks);
@@ -81,7 +81,7 @@ impl Board<'_> {
     }
 
     /// Puts parts on the board: contributions first, then whole tiles, then finishing parts.
-    fn commit(&mut self, now: &Current, region: &Region, cuts: Vec<Cut>) {
+    fn commit(&mut self, now: &Current, region: &SplitRegion, cuts: Vec<Cut>) {
         let k_blocks = self.problem.stages[now.stage].k_blocks;
         // Contributions by tile and end: slabs are read in the order in which they arrive.
         let end = |cut: &Cut| {
@@ -110,7 +110,7 @@ impl Board<'_> {
         }
     }
 
-    fn put_cut(&mut self, now: &Current, region: &Region, cut: &Cut, part: Part) {
+    fn put_cut(&mut self, now: &Current, region: &SplitRegion, cut: &Cut, part: Part) {
         let piece = Piece { ks: cut.k0..cut.k1, part, worker: cut.worker, free: cut.free };
         self.workers.free[cut.worker as usize] = self.put(now, region.tiles[cut.tile], &[piece]);
     }
@@ -120,7 +120,7 @@ impl Board<'_> {
 struct Fill<'a> {
     board: &'a Board<'a>,
     now: &'a Current,
-    region: &'a Region<'a>,
+    region: &'a SplitRegion<'a>,
     workers: &'a [(Time, u32)],
 }
 

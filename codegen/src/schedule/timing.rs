@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::place::{Board, Piece};
 use super::problem::{ItemCost, Problem};
-use super::{Breakdown, Hand, ItemTime, Part, Request, Schedule};
+use super::{Breakdown, Hand, ItemTime, Part, Schedule, ScheduleRequest};
 use crate::graph::Graph;
 
 /// Times every item of a schedule in sequence order, each on the worker that has it in its list or, if items are
 /// drawn, on the first free worker. Items must come after those they need.
-pub fn time(graph: &Graph, request: &Request, schedule: &Schedule) -> Breakdown {
+pub fn time(graph: &Graph, request: &ScheduleRequest, schedule: &Schedule) -> Breakdown {
     let problem = Problem::new(graph, request);
     let costs: Vec<ItemCost> = (0..problem.stages.len()).map(|s| item_cost(&problem, schedule, s)).collect();
     let mut board = Board::new(&problem, schedule.lists.len().max(1), true);

@@ -22,14 +22,14 @@ impl Ord for Time {
 
 /// When each worker is free: an SM slot for CTAs, or a persistent CTA (or cluster) of a chain kernel.
 #[derive(Clone, Default)]
-pub(crate) struct Workers {
+pub(crate) struct WorkerTimes {
     pub(crate) free: Vec<f64>,
 }
 
-impl Workers {
+impl WorkerTimes {
     /// Workers that are all free at `at`.
-    pub(crate) fn new(count: usize, at: f64) -> Workers {
-        Workers { free: vec![at; count] }
+    pub(crate) fn new(count: usize, at: f64) -> WorkerTimes {
+        WorkerTimes { free: vec![at; count] }
     }
 
     /// Hands items out in order, each to the first free worker. `work` receives the item, the worker and when it is

@@ -2,7 +2,7 @@
 
 use crate::device::{AloneCost, Profile};
 use crate::graph::{Op, Stage};
-use crate::schedule::Workers;
+use crate::schedule::WorkerTimes;
 
 /// Bytes of an element.
 const ELEMENT: f64 = 2.0;
@@ -41,7 +41,7 @@ fn attention_us(stage: &Stage, cost: &AloneCost, (dim, sms): (u32, u32)) -> f64 
     let mut steps: Vec<u32> = (0..stage.grid.0).map(|m| stage.k_blocks_of(m)).collect();
     steps.sort_unstable_by(|a, b| b.cmp(a));
     let tiles = steps.into_iter().flat_map(|steps| (0..halves * stage.grid.1).map(move |_| steps));
-    let mut workers = Workers::new(sms as usize, cost.launch_us);
+    let mut workers = WorkerTimes::new(sms as usize, cost.launch_us);
     let round_us = cost.softmax_us + cost.columns_us * f64::from(dim.div_ceil(64));
     workers.hand_out(tiles, |steps, _, free| {
         free + cost.tile_us + f64::from(steps.div_ceil(SIDE_BY_SIDE)) * round_us

@@ -1,17 +1,17 @@
 //! Timelines of chain and decode kernels.
 
-use super::{TileRun, Timeline};
+use super::{PredictedRun, TileRun};
 use crate::check::Candidate;
 use crate::device::Profile;
 use crate::graph::{Graph, StageId};
 use crate::schedule::decode::{Decode, spans};
-use crate::schedule::{Breakdown, Request, Schedule, time};
+use crate::schedule::{Breakdown, Schedule, ScheduleRequest, time};
 use crate::sync::Tile;
 
 /// One tile run per item: `sm` and `slots` count workers, and a split tile has one run per part.
-pub(super) fn chain(graph: &Graph, device: &Profile, schedule: &Schedule) -> Timeline {
+pub(super) fn chain(graph: &Graph, device: &Profile, schedule: &Schedule) -> PredictedRun {
     let cost = device.cost_model(graph.operations());
-    let request = Request {
+    let request = ScheduleRequest {
         workers: schedule.lists.len() as u32,
         cluster: schedule.cluster,
         mode: schedule.mode,
@@ -21,7 +21,7 @@ pub(super) fn chain(graph: &Graph, device: &Profile, schedule: &Schedule) -> Tim
     timeline(schedule, &time(graph, &request, schedule))
 }
 
-fn timeline(schedule: &Schedule, why: &Breakdown) -> Timeline {
+fn timeline(schedule: &Schedule, why: &Breakdown) -> PredictedRun {
     let runs =
         schedule.sequence.iter().zip(&why.items).zip(schedule.worker_of()).map(|((item, time), sm)| {
             TileRun {
@@ -33,7 +33,7 @@ fn timeline(schedule: &Schedule, why: &Breakdown) -> Timeline {
                 end: time.end_us(),
             }
         });
-    Timeline {
+    PredictedRun {
         total_us: why.total_us,
         stages: why.stages.clone(),
         tiles: runs.collect(),
@@ -43,7 +43,7 @@ fn timeline(schedule: &Schedule, why: &Breakdown) -> Timeline {
 
 /// One tile run per item: a worker's share of a stage, or each of its tiles. A stage's weights are streamed while its
 /// activations are awaited, so a worker waits only for the end of the previous stage.
-pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
+pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> PredictedRun {
     let stages = spans(&candidate.graph, &candidate.device);
     let mut tiles = Vec::new();
     for (s, &(begin, end)) in stages.iter().enumerate() {
@@ -62,5 +62,5 @@ pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
         }
     }
     let total_us = stages.last().map_or(0.0, |(_, end)| *end);
-    Timeline { total_us, stages, tiles, slots: plan.workers() }
+    PredictedRun { total_us, stages, tiles, slots: plan.workers() }
 }

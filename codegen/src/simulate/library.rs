@@ -1,6 +1,6 @@
 //! Matrix products by cuBLASLt, for which only sizes are known.
 
-use super::Timeline;
+use super::PredictedRun;
 use crate::check::Candidate;
 use crate::device::{LibraryCost, Profile};
 use crate::graph::{Op, Stage};
@@ -13,7 +13,7 @@ const TILES: [(u32, u32); 8] =
 const ELEMENT: f64 = 2.0;
 
 /// The serial chain with each stage run by the faster of our kernel and the library's, which has unknown tiles.
-pub(super) fn chain(candidate: &Candidate, mut serial: Timeline) -> Timeline {
+pub(super) fn chain(candidate: &Candidate, mut serial: PredictedRun) -> PredictedRun {
     let (graph, device) = (&candidate.graph, &candidate.device);
     let Some(cost) = &device.library else { return serial };
     let mut gained = 0.0;

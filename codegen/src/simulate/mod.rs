@@ -29,7 +29,7 @@ pub(crate) use waits::Waiting;
 
 use crate::check::{Candidate, How, Launch, Prediction, StageKernel, StageLaunch};
 use crate::graph::StageId;
-use crate::schedule::Workers;
+use crate::schedule::WorkerTimes;
 use crate::sync::Tile;
 
 /// One tile of a predicted run; times in microseconds from the start of the run.
@@ -51,7 +51,7 @@ pub struct TileRun {
 
 /// A predicted run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Timeline {
+pub struct PredictedRun {
     /// Length, microseconds.
     pub total_us: f64,
     /// Start of the first and end of the last tile of each stage.
@@ -64,8 +64,8 @@ pub struct Timeline {
 
 /// A wait inside a tile of a predicted run that was not satisfied when the tile reached it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Blocked {
-    /// Index into [`Timeline::tiles`].
+pub struct TileWait {
+    /// Index into [`PredictedRun::tiles`].
     pub tile: usize,
     /// Index into the graph's dependences.
     pub edge: usize,
@@ -118,12 +118,12 @@ pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
 
 /// Simulates a candidate as it is launched. Host threads are simulated as streams, as the plan would run on the
 /// device.
-pub fn simulate(candidate: &Candidate) -> Timeline {
+pub fn simulate(candidate: &Candidate) -> PredictedRun {
     observe(candidate, &mut |_| {})
 }
 
 /// Simulates the stages of a candidate one kernel after another, with its tiles and orders.
-pub fn simulate_serial(candidate: &Candidate) -> Timeline {
+pub fn simulate_serial(candidate: &Candidate) -> PredictedRun {
     match &candidate.launch {
         Launch::Stages { stages, .. } => kernels(candidate, stages, (None, true), &mut |_| {}),
         Launch::Lists(_) | Launch::Shares(_) => {
@@ -135,7 +135,7 @@ pub fn simulate_serial(candidate: &Candidate) -> Timeline {
 
 /// Like [`simulate`], for kernels launched one by one; also reports every wait that blocked. The waits of a tile are
 /// reported in time order.
-pub fn observe(candidate: &Candidate, blocked: &mut impl FnMut(Blocked)) -> Timeline {
+pub fn observe(candidate: &Candidate, blocked: &mut impl FnMut(TileWait)) -> PredictedRun {
     match &candidate.launch {
         Launch::Lists(schedule) => fused::chain(&candidate.graph, &candidate.device, schedule),
         Launch::Shares(decode) => fused::decode(candidate, decode),
@@ -181,18 +181,18 @@ fn kernels(
     candidate: &Candidate,
     launched: &[StageLaunch],
     (waiting, recorded): (Option<&Waiting>, bool),
-    blocked: &mut impl FnMut(Blocked),
-) -> Timeline {
+    blocked: &mut impl FnMut(TileWait),
+) -> PredictedRun {
     let graph = &candidate.graph;
     let serial = waiting.is_none();
     let device = &candidate.device;
     let edges = waiting.map_or(&[][..], |w| &w.edges);
     let per_sm = launched.iter().map(|kernel| kernel.ctas_per_sm).max().unwrap_or(1).max(1);
     let slots = device.sms * per_sm;
-    let mut workers = Workers::new(slots as usize, 0.0);
+    let mut workers = WorkerTimes::new(slots as usize, 0.0);
     // When each slot of each edge has all its posts.
     let mut ready: Vec<Vec<f64>> = edges.iter().map(|e| vec![0.0; e.policy.slot_count as usize]).collect();
-    let mut timeline = Timeline {
+    let mut timeline = PredictedRun {
         total_us: 0.0,
         stages: vec![(f64::INFINITY, 0.0); graph.stages.len()],
         tiles: Vec::new(),
@@ -205,11 +205,11 @@ fn kernels(
             // The end of the previous kernel, then the boundary.
             let end = workers.end();
             let boundary = if end > 0.0 { device.boundary_us } else { 0.0 };
-            workers = Workers::new(slots as usize, end + boundary);
+            workers = WorkerTimes::new(slots as usize, end + boundary);
         }
         if *kernel == StageKernel::Alone {
             let (begin, us) = (workers.end(), alone::stage_us(stage, device));
-            workers = Workers::new(slots as usize, begin + us);
+            workers = WorkerTimes::new(slots as usize, begin + us);
             timeline.stages[stage_id.0] = (begin, begin + us);
             continue;
         }
@@ -217,7 +217,7 @@ fn kernels(
             let begin = workers.end();
             let alone = fused::chain(&graph.only(stage_id), device, schedule);
             let turned_us = library::rotation_us(stage, device);
-            workers = Workers::new(slots as usize, begin + alone.total_us + turned_us);
+            workers = WorkerTimes::new(slots as usize, begin + alone.total_us + turned_us);
             timeline.stages[stage_id.0] = (begin + alone.stages[0].0, begin + alone.stages[0].1 + turned_us);
             let later = |run: TileRun| TileRun {
                 stage: stage_id,
@@ -246,7 +246,7 @@ fn kernels(
                 Some(posted) => {
                     let index = timeline.tiles.len();
                     let mut note =
-                        |edge, slot, begin, end| blocked(Blocked { tile: index, edge, slot, begin, end });
+                        |edge, slot, begin, end| blocked(TileWait { tile: index, edge, slot, begin, end });
                     posted.run((stage_id, tile), start, &cost, &mut note)
                 }
             };

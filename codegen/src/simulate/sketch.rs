@@ -1,6 +1,6 @@
 //! A predicted run as text, for terminals.
 
-use super::Timeline;
+use super::PredictedRun;
 
 /// Rows of the sketch; each represents an equal share of the SMs.
 const ROWS: u32 = 6;
@@ -8,7 +8,7 @@ const ROWS: u32 = 6;
 /// One line per group of SMs and one column per slice of time; `1`, `2`, ... is the stage that most of the group runs
 /// then, `~` is waiting, `.` is idle. All lines have `width` columns; `scale_us` is the time that they span, so that
 /// sketches of equal width and scale can be compared.
-pub fn sketch(timeline: &Timeline, width: usize, scale_us: f64) -> Vec<String> {
+pub fn sketch(timeline: &PredictedRun, width: usize, scale_us: f64) -> Vec<String> {
     let rows = ROWS.min(timeline.slots).max(1);
     let stages = timeline.stages.len();
     let column_us = scale_us / width.max(1) as f64;

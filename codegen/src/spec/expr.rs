@@ -21,12 +21,12 @@ pub(crate) enum ExprKind {
     Number(i64),
     Name(String),
     Negate(Box<Expr>),
-    Binary(Op, Box<Expr>, Box<Expr>),
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
 }
 
 /// Operators; `CeilDiv` is written `ceil_div(a, b)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
+pub(crate) enum BinaryOp {
     Add,
     Sub,
     Mul,
@@ -36,7 +36,7 @@ pub(crate) enum Op {
 
 /// `name(a, b, ...)`: a tensor with its shape, or a tile with its coordinates.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Call {
+pub(crate) struct CallExpr {
     pub(crate) name: String,
     pub(crate) name_span: Span,
     pub(crate) args: Vec<Expr>,
@@ -93,27 +93,27 @@ impl Expr {
         }
     }
 
-    fn apply(&self, op: Op, a: &Affine, b: &Affine) -> Result<Affine, Diagnostic> {
+    fn apply(&self, op: BinaryOp, a: &Affine, b: &Affine) -> Result<Affine, Diagnostic> {
         match op {
-            Op::Add => self.fits(a.combine(b, i64::checked_add)),
-            Op::Sub => self.fits(a.combine(b, i64::checked_sub)),
-            Op::Mul if a.terms.is_empty() => self.fits(b.map(|x| x.checked_mul(a.constant))),
-            Op::Mul if b.terms.is_empty() => self.fits(a.map(|x| x.checked_mul(b.constant))),
-            Op::Mul => Err(Diagnostic::new("not-affine", "a product of two variables is not affine")
+            BinaryOp::Add => self.fits(a.combine(b, i64::checked_add)),
+            BinaryOp::Sub => self.fits(a.combine(b, i64::checked_sub)),
+            BinaryOp::Mul if a.terms.is_empty() => self.fits(b.map(|x| x.checked_mul(a.constant))),
+            BinaryOp::Mul if b.terms.is_empty() => self.fits(a.map(|x| x.checked_mul(b.constant))),
+            BinaryOp::Mul => Err(Diagnostic::new("not-affine", "a product of two variables is not affine")
                 .at(self.span, "both factors vary")
                 .help("multiply variables by constants and dims only")),
-            Op::Div | Op::CeilDiv => self.divide(op, a, b),
+            BinaryOp::Div | BinaryOp::CeilDiv => self.divide(op, a, b),
         }
     }
 
-    fn divide(&self, op: Op, a: &Affine, b: &Affine) -> Result<Affine, Diagnostic> {
+    fn divide(&self, op: BinaryOp, a: &Affine, b: &Affine) -> Result<Affine, Diagnostic> {
         if !b.terms.is_empty() || b.constant <= 0 {
             return Err(Diagnostic::new("bad-division", "the divisor must be a positive constant")
                 .at(self.span, "divides by zero, a negative number or a variable")
                 .help("divide by a positive number or dim"));
         }
         let divisor = b.constant;
-        if op == Op::CeilDiv && a.terms.is_empty() {
+        if op == BinaryOp::CeilDiv && a.terms.is_empty() {
             let quotient = a.constant.div_euclid(divisor) + i64::from(a.constant.rem_euclid(divisor) != 0);
             return Ok(Affine::constant(quotient));
         }
@@ -200,7 +200,7 @@ pub(crate) fn parse_range(text: &Text) -> Result<(Expr, Expr), Diagnostic> {
 }
 
 /// `name(a, b)`; `example` shows the form in messages.
-pub(crate) fn parse_call(text: &Text, example: &str) -> Result<Call, Diagnostic> {
+pub(crate) fn parse_call(text: &Text, example: &str) -> Result<CallExpr, Diagnostic> {
     let mut parser = Parser { text, at: 0, depth: 0 };
     let help = format!("write it like `{example}`");
     let Some((name, name_span)) = parser.word() else {
@@ -220,7 +220,7 @@ pub(crate) fn parse_call(text: &Text, example: &str) -> Result<Call, Diagnostic>
         }
     }
     parser.end()?;
-    Ok(Call { name, name_span, args, span: text.span })
+    Ok(CallExpr { name, name_span, args, span: text.span })
 }
 
 struct Parser<'t> {
@@ -273,16 +273,16 @@ impl Parser<'_> {
     }
 
     fn sum(&mut self) -> Result<Expr, Diagnostic> {
-        self.chain(&[("+", Op::Add), ("-", Op::Sub)], Self::product)
+        self.chain(&[("+", BinaryOp::Add), ("-", BinaryOp::Sub)], Self::product)
     }
 
     fn product(&mut self) -> Result<Expr, Diagnostic> {
-        self.chain(&[("*", Op::Mul), ("/", Op::Div)], Self::factor)
+        self.chain(&[("*", BinaryOp::Mul), ("/", BinaryOp::Div)], Self::factor)
     }
 
     fn chain(
         &mut self,
-        operators: &[(&str, Op)],
+        operators: &[(&str, BinaryOp)],
         next: fn(&mut Self) -> Result<Expr, Diagnostic>,
     ) -> Result<Expr, Diagnostic> {
         let mut left = next(self)?;
@@ -345,7 +345,7 @@ impl Parser<'_> {
                 return Err(self.expected("`)`", shape));
             }
             let span = self.text.part(start, self.at);
-            return Ok(Expr { span, ..binary(Op::CeilDiv, a, b) });
+            return Ok(Expr { span, ..binary(BinaryOp::CeilDiv, a, b) });
         }
         let rest = self.rest();
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -365,7 +365,7 @@ impl Parser<'_> {
     }
 }
 
-fn binary(op: Op, a: Expr, b: Expr) -> Expr {
+fn binary(op: BinaryOp, a: Expr, b: Expr) -> Expr {
     let span = Span::new(a.span.start.min(b.span.start), a.span.end.max(b.span.end));
     Expr { node: ExprKind::Binary(op, Box::new(a), Box::new(b)), span }
 }

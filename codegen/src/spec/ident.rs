@@ -2,8 +2,6 @@
 
 use crate::diagnostic::Diagnostic;
 
-use super::source::Text;
-
 /// Maximum length of a name.
 const MAX_NAME: usize = 64;
 
@@ -171,24 +169,8 @@ pub(super) fn fault(name: &str) -> Option<&'static str> {
     None
 }
 
-/// Rejects a name that cannot be an identifier of generated code.
-pub(super) fn validate(name: &Text, noun: &str) -> Result<(), Diagnostic> {
-    match fault(&name.value) {
-        None => Ok(()),
-        Some(why) => {
-            let message =
-                format!("{noun} name `{}` cannot be used in generated code", name.value.escape_debug());
-            let diagnostic = Diagnostic::new("bad-name", message).at(name.span, why);
-            Err(match usable(&name.value) {
-                Some(better) => diagnostic.help(format!("`{better}` would do")),
-                None => diagnostic.help("use letters, digits and single `_`"),
-            })
-        }
-    }
-}
-
 /// A valid name that resembles an invalid one.
-fn usable(name: &str) -> Option<String> {
+pub(super) fn usable(name: &str) -> Option<String> {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let joined: String = words.collect::<Vec<_>>().join("_").chars().take(MAX_NAME - 2).collect();
     [joined.clone(), format!("{joined}_"), format!("x{joined}")]

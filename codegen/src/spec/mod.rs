@@ -24,7 +24,7 @@ pub mod ron_text;
 mod source;
 mod stage;
 
-pub(crate) use expr::{Affine, Call, Expr, Meaning};
+pub(crate) use expr::{Affine, CallExpr, Expr, Meaning};
 pub use ident::nearest;
 pub(crate) use ident::suggest;
 pub(crate) use source::Text;
@@ -210,7 +210,7 @@ pub(crate) struct RangeSpec {
 }
 
 /// A tensor and its shape: one or two expressions, or four for images, filters and caches.
-pub(crate) type TensorUse = Call;
+pub(crate) type TensorUse = CallExpr;
 
 /// An entry of `sync`.
 #[derive(Clone, Debug)]

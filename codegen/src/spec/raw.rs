@@ -63,19 +63,6 @@ raw!(struct Read { tensor rows cols; });
 raw!(struct Edge { from to; operand policy wait });
 
 #[derive(Deserialize)]
-pub(super) enum Element {
-    F16,
-    Bf16,
-}
-
-#[derive(Deserialize)]
-pub(super) enum Epilogue {
-    None,
-    Gelu,
-    Relu,
-}
-
-#[derive(Deserialize)]
 pub(super) enum NormEpilogue {
     None,
     Silu,

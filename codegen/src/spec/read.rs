@@ -2,10 +2,10 @@
 
 use ron::value::RawValue;
 
+use super::raw;
 use super::source::{Source, Text};
 use super::stage::stage;
 use super::{EdgeSpec, Spec, StatedTile};
-use super::{ident, raw};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::operand::Element;
 use crate::sync::{Order, Policy};
@@ -19,11 +19,8 @@ pub(super) fn pipeline(text: &str, origin: &str) -> Result<Spec, Diagnostic> {
     let source = Source { text };
     let raw: raw::Pipeline = source.parse_all("`Pipeline(name: ..., dims: {...}, stages: [...])`")?;
     let name = source.text(raw.name, "a name in quotes")?;
-    ident::validate(&name, "pipeline")?;
-    let element = match raw.element.map(|raw| source.parse(raw, "an element type")).transpose()? {
-        None | Some(raw::Element::F16) => Element::F16,
-        Some(raw::Element::Bf16) => Element::Bf16,
-    };
+    name.validate("pipeline")?;
+    let element = raw.element.map_or(Ok(Element::F16), |raw| source.parse(raw, "an element type"))?;
     let stages = source.list(raw.stages, "a list of stages")?;
     if stages.is_empty() {
         return Err(Diagnostic::new("no-stages", "the pipeline has no stages")
@@ -76,7 +73,7 @@ fn entries<'a, T>(
 
 fn dims<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Vec<(Text, Spanned<i64>)>, Diagnostic> {
     entries(source, Some(raw), "a map from dims to numbers", |key, raw| {
-        ident::validate(key, "dim")?;
+        key.validate("dim")?;
         if COORDINATES.contains(&key.value.as_str()) {
             return Err(Diagnostic::new("bad-name", format!("a dim cannot be named `{}`", key.value))
                 .at(key.span, "means a tile coordinate in footprints")

@@ -12,7 +12,7 @@ use super::source::{Source, Text};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 
 /// Values of dims by name.
-pub type Dims = [(String, i64)];
+pub type DimValues = [(String, i64)];
 
 /// A RON text being read.
 #[derive(Clone, Copy)]
@@ -104,7 +104,7 @@ impl<'a> RonText<'a> {
     ///
     /// # Errors
     /// As for [`RonText::whole`].
-    pub fn number(&self, raw: &'a RawValue, dims: &Dims) -> Result<Spanned<i64>, Diagnostic> {
+    pub fn number(&self, raw: &'a RawValue, dims: &DimValues) -> Result<Spanned<i64>, Diagnostic> {
         let span = self.source.span(raw);
         if raw.trim().get_ron().starts_with(['"', 'r']) {
             let expr = parse_expr(&self.source.text(raw, "an expression in quotes")?)?;
@@ -117,7 +117,7 @@ impl<'a> RonText<'a> {
     ///
     /// # Errors
     /// As for [`RonText::whole`].
-    pub fn slice(&self, raw: &'a RawValue, dims: &Dims) -> Result<Slice, Diagnostic> {
+    pub fn slice(&self, raw: &'a RawValue, dims: &DimValues) -> Result<Slice, Diagnostic> {
         let text = self.source.text(raw, "a buffer in quotes, such as \"x\" or \"x[0..4*N]\"")?;
         let Some(open) = text.value.find('[') else {
             return Ok(Slice { name: name(&text)?, range: None });
@@ -152,7 +152,7 @@ pub fn suggest(diagnostic: Diagnostic, word: &str, candidates: &[&str]) -> Diagn
     ident::suggest(diagnostic, word, candidates)
 }
 
-fn constant(expr: &Expr, dims: &Dims) -> Result<i64, Diagnostic> {
+fn constant(expr: &Expr, dims: &DimValues) -> Result<i64, Diagnostic> {
     let meaning =
         |name: &str| dims.iter().find(|(dim, _)| dim == name).map(|&(_, value)| Meaning::Constant(value));
     let known: Vec<&str> = dims.iter().map(|(name, _)| name.as_str()).collect();

@@ -31,6 +31,17 @@ pub(crate) struct Text {
 }
 
 impl Text {
+    /// Rejects a name that cannot be an identifier of generated code.
+    pub(super) fn validate(&self, noun: &str) -> Result<(), Diagnostic> {
+        let Some(why) = ident::fault(&self.value) else { return Ok(()) };
+        let message = format!("{noun} name `{}` cannot be used in generated code", self.value.escape_debug());
+        let diagnostic = Diagnostic::new("bad-name", message).at(self.span, why);
+        Err(match ident::usable(&self.value) {
+            Some(better) => diagnostic.help(format!("`{better}` would do")),
+            None => diagnostic.help("use letters, digits and single `_`"),
+        })
+    }
+
     /// The location of a part of the content, or of the whole literal if it contains escapes.
     pub(crate) fn part(&self, start: usize, end: usize) -> Span {
         if self.plain { self.span.part(start + 1..end + 1) } else { self.span }

@@ -188,7 +188,7 @@ fn custom<'a>(source: Source<'a>, raw: raw::Custom<'a>) -> Result<StageSpec, Dia
 
 fn name<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Text, Diagnostic> {
     let name = source.text(raw, "a name in quotes")?;
-    ident::validate(&name, "stage")?;
+    name.validate("stage")?;
     Ok(name)
 }
 
@@ -199,11 +199,7 @@ fn epilogue<'a>(
     residual: Option<&'a RawValue>,
     residual_at: Option<&'a RawValue>,
 ) -> Result<Epilogue, Diagnostic> {
-    let activation = match raw.map(|raw| source.parse(raw, "an epilogue")).transpose()? {
-        None | Some(raw::Epilogue::None) => Activation::Identity,
-        Some(raw::Epilogue::Gelu) => Activation::GeluTanh,
-        Some(raw::Epilogue::Relu) => Activation::Relu,
-    };
+    let activation = raw.map_or(Ok(Activation::Identity), |raw| source.parse(raw, "an epilogue"))?;
     let place = residual_at.map(|raw| source.parse(raw, "a place of the residual")).transpose()?;
     if let Some(raw) = residual_at.filter(|_| residual.is_none()) {
         return Err(Diagnostic::new("no-residual", "the place of a residual is stated, and no residual")

@@ -10,7 +10,7 @@ pub const MAX_TILES: u64 = 1 << 11;
 /// Per-CTA accesses of a kernel. A kernel that has them was also built to wait for tiles and post its own on request
 /// (`csrc/include/cusync/tile_sync.cuh`). CTA numbers count along x, then y, then z.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tiles {
+pub struct TileAccesses {
     /// For each access of the node, the bytes of each CTA.
     pub bytes: Vec<TileBytes>,
     /// Difference between its longest and mean CTA time, microseconds: the time that waiting for tiles instead of
@@ -52,7 +52,7 @@ impl TileBytes {
     }
 }
 
-impl Tiles {
+impl TileAccesses {
     /// Why these cannot be the tiles of a kernel with such accesses; `None` if they can.
     pub(crate) fn fault(&self, launch: &LaunchConfig, accesses: &[Access]) -> Option<&'static str> {
         if launch.ctas() > MAX_TILES {
@@ -113,7 +113,7 @@ mod tests {
         let accesses = [Access { buffer: BufferId(0), bytes: 0..40, mode: AccessMode::Write }];
         let fault = |stride, bytes, ctas| {
             let bytes = vec![TileBytes::Strided { first: 0, stride, bytes }];
-            Tiles { bytes, spread_us: 0.0, early_trigger: false }
+            TileAccesses { bytes, spread_us: 0.0, early_trigger: false }
                 .fault(&LaunchConfig::linear(ctas, 32), &accesses)
         };
         assert_eq!(fault(10, 10, 4), None);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::access::Tiles;
+use super::access::TileAccesses;
 use crate::history::{Cta, History, Touched};
 use crate::program::{Access, Node, Program};
 
@@ -15,7 +15,7 @@ pub(super) enum Direct {
     Crowded,
 }
 
-pub(super) fn tiles_of(node: &Node) -> Option<&Tiles> {
+pub(super) fn tiles_of(node: &Node) -> Option<&TileAccesses> {
     node.kernel().and_then(|kernel| kernel.tiles.as_ref())
 }
 

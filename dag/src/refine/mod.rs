@@ -19,14 +19,14 @@ mod prove;
 
 use cusync_gen::device::Profile;
 
-use crate::dependence::{Dependence, Dependences};
+use crate::dependence::{Dependences, NodeDependence};
 use crate::history::Cta;
 use crate::program::{Kernel, NodeId, Program};
-pub use access::{MAX_TILES, TileBytes, Tiles};
+pub use access::{MAX_TILES, TileAccesses, TileBytes};
 use direct::{Direct, count, direct, tiles_of};
 use pays::keep_what_pays;
-use prove::Order;
 pub use prove::ProvedRefinement;
+use prove::WaitOrder;
 
 /// Maximum tiles that a CTA waits for: each lane of a warp polls one.
 pub const MAX_WAITS: usize = 32;
@@ -46,7 +46,7 @@ pub struct NodeSync {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RefinedEdge {
     /// The dependence.
-    pub edge: Dependence,
+    pub edge: NodeDependence,
     /// Predicted gain, microseconds; 0 if not evaluated.
     pub gain_us: f64,
 }
@@ -117,7 +117,7 @@ fn refine_all(
     which: Refine,
     found: &mut Refinement,
 ) {
-    let mut into: Vec<Vec<Dependence>> = vec![Vec::new(); program.nodes().len()];
+    let mut into: Vec<Vec<NodeDependence>> = vec![Vec::new(); program.nodes().len()];
     dependences.reduced_edges().for_each(|&edge| into[edge.after.index()].push(edge));
     // Before implied dependences are dropped, a tile may have a few more.
     let direct = direct(program, 4 * MAX_WAITS);
@@ -154,7 +154,7 @@ fn waits(
     program: &Program,
     dependences: &Dependences,
     nodes: &[NodeSync],
-    into: &[Dependence],
+    into: &[NodeDependence],
     id: NodeId,
     direct: &Direct,
 ) -> Result<Vec<Vec<Cta>>, &'static str> {
@@ -172,7 +172,7 @@ fn waits(
     let Direct::Ctas(direct) = direct else {
         return Err("a tile of it needs too many others");
     };
-    let order = Order { dependences, nodes };
+    let order = WaitOrder { dependences, nodes };
     let mut waits = Vec::with_capacity(direct.len());
     for before in direct {
         let implied = |tile: &Cta| before.iter().any(|&by| by.node > tile.node && order.follows(by, *tile));

@@ -8,7 +8,7 @@
 
 use super::direct::tiles_of;
 use super::{NodeSync, RefinedEdge, Refinement};
-use crate::dependence::Dependence;
+use crate::dependence::NodeDependence;
 use crate::program::{Kernel, NodeId, Program};
 use cusync_gen::device::Profile;
 
@@ -16,7 +16,7 @@ use cusync_gen::device::Profile;
 /// reverted together.
 pub(super) fn keep_what_pays(
     program: &Program,
-    into: &[Vec<Dependence>],
+    into: &[Vec<NodeDependence>],
     device: &Profile,
     found: &mut Refinement,
 ) {
@@ -43,7 +43,7 @@ pub(super) fn keep_what_pays(
 }
 
 /// The first node of each node's group.
-fn groups(into: &[Vec<Dependence>], nodes: &[NodeSync]) -> Vec<usize> {
+fn groups(into: &[Vec<NodeDependence>], nodes: &[NodeSync]) -> Vec<usize> {
     let mut first: Vec<usize> = (0..nodes.len()).collect();
     fn root(first: &mut [usize], mut node: usize) -> usize {
         while first[node] != node {
@@ -62,7 +62,7 @@ fn groups(into: &[Vec<Dependence>], nodes: &[NodeSync]) -> Vec<usize> {
 /// The longest path of kernels minus that of CTAs in each group, microseconds.
 fn gains(
     program: &Program,
-    into: &[Vec<Dependence>],
+    into: &[Vec<NodeDependence>],
     device: &Profile,
     found: &Refinement,
     group: &[usize],
@@ -103,7 +103,7 @@ fn gains(
 }
 
 /// From the end of the previous kernels to the start of one that has read everything else before it waits.
-fn boundary_us(into: &[Dependence], device: &Profile) -> f64 {
+fn boundary_us(into: &[NodeDependence], device: &Profile) -> f64 {
     let join_us = device.programs.programmatic_join_us - device.programs.programmatic_edge_us;
     device.programs.prologue_edge_us + if into.len() > 1 { join_us.max(0.0) } else { 0.0 }
 }

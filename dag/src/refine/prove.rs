@@ -29,12 +29,12 @@ impl ProvedRefinement {
 }
 
 /// The order implied by the waits of nodes.
-pub(super) struct Order<'a> {
+pub(super) struct WaitOrder<'a> {
     pub(super) dependences: &'a Dependences,
     pub(super) nodes: &'a [NodeSync],
 }
 
-impl Order<'_> {
+impl WaitOrder<'_> {
     /// Whether `tile` comes after `earlier`: through its waits, those of the tiles it waits for, and so on.
     pub(super) fn follows(&self, tile: Cta, earlier: Cta) -> bool {
         let mut seen = HashSet::new();
@@ -115,7 +115,7 @@ impl Refinement {
     }
 
     fn prove_order(&self, program: &Program, dependences: &Dependences) -> Result<(), Unproved> {
-        let order = Order { dependences, nodes: &self.nodes };
+        let order = WaitOrder { dependences, nodes: &self.nodes };
         for (node, direct) in program.ids().zip(direct(program, usize::MAX)) {
             // A node that waits for all earlier nodes preserves the dependences of kernels, which include those of
             // tiles.

@@ -1,6 +1,8 @@
 //! Programs read from files, and files refused with a location and a fix.
 
-use cusync_dag::{AccessMode, Direction, NodeWork, ScheduleOptions, TileBytes, Tiles, parse, schedule};
+use cusync_dag::{
+    AccessMode, Direction, NodeWork, ScheduleOptions, TileAccesses, TileBytes, parse, schedule,
+};
 use cusync_gen::device::DEVICES;
 
 /// Wraps nodes in a file.
@@ -61,8 +63,8 @@ fn tiles_are_stated_by_buffer() {
     let strided = |first, stride, bytes| TileBytes::Strided { first, stride, bytes };
     let tiles = |node: usize| program.nodes()[node].kernel().and_then(|k| k.tiles.clone()).expect("stated");
     let bytes = vec![strided(-4, 8, 16), strided(12, -4, 4), strided(0, 2, 2)];
-    assert_eq!(tiles(0), Tiles { bytes, spread_us: 1.5, early_trigger: true });
-    assert_eq!(tiles(1), Tiles { bytes: vec![TileBytes::All], spread_us: 0.0, early_trigger: false });
+    assert_eq!(tiles(0), TileAccesses { bytes, spread_us: 1.5, early_trigger: true });
+    assert_eq!(tiles(1), TileAccesses { bytes: vec![TileBytes::All], spread_us: 0.0, early_trigger: false });
 }
 
 #[test]

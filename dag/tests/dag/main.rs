@@ -13,7 +13,8 @@ mod suite;
 use std::ops::Range;
 
 use cusync_dag::{
-    Access, AccessMode, Direction, Kernel, LaunchConfig, Node, NodeWork, Program, TileBytes, Tiles, ZoneId,
+    Access, AccessMode, Direction, Kernel, LaunchConfig, Node, NodeWork, Program, TileAccesses, TileBytes,
+    ZoneId,
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -54,7 +55,7 @@ fn tiled_chain(kernels: usize, ctas: u32, (us, spread_us): (f64, f64), shift: u6
         let mut node = kernel("spin_tiled", us, accesses);
         if let NodeWork::Kernel(kernel) = &mut node.work {
             (kernel.launch, kernel.ctas_per_sm) = (LaunchConfig::linear(ctas, 128), 16);
-            kernel.tiles = Some(Tiles { bytes, spread_us, early_trigger: true });
+            kernel.tiles = Some(TileAccesses { bytes, spread_us, early_trigger: true });
         }
         program.push(node).expect("inside");
     }

@@ -3,7 +3,7 @@
 
 use cusync_dag::{
     Access, AccessMode, Cta, Dependences, KernelSchedule, LaunchConfig, NodeId, NodeWork, Program, Refine,
-    Refinement, ScheduleOptions, TileBytes, Tiles, Unproved, analyse, refine, schedule,
+    Refinement, ScheduleOptions, TileAccesses, TileBytes, Unproved, analyse, refine, schedule,
 };
 use cusync_gen::device::DEVICES;
 use rand::rngs::SmallRng;
@@ -16,7 +16,7 @@ fn tiled(name: &str, ctas: u32, accesses: Vec<Access>, bytes: Vec<TileBytes>) ->
     let mut node = kernel(name, 2.0, accesses);
     if let NodeWork::Kernel(k) = &mut node.work {
         k.launch = LaunchConfig::linear(ctas, 32);
-        k.tiles = Some(Tiles { bytes, spread_us: 0.0, early_trigger: true });
+        k.tiles = Some(TileAccesses { bytes, spread_us: 0.0, early_trigger: true });
     }
     node
 }

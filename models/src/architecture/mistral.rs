@@ -1,11 +1,11 @@
 //! Mistral 7B: Llama's layers with a window of attention.
 
 use super::{Architecture, Decoder};
-use crate::config::Config;
+use crate::config::ModelConfig;
 use crate::error::Result;
 
 pub(super) const MISTRAL: Architecture = Architecture { name: "MistralForCausalLM", decoder };
 
-fn decoder(config: &Config) -> Result<Decoder> {
+fn decoder(config: &ModelConfig) -> Result<Decoder> {
     Ok(Decoder::new(config)?.within_window(config))
 }

@@ -11,7 +11,7 @@ mod phi3;
 mod qwen2;
 mod qwen3;
 
-use crate::config::Config;
+use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::rotary::Rotary;
 
@@ -20,7 +20,7 @@ pub struct Architecture {
     /// Name in `config.json`.
     pub name: &'static str,
     /// Its decoder, for a configuration.
-    pub decoder: fn(&Config) -> Result<Decoder>,
+    pub decoder: fn(&ModelConfig) -> Result<Decoder>,
 }
 
 /// All architectures.
@@ -87,7 +87,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The configuration asks for something that the layers cannot compute.
-    pub fn new(config: &Config) -> Result<Decoder> {
+    pub fn new(config: &ModelConfig) -> Result<Decoder> {
         let refused = |text: String| Err(Error::Config(text));
         if let Some(other) = config.hidden_act.as_deref().filter(|act| *act != "silu") {
             return refused(format!("the gate's activation {other} is not supported\n  help: silu is"));
@@ -138,7 +138,7 @@ impl Decoder {
 
     /// A window of attention that is at least as long as every sequence has no effect, so sequences are
     /// limited to its length.
-    pub fn within_window(self, config: &Config) -> Decoder {
+    pub fn within_window(self, config: &ModelConfig) -> Decoder {
         let window = config.sliding_window.filter(|_| config.use_sliding_window != Some(false));
         Decoder { context: window.map_or(self.context, |w| w.min(self.context)), ..self }
     }
@@ -225,7 +225,7 @@ impl Decoder {
 ///
 /// # Errors
 /// The architecture is unknown, or the configuration asks for something that the layers cannot compute.
-pub fn decoder(config: &Config) -> Result<Decoder> {
+pub fn decoder(config: &ModelConfig) -> Result<Decoder> {
     let found = config.architectures.first().cloned().unwrap_or_else(|| "(none)".into());
     let Some(architecture) = ALL.iter().find(|a| a.name == found) else {
         let known = ALL.iter().map(|a| a.name).collect::<Vec<_>>().join(", ");

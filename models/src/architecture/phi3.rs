@@ -1,11 +1,11 @@
 //! Phi-3 and Phi-4: Llama's layers, with queries, keys and values in one matrix, and gate and up in another.
 
 use super::{Architecture, Decoder};
-use crate::config::Config;
+use crate::config::ModelConfig;
 use crate::error::Result;
 
 pub(super) const PHI3: Architecture = Architecture { name: "Phi3ForCausalLM", decoder };
 
-fn decoder(config: &Config) -> Result<Decoder> {
+fn decoder(config: &ModelConfig) -> Result<Decoder> {
     Ok(Decoder { joined: true, ..Decoder::new(config)? }.within_window(config))
 }

@@ -1,16 +1,17 @@
 //! Qwen3: Llama's layers with a norm on each head of queries and keys.
 
 use super::{Architecture, Decoder};
-use crate::config::Config;
+use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 
 pub(super) const QWEN3: Architecture = Architecture { name: "Qwen3ForCausalLM", decoder };
 
-fn decoder(config: &Config) -> Result<Decoder> {
+fn decoder(config: &ModelConfig) -> Result<Decoder> {
     if config.attention_bias {
         return Err(Error::Config("a bias of attention's output is not supported".into()));
     }
     // As for Qwen2, only `use_sliding_window` puts a window to use.
-    let windowed = Config { use_sliding_window: config.use_sliding_window.or(Some(false)), ..config.clone() };
+    let windowed =
+        ModelConfig { use_sliding_window: config.use_sliding_window.or(Some(false)), ..config.clone() };
     Ok(Decoder { head_norm: true, ..Decoder::new(config)? }.within_window(&windowed))
 }

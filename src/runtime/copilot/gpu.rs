@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use super::session::Runner;
+use super::Runner;
 use crate::device::{self, JobLine, Kernel, KernelArgs, LaunchAttributes, Words};
 use crate::runtime::error::{Error, Result};
-use crate::runtime::pipeline::{Pipeline, Work};
+use crate::runtime::pipeline::{LaunchWork, Pipeline};
 use crate::runtime::traced::ItemTrace;
 
 /// Widths, in tokens, of the kernels that take jobs.
 const WIDTHS: [u32; 3] = [8, 32, 64];
 
-pub(super) struct Gpu<'a> {
+pub(super) struct GpuRunner<'a> {
     pipeline: &'a mut Pipeline,
     kernel: Kernel,
     line: Arc<JobLine>,
 }
 
-impl<'a> Gpu<'a> {
-    pub(super) fn new(pipeline: &'a mut Pipeline, idle_ns: u32) -> Result<Gpu<'a>> {
+impl<'a> GpuRunner<'a> {
+    pub(super) fn new(pipeline: &'a mut Pipeline, idle_ns: u32) -> Result<GpuRunner<'a>> {
         pipeline.healthy()?;
         pipeline.prepare()?;
-        let Work::One(one) = &pipeline.shared.work else {
+        let LaunchWork::One(one) = &pipeline.shared.work else {
             return Err(Error::Unsupported("a session needs one kernel for all stages".into()));
         };
         let sets = (0..pipeline.sets()).map(|set| pipeline.one_kernel(set, one));
@@ -33,15 +33,15 @@ impl<'a> Gpu<'a> {
         args.stages.extend(sets.flat_map(|set| set.stages));
         let of_plan = args.id.width;
         args.id.width = WIDTHS.into_iter().find(|width| *width >= of_plan).unwrap_or(of_plan);
-        if let device::Work::Shares { jobs, .. } = &mut args.work {
+        if let device::WorkDistribution::Shares { jobs, .. } = &mut args.work {
             *jobs = Some(line.clone());
         }
         let kernel = Kernel::new(&pipeline.device, args)?;
-        Ok(Gpu { pipeline, kernel, line })
+        Ok(GpuRunner { pipeline, kernel, line })
     }
 }
 
-impl Runner for Gpu<'_> {
+impl Runner for GpuRunner<'_> {
     fn words(&self) -> &Words {
         self.line.words()
     }

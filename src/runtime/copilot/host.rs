@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cusync_gen::check::Plan;
 use cusync_gen::schedule::Item;
 
-use super::session::Runner;
+use super::Runner;
 use crate::device::{Command, Words};
 use crate::inputs::Inputs;
 use crate::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
@@ -26,23 +26,23 @@ struct Shared {
     ran: Mutex<Option<ItemTrace>>,
 }
 
-pub(super) struct Host {
+pub(super) struct HostRunner {
     shared: Arc<Shared>,
     launch: Option<JoinHandle<std::result::Result<(), CpuError>>>,
 }
 
-impl Host {
+impl HostRunner {
     pub(super) fn new(
         plan: &Plan,
         sets: &[Inputs],
         options: CpuOptions,
         (opened, idle): (Instant, Duration),
-    ) -> Result<Host> {
+    ) -> Result<HostRunner> {
         let set = |inputs| CpuPipeline::new(plan, inputs, options).map(Mutex::new).map_err(Error::from);
         let sets = sets.iter().map(set).collect::<Result<_>>()?;
         let last = plan.launch().work().and_then(|work| work.sequence.last().copied());
         let shared = Shared { words: Words::default(), sets, opened, idle, last, ran: Mutex::default() };
-        Ok(Host { shared: Arc::new(shared), launch: None })
+        Ok(HostRunner { shared: Arc::new(shared), launch: None })
     }
 
     /// Waits for the launch to end.
@@ -99,7 +99,7 @@ impl Shared {
     }
 }
 
-impl Runner for Host {
+impl Runner for HostRunner {
     fn words(&self) -> &Words {
         &self.shared.words
     }

@@ -17,7 +17,7 @@
 //! use cusync::codegen::check::Executor;
 //! use cusync::codegen::device::Profile;
 //! use cusync::inputs::Inputs;
-//! use cusync::runtime::copilot::{Session, Settings};
+//! use cusync::runtime::copilot::{JobSession, Settings};
 //! use cusync::runtime::cpu::CpuOptions;
 //! use cusync::runtime::{Overrides, plan_text};
 //!
@@ -29,7 +29,7 @@
 //! let few = cusync::codegen::device::Profile { sms: 4, ..h200.clone() };
 //! let plan = plan_text(spec, "spec", &Overrides::default(), &few, Executor::Copilot)?;
 //! let sets = [Inputs::random(plan.graph(), 1), Inputs::random(plan.graph(), 2)];
-//! let mut session = Session::on_host(&plan, &sets, CpuOptions::default(), Settings::default())?;
+//! let mut session = JobSession::on_host(&plan, &sets, CpuOptions::default(), Settings::default())?;
 //! for m in [16, 1, 7] {
 //!     let job = session.submit(1, m)?;
 //!     session.wait(job)?;
@@ -49,10 +49,12 @@ mod session;
 use std::time::Duration;
 
 use super::error::{Error, Result};
+use super::traced::ItemTrace;
+use crate::device::Words;
 
 pub use items::{Handing, Items, Scheduled};
 pub use notes::{JobNote, Sent, SessionNotes};
-pub use session::Session;
+pub use session::JobSession;
 
 /// Time limits of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +62,7 @@ pub struct Settings {
     /// Time the kernel looks for a command before it ends, 1 ns to 1 s. A stopped host, or a call that waits
     /// for an idle GPU, costs this much time.
     pub idle: Duration,
-    /// Time limit of [`Session::wait`].
+    /// Time limit of [`JobSession::wait`].
     pub patience: Duration,
 }
 
@@ -79,6 +81,22 @@ impl Job {
     pub fn number(self) -> u32 {
         self.0
     }
+}
+
+/// Runs the jobs of a session, launch after launch.
+trait Runner {
+    /// Words shared with the host.
+    fn words(&self) -> &Words;
+    /// Starts launch number `launch`, which continues after the last finished job. The previous launch has
+    /// left.
+    fn launch(&mut self, launch: u32) -> Result<()>;
+    /// Checks that the launch has not failed.
+    fn check(&mut self) -> Result<()>;
+    /// Waits until the last launch is over.
+    fn finish(&mut self) -> Result<()>;
+    /// A tensor of a set, widened.
+    fn read_f32(&self, set: usize, name: &str) -> Result<Vec<f32>>;
+    fn take_trace(&mut self) -> Result<Vec<ItemTrace>>;
 }
 
 /// Interval between health checks of the kernel.

@@ -6,32 +6,16 @@ use cusync_gen::check::Plan;
 use cusync_gen::graph::Graph;
 
 use super::notes::{Noting, SessionNotes};
-use super::{CHECK_EVERY, Job, Settings, gpu, host, idle_ns};
-use crate::device::{COMMANDS, Command, Words};
+use super::{CHECK_EVERY, Job, Runner, Settings, gpu, host, idle_ns};
+use crate::device::{COMMANDS, Command};
 use crate::inputs::Inputs;
 use crate::runtime::cpu::CpuOptions;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::pipeline::Pipeline;
 use crate::runtime::traced::ItemTrace;
 
-/// Runs the jobs of a session, launch after launch.
-pub(super) trait Runner {
-    /// Words shared with the host.
-    fn words(&self) -> &Words;
-    /// Starts launch number `launch`, which continues after the last finished job. The previous launch has
-    /// left.
-    fn launch(&mut self, launch: u32) -> Result<()>;
-    /// Checks that the launch has not failed.
-    fn check(&mut self) -> Result<()>;
-    /// Waits until the last launch is over.
-    fn finish(&mut self) -> Result<()>;
-    /// A tensor of a set, widened.
-    fn read_f32(&self, set: usize, name: &str) -> Result<Vec<f32>>;
-    fn take_trace(&mut self) -> Result<Vec<ItemTrace>>;
-}
-
 /// A kernel, or a thread, that takes jobs until it is closed. Nothing else may run the pipeline meanwhile.
-pub struct Session<'a> {
+pub struct JobSession<'a> {
     runner: Box<dyn Runner + 'a>,
     sets: usize,
     rows: u32,
@@ -43,7 +27,7 @@ pub struct Session<'a> {
     closed: bool,
 }
 
-impl std::fmt::Debug for Session<'_> {
+impl std::fmt::Debug for JobSession<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Session of {} sets, {} jobs submitted", self.sets, self.submitted)
     }
@@ -54,34 +38,34 @@ fn reached(have: u32, want: u32) -> bool {
     have.wrapping_sub(want) as i32 >= 0
 }
 
-impl<'a> Session<'a> {
+impl<'a> JobSession<'a> {
     /// Opens a session on a GPU, for all sets of a pipeline. The first job launches the kernel.
     ///
     /// # Errors
     /// The plan does not use a decode kernel for products, there are more sets than the kernel has parameters
     /// for, or memory is short.
-    pub fn open(pipeline: &'a mut Pipeline, settings: Settings) -> Result<Session<'a>> {
+    pub fn open(pipeline: &'a mut Pipeline, settings: Settings) -> Result<JobSession<'a>> {
         let (sets, rows) = (pipeline.sets().max(1), rows_of(pipeline.plan())?);
-        let gpu = gpu::Gpu::new(pipeline, idle_ns(settings)?)?;
-        Session::new(Box::new(gpu), sets, rows, settings, Instant::now())
+        let gpu = gpu::GpuRunner::new(pipeline, idle_ns(settings)?)?;
+        JobSession::new(Box::new(gpu), sets, rows, settings, Instant::now())
     }
 
     /// Opens a session on the host: one thread runs the jobs on as many threads as the plan has workers. Each
     /// set takes its values from its inputs.
     ///
     /// # Errors
-    /// As [`Session::open`].
+    /// As [`JobSession::open`].
     pub fn on_host(
         plan: &Plan,
         sets: &[Inputs],
         options: CpuOptions,
         settings: Settings,
-    ) -> Result<Session<'static>> {
+    ) -> Result<JobSession<'static>> {
         let rows = rows_of(plan)?;
         idle_ns(settings)?;
         let opened = Instant::now();
-        let host = host::Host::new(plan, sets, options, (opened, settings.idle))?;
-        Session::new(Box::new(host), sets.len(), rows, settings, opened)
+        let host = host::HostRunner::new(plan, sets, options, (opened, settings.idle))?;
+        JobSession::new(Box::new(host), sets.len(), rows, settings, opened)
     }
 
     fn new(
@@ -90,9 +74,9 @@ impl<'a> Session<'a> {
         rows: u32,
         settings: Settings,
         checked: Instant,
-    ) -> Result<Session<'a>> {
+    ) -> Result<JobSession<'a>> {
         let noting = Noting::new(checked);
-        Ok(Session {
+        Ok(JobSession {
             runner,
             sets,
             rows,
@@ -116,11 +100,11 @@ impl<'a> Session<'a> {
         self.hand_over(set, m, (self.sets == 1).then_some(set))
     }
 
-    /// [`Session::submit`], which also announces the set of the next job, if the host knows it: a GPU then
+    /// [`JobSession::submit`], which also announces the set of the next job, if the host knows it: a GPU then
     /// loads the first of its weights before that job is submitted. A wrong announcement wastes that load.
     ///
     /// # Errors
-    /// As [`Session::submit`].
+    /// As [`JobSession::submit`].
     pub fn submit_announcing(&mut self, set: usize, m: u32, next: usize) -> Result<Job> {
         self.hand_over(set, m, Some(next))
     }
@@ -182,7 +166,7 @@ impl<'a> Session<'a> {
     /// Polls until a job is over.
     ///
     /// # Errors
-    /// As [`Session::poll`]; also if the job takes longer than [`Settings::patience`].
+    /// As [`JobSession::poll`]; also if the job takes longer than [`Settings::patience`].
     pub fn wait(&mut self, job: Job) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -276,7 +260,7 @@ impl<'a> Session<'a> {
     }
 }
 
-impl Drop for Session<'_> {
+impl Drop for JobSession<'_> {
     fn drop(&mut self) {
         // The error was already reported, or the caller did not ask for it.
         let _ = self.end();
@@ -336,9 +320,9 @@ mod tests {
         sets.iter().map(one).collect()
     }
 
-    fn open(plan: &Plan, sets: &[Inputs], idle: Duration) -> Session<'static> {
+    fn open(plan: &Plan, sets: &[Inputs], idle: Duration) -> JobSession<'static> {
         let settings = Settings { idle, ..Settings::default() };
-        Session::on_host(plan, sets, CpuOptions::default(), settings).expect("opened")
+        JobSession::on_host(plan, sets, CpuOptions::default(), settings).expect("opened")
     }
 
     #[test]
@@ -408,13 +392,14 @@ mod tests {
         session.close().expect("nothing to do");
         for idle in [Duration::ZERO, Duration::from_secs(2)] {
             let settings = Settings { idle, ..Settings::default() };
-            let refused = Session::on_host(&plan, &sets, CpuOptions::default(), settings).err().map(text_of);
+            let refused =
+                JobSession::on_host(&plan, &sets, CpuOptions::default(), settings).err().map(text_of);
             assert!(refused.is_some_and(|text| text.contains("choose 1 ns to 1 s")));
         }
         let h200 = Profile::named("h200").expect("it ships");
         let lists = plan_text(SPEC, "p", &Overrides::default(), h200, Executor::Serial).expect("planned");
         let refused =
-            Session::on_host(&lists, &sets, CpuOptions::default(), Settings::default()).err().map(text_of);
+            JobSession::on_host(&lists, &sets, CpuOptions::default(), Settings::default()).err().map(text_of);
         assert!(refused.is_some_and(|text| text.contains("--executor copilot")));
     }
 
@@ -423,7 +408,7 @@ mod tests {
         let (plan, sets) = planned();
         let options =
             CpuOptions { starve: Some(0), timeout: Duration::from_millis(20), ..CpuOptions::default() };
-        let mut session = Session::on_host(&plan, &sets, options, Settings::default()).expect("opened");
+        let mut session = JobSession::on_host(&plan, &sets, options, Settings::default()).expect("opened");
         session.submit(0, 1).expect("taken");
         let last = session.submit(1, 2).expect("taken");
         let text = session.wait(last).expect_err("starved").to_string();

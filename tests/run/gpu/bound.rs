@@ -6,7 +6,7 @@ use crate::attends::PAGED;
 use crate::common::{Gpu, gpu, plan, plan_of};
 use crate::fused::hopper;
 use cusync::device::DeviceBuffer;
-use cusync::runtime::{Error, InputSets, Overrides, Pipeline, Tensor};
+use cusync::runtime::{Error, InputSets, Overrides, Pipeline, TensorBuffer};
 use cusync_gen::check::Executor;
 
 /// A pipeline A B -> C, C D -> E with tensors of equal size.
@@ -16,11 +16,11 @@ fn two_gemms(gpu: &Gpu) -> Pipeline {
     Pipeline::new(&plan, &gpu.device).expect("memory")
 }
 
-fn buffer(gpu: &Gpu) -> Tensor {
+fn buffer(gpu: &Gpu) -> TensorBuffer {
     Arc::new(DeviceBuffer::zeroed(&gpu.device, 512 * 512, "a tensor").expect("memory"))
 }
 
-fn refused(pipeline: &mut Pipeline, name: &str, tensor: &Tensor, why: &str) {
+fn refused(pipeline: &mut Pipeline, name: &str, tensor: &TensorBuffer, why: &str) {
     match pipeline.bind(name, tensor.clone()) {
         Err(Error::Bound(fault)) => assert!(fault.contains(why), "{name}: {fault}"),
         other => panic!("{name} is bound: {other:?}"),
@@ -68,7 +68,7 @@ fn integers_and_caches_have_memory_of_their_own() {
     let between = one.tensor(0, "QKV").expect("the pipeline's own");
     // SAFETY: parts of live memory; their owners outlive them.
     #[allow(unsafe_code)]
-    let integers = |tensor: &Tensor| unsafe {
+    let integers = |tensor: &TensorBuffer| unsafe {
         Arc::new(DeviceBuffer::<i32>::borrow(&gpu.device, tensor.pointer(), 5).expect("aligned"))
     };
     let refused_as = |result: cusync::runtime::Result<()>, why: &str| match result {
@@ -77,7 +77,7 @@ fn integers_and_caches_have_memory_of_their_own() {
     };
     refused_as(one.bind_integers("n", integers(&between)), "that a run writes: QKV is there");
     let keys = plan.graph().tensors.iter().find(|t| t.name == "K").expect("a cache").elements() as usize;
-    let cache: Tensor = Arc::new(DeviceBuffer::zeroed(&gpu.device, keys, "a cache").expect("memory"));
+    let cache: TensorBuffer = Arc::new(DeviceBuffer::zeroed(&gpu.device, keys, "a cache").expect("memory"));
     one.bind("K", cache.clone()).expect("memory of its own");
     refused_as(one.bind_integers("n", integers(&cache)), "that a run writes: K is there");
     refused_as(one.bind("V", cache), "that a run writes: K is there");

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use cusync::device::{Device, Module, Stream};
-use cusync::programs::{Bound, Calls, Declaration, Executable, ParameterAccess};
+use cusync::programs::{BoundRecording, Calls, Declaration, Executable, ParameterAccess};
 use cusync_bench::dag::SpinProgram;
-use cusync_bench::dag::suite::{Case, NAMES, Size, WITH_COPIES, case, case_with_copies};
+use cusync_bench::dag::suite::{Case, NAMES, SizeClass, WITH_COPIES, case, case_with_copies};
 use cusync_dag::{
     AccessMode, Admit, BufferId, Form, KernelSchedule, NodeId, Program, Recording, Refine, ScheduleOptions,
     StreamPlan, refine, schedule,
@@ -44,10 +44,10 @@ impl Rig {
 }
 
 fn suite_case(name: &str) -> Case {
-    case(name, Size::Small).expect("a name of the suite").expect("a valid program")
+    case(name, SizeClass::Small).expect("a name of the suite").expect("a valid program")
 }
 
-fn run_once(bound: &Bound, exec: &Executable, case: &Case) -> Result<(), String> {
+fn run_once(bound: &BoundRecording, exec: &Executable, case: &Case) -> Result<(), String> {
     bound.reset(&case.outputs()).expect("reset");
     exec.launch().expect("launched");
     exec.synchronize().map_err(|e| e.to_string())?;
@@ -59,7 +59,7 @@ fn every_form_of_every_benchmark_is_right() {
     let Some(rig) = rig() else { return };
     for name in NAMES {
         let case = suite_case(name);
-        let bound = Bound::new(&case.recording, &rig.device, &rig.module).expect("bound");
+        let bound = BoundRecording::new(&case.recording, &rig.device, &rig.module).expect("bound");
         let schedule = rig.schedule(bound.program());
         for &form in &rig.forms {
             let exec = bound.executable(&rig.main, &schedule, form).expect("built");
@@ -79,7 +79,7 @@ fn every_form_of_every_benchmark_is_right() {
 fn outputs_that_nothing_wrote_are_seen() {
     let Some(rig) = rig() else { return };
     let case = suite_case("VEC");
-    let bound = Bound::new(&case.recording, &rig.device, &rig.module).expect("bound");
+    let bound = BoundRecording::new(&case.recording, &rig.device, &rig.module).expect("bound");
     bound.reset(&case.outputs()).expect("reset");
     let words = bound.download(case.checks[0].buffer).expect("downloaded");
     assert!(case.checks[0].verify(&words).is_err(), "poison passed for a result");
@@ -89,8 +89,8 @@ fn outputs_that_nothing_wrote_are_seen() {
 fn copies_bring_inputs_and_fetch_results() {
     let Some(rig) = rig() else { return };
     for name in WITH_COPIES {
-        let case = case_with_copies(name, Size::Small).expect("a name").expect("a valid program");
-        let bound = Bound::new(&case.recording, &rig.device, &rig.module).expect("bound");
+        let case = case_with_copies(name, SizeClass::Small).expect("a name").expect("a valid program");
+        let bound = BoundRecording::new(&case.recording, &rig.device, &rig.module).expect("bound");
         let by_hand = bound.calls().planned(&rig.main, case.hand.clone()).expect("built");
         run_once(&bound, &by_hand, &case).unwrap_or_else(|e| panic!("{name} with copies, by hand: {e}"));
     }
@@ -98,7 +98,7 @@ fn copies_bring_inputs_and_fetch_results() {
         let plain = suite_case(name);
         let recording = plain.recording.with_copies(&plain.outputs()).expect("a valid program");
         let case = Case { recording, ..plain };
-        let bound = Bound::new(&case.recording, &rig.device, &rig.module).expect("bound");
+        let bound = BoundRecording::new(&case.recording, &rig.device, &rig.module).expect("bound");
         let schedule = rig.schedule(bound.program());
         for &form in &rig.forms {
             let exec = bound.executable(&rig.main, &schedule, form).expect("built");
@@ -117,7 +117,7 @@ fn orders_hold_under_injected_delays() {
             _ => SpinProgram::strands(seed, 30, 6, 3, 1..50),
         };
         let recorded = program.record("random", 8.0, false).expect("a valid program");
-        let bound = Bound::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
+        let bound = BoundRecording::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
         let schedule = rig.schedule(bound.program());
         let want = program.expected(1);
         for &form in &rig.forms {
@@ -153,7 +153,7 @@ fn tiles_that_wait_for_tiles_are_bit_exact() {
             _ => SpinProgram::chain(8, 1200, 20).uneven(100, 64),
         };
         let recorded = program.record_tiled("random", 8.0, false).expect("a valid program");
-        let bound = Bound::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
+        let bound = BoundRecording::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
         let schedule = rig.schedule(bound.program());
         let early = refine(bound.program(), &schedule.dependences, &DEVICES[0], Refine::Everywhere);
         refined += early.refined();
@@ -191,7 +191,7 @@ fn replays_and_launches_of_refined_chains_mix() {
     }
     let program = SpinProgram::chain(10, 132, 30).uneven(60, 64);
     let recorded = program.record_tiled("chain", 8.0, false).expect("a valid program");
-    let bound = Bound::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
+    let bound = BoundRecording::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
     let schedule = rig.schedule(bound.program());
     let all = refine(bound.program(), &schedule.dependences, &DEVICES[0], Refine::Everywhere);
     let calls = bound.refined(&all.prove(bound.program()).expect("proved")).expect("bound");
@@ -219,7 +219,7 @@ fn a_missing_wait_shows_under_delays() {
     let Some(rig) = rig() else { return };
     let program = SpinProgram::chain(2, 4, 10);
     let recorded = program.record("chain", 8.0, false).expect("a valid program");
-    let bound = Bound::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
+    let bound = BoundRecording::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
     let apart = StreamPlan { order: vec![(0, 0), (1, 1)], ..StreamPlan::default() };
     let fault = bound.calls().planned(&rig.main, apart.clone()).expect_err("a dependence is lost");
     assert!(fault.to_string().contains("node 1 does not wait for node 0"), "{fault}");
@@ -239,7 +239,7 @@ fn a_missing_wait_shows_under_delays() {
 fn a_captured_serial_stream_is_scheduled_anew() {
     let Some(rig) = rig() else { return };
     let case = suite_case("VEC");
-    let bound = Bound::new(&case.recording, &rig.device, &rig.module).expect("bound");
+    let bound = BoundRecording::new(&case.recording, &rig.device, &rig.module).expect("bound");
     let graph = bound.calls().serial_graph(&rig.main).expect("captured");
     assert_eq!(graph.len(), 3);
     let access = |parameter, mode| ParameterAccess { parameter, mode, bytes: None };
@@ -290,7 +290,7 @@ fn tasks_of_different_priorities_are_right_together() {
             checks.push(check);
         }
     }
-    let bound = Bound::new(&together, &rig.device, &rig.module).expect("bound");
+    let bound = BoundRecording::new(&together, &rig.device, &rig.module).expect("bound");
     let case = Case { checks, recording: together, ..suite_case("VEC") };
     for admit in [Admit::Model, Admit::Free, Admit::After(NodeId(0)), Admit::After(NodeId(10))] {
         let schedule = rig.admitted(bound.program(), admit);
@@ -318,7 +318,7 @@ fn gates_hold_under_injected_delays() {
             let moved = |id: BufferId| BufferId(id.0 + first);
             places.push((moved(task.arena), moved(task.delays)));
         }
-        let bound = Bound::new(&together, &rig.device, &rig.module).expect("bound");
+        let bound = BoundRecording::new(&together, &rig.device, &rig.module).expect("bound");
         for gate in [0, 5, 11] {
             let schedule = rig.admitted(bound.program(), Admit::After(NodeId(gate)));
             let gates = schedule.admission.as_ref().map_or(0, |admission| admission.gates.len());

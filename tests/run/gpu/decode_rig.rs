@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use cusync::device::{
     BoundStage, DecodeTuning, Delays, Deviations, Device, DeviceBuffer, Event, Kernel, KernelArgs,
-    LaunchAttributes, RepackedWeights, Report, Source, Stream, Synchronisation, Work, decode_id, helpers,
-    kernels_of, resident,
+    LaunchAttributes, OperandSource, RepackedWeights, Stream, Synchronisation, TimeoutReport,
+    WorkDistribution, decode_id, helpers, kernels_of, resident,
 };
 use cusync::element::Bits;
 use cusync::ffi;
@@ -141,7 +141,7 @@ impl Rig {
         let sync = Synchronisation {
             semaphores: Some(zeroed(slots)),
             epochs: Some(zeroed(workers as usize)),
-            report: Some(Arc::new(Report::new(device).expect("a report"))),
+            report: Some(Arc::new(TimeoutReport::new(device).expect("a report"))),
             ..Synchronisation::default()
         };
         let (device, model) = (device.clone(), model.clone());
@@ -189,14 +189,14 @@ impl Rig {
     }
 
     /// Layer `i` with these weights and no dependences.
-    fn stage(&self, i: usize, weights: Source) -> BoundStage {
+    fn stage(&self, i: usize, weights: OperandSource) -> BoundStage {
         let layer = self.model.layers[i];
         let k = if i == 0 { self.model.k } else { self.model.layers[i - 1].n };
         let mut operands =
-            vec![(OperandKind::A, Source::Matrix(self.tensors[i].clone())), (OperandKind::B, weights)];
-        operands.extend(self.biases[i].clone().map(|b| (OperandKind::Bias, Source::Matrix(b))));
+            vec![(OperandKind::A, OperandSource::Matrix(self.tensors[i].clone())), (OperandKind::B, weights)];
+        operands.extend(self.biases[i].clone().map(|b| (OperandKind::Bias, OperandSource::Matrix(b))));
         let residual = layer.residual.map(|t| self.tensors[t].clone());
-        operands.extend(residual.map(|r| (OperandKind::Residual, Source::Matrix(r))));
+        operands.extend(residual.map(|r| (OperandKind::Residual, OperandSource::Matrix(r))));
         let partition = Partition::Even { parts: self.workers };
         let stage = Stage {
             name: format!("{} {i}", self.model.name),
@@ -229,13 +229,13 @@ impl Rig {
         let stage = |i: usize| BoundStage {
             waits: (i > 0).then(|| self.wait(i)).into_iter().collect(),
             posts: (i + 1 < layers).then(|| self.slots(i)).into_iter().collect(),
-            ..self.stage(i, Source::Repacked(self.sets[set][i].clone()))
+            ..self.stage(i, OperandSource::Repacked(self.sets[set][i].clone()))
         };
         KernelArgs {
             name: self.model.name.into(),
             id: self.id,
             stages: (0..layers).map(stage).collect(),
-            work: Work::Shares { workers: self.workers, tuning, slabs: None, jobs: None },
+            work: WorkDistribution::Shares { workers: self.workers, tuning, slabs: None, jobs: None },
             sync: Synchronisation { deviations, ..self.sync.clone() },
             tables: Vec::new(),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{Gpu, pipeline, plan_of};
 use crate::fused::hopper;
 use cusync::device::DeviceBuffer;
-use cusync::runtime::copilot::{Session, Settings};
+use cusync::runtime::copilot::{JobSession, Settings};
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, Pipeline, Result};
 use cusync::trace::{HostRow, defect, trace_session};
 use cusync_bench::copilot::{CopilotArgs, bench_copilot};
@@ -41,7 +41,7 @@ fn jobs(gpu: &Gpu, rows: usize) -> Result<()> {
     assert_ne!(right[0], right[1]);
     pipeline.poison_outputs()?;
     let mut expected = bits(&mut pipeline)?;
-    let mut session = Session::open(&mut pipeline, Settings::default())?;
+    let mut session = JobSession::open(&mut pipeline, Settings::default())?;
     let mut have = vec![0; out.len()];
     for number in 0..400 {
         let (set, m) = (number % 3 % SETS, 1 + number * 7 % rows);
@@ -81,7 +81,8 @@ fn memory_allocated_elsewhere_waits_for_the_limit_and_no_more() {
     let inputs = InputSets::random(plan.graph(), &gpu.device, SETS, 61).expect("made");
     let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
     let idle = Duration::from_millis(20);
-    let mut session = Session::open(&mut pipeline, Settings { idle, ..Settings::default() }).expect("opened");
+    let mut session =
+        JobSession::open(&mut pipeline, Settings { idle, ..Settings::default() }).expect("opened");
     for round in 1..=3 {
         let job = session.submit(0, 8).expect("taken");
         session.wait(job).expect("over");

@@ -8,7 +8,8 @@ use crate::common::{assert_runs_right, gpu, pipeline, plan};
 use crate::faults::Expected;
 use crate::fused::{expected, hopper};
 use cusync::device::{
-    Arg, DeviceBuffer, Event, Kernel, KernelCall, LaunchAttributes, Module, Report, Shape, Stream, Work,
+    Arg, DeviceBuffer, Event, Kernel, KernelCall, LaunchAttributes, Module, Shape, Stream, TimeoutReport,
+    WorkDistribution,
 };
 use cusync::runtime::{InputSets, Options, Overrides, Result, plan_text, shipped};
 use cusync_gen::check::{Executor, Plan};
@@ -45,11 +46,13 @@ fn a_gate_waits_for_the_draws_of_its_run() {
     let pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
     let attempt = || -> Result<()> {
         let mut args = pipeline.alone(0, 0)?;
-        let Work::Order { order, .. } = args.work else { panic!("a kernel of a stage has an order") };
-        args.work = Work::Order { order, drawn: true };
+        let WorkDistribution::Order { order, .. } = args.work else {
+            panic!("a kernel of a stage has an order")
+        };
+        args.work = WorkDistribution::Order { order, drawn: true };
         let tickets = Arc::new(DeviceBuffer::zeroed(&gpu.device, 1, "a counter")?);
         args.sync.tickets = Some((tickets.clone(), 0));
-        args.sync.report = Some(Arc::new(Report::new(&gpu.device)?));
+        args.sync.report = Some(Arc::new(TimeoutReport::new(&gpu.device)?));
         let kernel = Kernel::new(&gpu.device, args)?;
         let runs = DeviceBuffer::zeroed(&gpu.device, 1, "words of gates")?;
         let (behind, before) = (Stream::new(&gpu.device)?, Stream::new(&gpu.device)?);

@@ -94,7 +94,7 @@ fn an_entry_that_no_kernel_fits_falls_back_to_the_prediction() {
     let mut found = confirm(&all, &gpu.device, &how, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
     let (executor, stages, edges) = (StageExecutor::Serial, Vec::new(), Vec::new());
     found.tried[0].config = Config::Stages { executor, stages, edges };
-    let mut cache = cusync::tune::Cache::default();
+    let mut cache = cusync::tune::PlanCache::default();
     for entry in found.entries(&resolved, &machine, serial, Overlap::Plain) {
         cache.insert(entry);
     }

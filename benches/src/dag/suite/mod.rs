@@ -44,7 +44,7 @@ impl Case {
 /// Size of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Size {
+pub enum SizeClass {
     /// Kernels of 2 to 10 us that leave room for others on the GPU.
     Small,
     /// Kernels of 5 to 50 us that fill the GPU: concurrency cannot gain anything, and must not lose anything.
@@ -58,8 +58,8 @@ pub const NAMES: [&str; 8] = ["VEC", "B&S", "ML", "HITS", "IMG", "DL", "M1", "M2
 pub const KESCO_A100: [f64; 8] = [1.18, 1.47, 1.09, 1.14, 1.01, 1.22, 1.53, 1.66];
 
 /// A benchmark by its name in [`NAMES`]; `None` for other names.
-pub fn case(name: &str, size: Size) -> Option<Result<Case, DagError>> {
-    let pick = |small, large| if size == Size::Small { small } else { large };
+pub fn case(name: &str, size: SizeClass) -> Option<Result<Case, DagError>> {
+    let pick = |small, large| if size == SizeClass::Small { small } else { large };
     Some(match name {
         "VEC" => vec::vec(pick(1 << 18, 1 << 23)),
         "B&S" => prices::black_scholes(pick(1 << 14, 1 << 18)),
@@ -77,7 +77,7 @@ pub fn case(name: &str, size: Size) -> Option<Result<Case, DagError>> {
 pub const WITH_COPIES: [&str; 2] = ["VEC", "B&S"];
 
 /// A benchmark of [`WITH_COPIES`] with inputs and results in pinned host memory; `None` for other names.
-pub fn case_with_copies(name: &str, size: Size) -> Option<Result<Case, DagError>> {
+pub fn case_with_copies(name: &str, size: SizeClass) -> Option<Result<Case, DagError>> {
     let hand = match name {
         "VEC" => hand::vec_with_copies(),
         "B&S" => hand::independent_with_copies(10),
@@ -140,8 +140,9 @@ mod tests {
 
     #[test]
     fn programs_have_the_dependences_that_are_published() {
-        let counted =
-            |name| counts(&case(name, Size::Small).expect("a name of the suite").expect("a valid program"));
+        let counted = |name| {
+            counts(&case(name, SizeClass::Small).expect("a name of the suite").expect("a valid program"))
+        };
         assert_eq!(counted("VEC"), [3, 2, 2, 1]);
         assert_eq!(counted("B&S"), [10, 0, 0, 0]);
         assert_eq!(counted("ML"), [10, 12, 9, 1]);
@@ -154,8 +155,8 @@ mod tests {
 
     #[test]
     fn plans_by_hand_keep_every_dependence() {
-        let all = NAMES.iter().map(|name| case(name, Size::Small).expect("a name of the suite"));
-        let copied = WITH_COPIES.iter().map(|name| case_with_copies(name, Size::Small).expect("a name"));
+        let all = NAMES.iter().map(|name| case(name, SizeClass::Small).expect("a name of the suite"));
+        let copied = WITH_COPIES.iter().map(|name| case_with_copies(name, SizeClass::Small).expect("a name"));
         for case in all.chain(copied) {
             let case = case.expect("a valid program");
             let plan = LaunchPlan::from(case.hand.clone());
@@ -187,7 +188,7 @@ mod tests {
         let signatures = signatures();
         let mut recordings: Vec<_> = NAMES
             .iter()
-            .map(|name| case(name, Size::Small).expect("a name").expect("a valid program").recording)
+            .map(|name| case(name, SizeClass::Small).expect("a name").expect("a valid program").recording)
             .collect();
         let spin = crate::dag::SpinProgram::tangle(1, 20, 6, 1);
         let plain = spin.record("spin", 8.0, true).expect("a valid program");

@@ -12,7 +12,6 @@
 
 use std::collections::HashSet;
 
-use super::launch::lcm;
 use crate::check::{Candidate, CtaResources, Event, StageLaunch, TileProgram};
 use crate::device::Profile;
 use crate::graph::StageId;
@@ -282,4 +281,13 @@ impl<'a> Space<'a> {
         }
         (next, surely)
     }
+}
+
+/// The least common multiple of two positive numbers; `None` on overflow.
+pub(super) fn lcm(a: u128, b: u128) -> Option<u128> {
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x).checked_mul(b)
 }

@@ -1,6 +1,6 @@
 //! `acyclic` and `progress`: see the argument in [`crate::check`].
 
-use super::explore::{Explored, explore};
+use super::explore::{Explored, explore, lcm};
 use super::scan::Scan;
 use crate::check::{Candidate, How, Obligation, Refutation, StageLaunch, Subject, TileProgram};
 use crate::device::Profile;
@@ -304,13 +304,4 @@ fn starved(c: &Candidate, waits: &Waits, producer: StageId) -> Option<Refutation
 fn ctas(c: &Candidate, stage: StageId) -> u64 {
     let stage = &c.graph.stages[stage.0];
     u64::from(stage.tiles()) * u64::from(stage.split_k.max(1))
-}
-
-/// The least common multiple of two positive numbers; `None` on overflow.
-pub(super) fn lcm(a: u128, b: u128) -> Option<u128> {
-    let (mut x, mut y) = (a, b);
-    while y > 0 {
-        (x, y) = (y, x % y);
-    }
-    (a / x).checked_mul(b)
 }

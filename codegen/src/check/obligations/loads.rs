@@ -3,16 +3,51 @@
 
 use std::ops::Range;
 
-use super::scan::{At, Region, Scan};
-use super::{grid_tiles, slice_name, slice_subject};
+use super::{StageTile, grid_tiles, slice_name, slice_subject};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::{StageId, When};
 use crate::sync::Tile;
 
+/// Rows and columns of a tensor.
+pub(super) type Rect = (Range<u32>, Range<u32>);
+
+/// Calls `f` with each region that a load reads: operand, k-block, region of its tensor.
+pub(super) fn regions(
+    c: &Candidate,
+    stage: StageId,
+    tile: Tile,
+    load: &Event,
+    f: &mut dyn FnMut(usize, u32, Rect),
+) {
+    match load {
+        Event::Load { operand, k_block } => {
+            let stage = &c.graph.stages[stage.0];
+            let tensor = &c.graph.tensors[stage.operands[*operand].tensor.0];
+            stage.reads(*operand, tensor, (tile.m, tile.n), *k_block, &mut |rows, cols| {
+                f(*operand, *k_block, (rows, cols));
+            });
+        }
+        Event::Multicast { operand, k_block, rows, cols } => {
+            f(*operand, *k_block, (rows.clone(), cols.clone()));
+        }
+        Event::Wait { .. }
+        | Event::Warp { .. }
+        | Event::Contribute { .. }
+        | Event::Await { .. }
+        | Event::Add { .. }
+        | Event::Store { .. } => {}
+    }
+}
+
 /// Every k-block that a stage writes is loaded by each tile that reads it, in the slice that sums it up.
-pub(super) fn order(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
-    let Some(((stage, tile), slice, edge, k_block)) = scan.unloaded else {
-        return scan.unshared.then(|| of_shares(c, p)).flatten();
+pub(super) fn order(
+    c: &Candidate,
+    p: &dyn TileProgram,
+    unloaded: Option<(StageTile, u32, usize, u32)>,
+    unshared: bool,
+) -> Option<Refutation> {
+    let Some(((stage, tile), slice, edge, k_block)) = unloaded else {
+        return unshared.then(|| of_shares(c, p)).flatten();
     };
     let operand = c.graph.dependences[edge].operand;
     let tensor = &c.graph.tensors[c.graph.stages[stage.0].operands[operand].tensor.0].name;
@@ -30,7 +65,7 @@ pub(super) fn order(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
 pub(super) fn together(
     c: &Candidate,
     p: &dyn TileProgram,
-    (stage, tile): At,
+    (stage, tile): StageTile,
     slice: u32,
     edge: usize,
     ks: &Range<u32>,
@@ -41,7 +76,7 @@ pub(super) fn together(
     let (m, n) = (tile.m / rows * rows, tile.n / cols * cols);
     let mates = || (m..m + rows).flat_map(move |m| (n..n + cols).map(move |n| Tile { m, n }));
     // Loads of each CTA for itself, and loads for all CTAs.
-    let (mut own, mut shared) = (Vec::<(Tile, u32)>::new(), Vec::<(u32, Region)>::new());
+    let (mut own, mut shared) = (Vec::<(Tile, u32)>::new(), Vec::<(u32, Rect)>::new());
     for mate in mates() {
         let mut note = |event| match event {
             Event::Load { operand: o, k_block } if o == operand => own.push((mate, k_block)),
@@ -76,10 +111,10 @@ pub(super) fn together(
 }
 
 /// Whether boxes that span the full width or height of an area cover it completely.
-fn covered((rows, cols): &Region, boxes: &[(u32, Region)]) -> bool {
+fn covered((rows, cols): &Rect, boxes: &[(u32, Rect)]) -> bool {
     let within =
         |outer: &Range<u32>, inner: &Range<u32>| outer.start <= inner.start && inner.end <= outer.end;
-    let along = |whole: &Range<u32>, part: &dyn Fn(&Region) -> Option<Range<u32>>| {
+    let along = |whole: &Range<u32>, part: &dyn Fn(&Rect) -> Option<Range<u32>>| {
         let mut reached = whole.start;
         let further = |at: u32| {
             let parts = boxes.iter().filter_map(|(_, region)| part(region));

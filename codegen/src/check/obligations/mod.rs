@@ -35,9 +35,9 @@ pub(super) fn judge(
     scan: &Scan,
 ) -> Option<Refutation> {
     match obligation {
-        Obligation::Order => {
-            grids::order(c).or_else(|| stores::order(c, p, scan)).or_else(|| loads::order(c, p, scan))
-        }
+        Obligation::Order => grids::order(c)
+            .or_else(|| stores::order(c, p, scan))
+            .or_else(|| loads::order(c, p, scan.unloaded, scan.unshared)),
         Obligation::Bounds => grids::bounds(c, p, scan),
         Obligation::Cover => slots::cover(c, p, scan).or_else(|| slabs::cover(c, p)),
         Obligation::Count => slots::count(c, p, scan),
@@ -60,6 +60,9 @@ fn grid_tiles(stage: &crate::graph::Stage) -> impl Iterator<Item = crate::sync::
     (0..gm).flat_map(move |m| (0..gn).map(move |n| crate::sync::Tile { m, n }))
 }
 
+/// A tile, in the order in which tiles are judged.
+type StageTile = (crate::graph::StageId, crate::sync::Tile);
+
 /// Every tile with events: those of the grid and, in a cluster at its edge, CTAs that only load for others.
 fn extent_tiles(
     c: &Candidate,
@@ -72,7 +75,7 @@ fn extent_tiles(
 
 /// The tiles of a stage, starting at a tile that may belong to another stage.
 fn from(
-    begin: scan::At,
+    begin: StageTile,
     c: &Candidate,
     p: &dyn TileProgram,
     stage: crate::graph::StageId,

@@ -28,15 +28,13 @@
 
 use std::ops::Range;
 
+use super::loads::{self, Rect, regions};
 use super::posts::Posts;
-use super::{extent_tiles, loads};
+use super::{StageTile, extent_tiles};
 use crate::check::parts::Parts;
 use crate::check::{Candidate, Event, Strands, TileProgram, slice_k_blocks};
 use crate::graph::{Dependence, StageId, When};
 use crate::sync::Tile;
-
-/// A tile, in the order in which tiles are judged.
-pub(super) type At = (StageId, Tile);
 
 /// Results of the walk. Without semaphores there is nothing to walk, and all fields are empty.
 #[derive(Default)]
@@ -48,13 +46,13 @@ pub(in crate::check) struct Scan {
     /// Whether a tile posts a slot outside its edge's array.
     pub(super) posts_outside: bool,
     /// The first tile that waits for a slot outside its edge's array.
-    pub(super) outside: Option<At>,
+    pub(super) outside: Option<StageTile>,
     /// The first tile with a wait value other than the posts of a run.
-    pub(super) miscounted: Option<At>,
+    pub(super) miscounted: Option<StageTile>,
     /// The first tile with a load that its own waits do not cover.
-    pub(super) uncovered: Option<At>,
+    pub(super) uncovered: Option<StageTile>,
     /// The first tile that misses a load of a k-block written by another stage: tile, slice, edge, k-block.
-    pub(super) unloaded: Option<(At, u32, usize, u32)>,
+    pub(super) unloaded: Option<(StageTile, u32, usize, u32)>,
     /// Stages that wait on edges of other stages, and those edges, ascending.
     pub(super) foreign: Vec<(StageId, usize)>,
     /// Whether the launch uses semaphores.
@@ -71,7 +69,7 @@ pub(in crate::check) struct Scan {
 /// The last loaded region, and slots that together guarantee that all of it is done. Other slots may guarantee it too,
 /// if a tile posts several. `None` if a tile posts none.
 struct Enough {
-    region: Region,
+    region: Rect,
     slots: Option<Vec<u32>>,
 }
 
@@ -84,7 +82,7 @@ struct Seen {
     loaded: usize,
     amiss: bool,
     /// An edge, and a region in which all tiles are done after the waits so far. Most loads read inside it.
-    done: Option<(usize, Region)>,
+    done: Option<(usize, Rect)>,
     /// Whether a tile of the stage reads the same region at several k-blocks.
     repeats: bool,
     /// If so, a tile, an operand and k-blocks with loads known to be covered because they read the same region.
@@ -214,7 +212,7 @@ impl Scan {
     }
 
     /// Slices that a tile has, or should have.
-    pub(super) fn slices(&self, c: &Candidate, p: &dyn TileProgram, (stage, tile): At) -> u32 {
+    pub(super) fn slices(&self, c: &Candidate, p: &dyn TileProgram, (stage, tile): StageTile) -> u32 {
         let should = match &self.parts {
             Some(parts) => parts.count(stage, tile),
             None => c.graph.stages[stage.0].split_k.max(1),
@@ -223,7 +221,7 @@ impl Scan {
     }
 
     /// The k-blocks that a slice sums up, and whether it finishes its tile.
-    pub(super) fn sums(&self, c: &Candidate, (stage, tile): At, slice: u32) -> (Range<u32>, bool) {
+    pub(super) fn sums(&self, c: &Candidate, (stage, tile): StageTile, slice: u32) -> (Range<u32>, bool) {
         match (&self.parts, c.launch.work()) {
             (Some(parts), Some(schedule)) => parts.item(stage, tile, slice).map_or((0..0, false), |item| {
                 let item = &schedule.sequence[item as usize];
@@ -245,7 +243,7 @@ impl Scan {
         &mut self,
         c: &Candidate,
         p: &dyn TileProgram,
-        at: At,
+        at: StageTile,
         (slice, from): (u32, u32),
         edges: &[usize],
         seen: &Seen,
@@ -283,7 +281,7 @@ impl Scan {
         }
     }
 
-    fn judge(&mut self, c: &Candidate, at: At, edges: &[usize], event: Event, seen: &mut Seen) {
+    fn judge(&mut self, c: &Candidate, at: StageTile, edges: &[usize], event: Event, seen: &mut Seen) {
         match event {
             Event::Wait { .. } if !self.semaphores => {}
             Event::Wait { edge, slot, value } => {
@@ -348,7 +346,7 @@ impl Scan {
     }
 
     /// Whether all tiles that write into a region are done after the waits so far.
-    fn covers(&mut self, c: &Candidate, edge: usize, k_block: u32, region: &Region, seen: &mut Seen) -> bool {
+    fn covers(&mut self, c: &Candidate, edge: usize, k_block: u32, region: &Rect, seen: &mut Seen) -> bool {
         let holds =
             |outer: &Range<u32>, inner: &Range<u32>| outer.start <= inner.start && inner.end <= outer.end;
         if let Some((done_edge, (rows, cols))) = &seen.done
@@ -387,7 +385,7 @@ fn enough<'a>(
     posts: &Posts,
     known: &'a mut Vec<Option<Enough>>,
     k_block: u32,
-    region: &Region,
+    region: &Rect,
 ) -> Option<&'a [u32]> {
     // Loads of invalid k-blocks are rejected elsewhere.
     if k_block >= loads::k_blocks(c, edge) {
@@ -412,7 +410,7 @@ fn enough<'a>(
     known[at].as_ref()?.slots.as_deref()
 }
 
-fn first(known: &mut Option<At>, at: At) {
+fn first(known: &mut Option<StageTile>, at: StageTile) {
     *known = Some(known.map_or(at, |before| before.min(at)));
 }
 
@@ -456,42 +454,11 @@ impl Marks {
     }
 }
 
-/// Rows and columns of a tensor.
-pub(super) type Region = (Range<u32>, Range<u32>);
-
-/// Calls `f` with each region that a load reads: operand, k-block, region of its tensor.
-pub(super) fn regions(
-    c: &Candidate,
-    stage: StageId,
-    tile: Tile,
-    load: &Event,
-    f: &mut dyn FnMut(usize, u32, Region),
-) {
-    match load {
-        Event::Load { operand, k_block } => {
-            let stage = &c.graph.stages[stage.0];
-            let tensor = &c.graph.tensors[stage.operands[*operand].tensor.0];
-            stage.reads(*operand, tensor, (tile.m, tile.n), *k_block, &mut |rows, cols| {
-                f(*operand, *k_block, (rows, cols));
-            });
-        }
-        Event::Multicast { operand, k_block, rows, cols } => {
-            f(*operand, *k_block, (rows.clone(), cols.clone()));
-        }
-        Event::Wait { .. }
-        | Event::Warp { .. }
-        | Event::Contribute { .. }
-        | Event::Await { .. }
-        | Event::Add { .. }
-        | Event::Store { .. } => {}
-    }
-}
-
 /// The first producer tile in a load's region that is not known to be done.
 pub(super) fn uncovered(
     c: &Candidate,
     edge: usize,
-    (rows, cols): &Region,
+    (rows, cols): &Rect,
     mut done: impl FnMut(Tile) -> bool,
 ) -> Option<Tile> {
     let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];

@@ -1,8 +1,9 @@
 //! `cover` and `count`: every load follows waits that guarantee it, and every wait value is reached exactly.
 
 use super::before::Before;
+use super::loads::{Rect, regions};
 use super::posts::Posts;
-use super::scan::{Marks, Region, Scan, regions, uncovered};
+use super::scan::{Marks, Scan, uncovered};
 use super::{from, slice_name, tile_name};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
@@ -102,7 +103,7 @@ struct Load {
     /// Tile and slice.
     reader: (Tile, u32),
     k_block: u32,
-    region: Region,
+    region: Rect,
 }
 
 fn race(c: &Candidate, p: &dyn TileProgram, posts: &Posts, load: Load, racing: Tile) -> Refutation {

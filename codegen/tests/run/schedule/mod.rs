@@ -5,7 +5,7 @@ mod sound;
 
 use cusync_gen::device::{ChainKernel, CostModel, L2Cost, Operations, Profile, TileRate};
 use cusync_gen::graph::{Graph, gemm_chain, producers_of};
-use cusync_gen::schedule::{Hand, Request, Wanted, build, choose, explain, floor_us};
+use cusync_gen::schedule::{Hand, ScheduleRequest, Wanted, build, choose, explain, floor_us};
 use cusync_gen::sync::Tile;
 use proptest::prelude::*;
 use replay::{assert_times, replay};
@@ -67,8 +67,8 @@ fn shipped(source: &str, m: u64, tile: (u32, u32, u32)) -> Graph {
     resolved.graph(&vec![tile; resolved.stages.len()]).expect("small")
 }
 
-fn request(cost: &CostModel, cluster: (u32, u32)) -> Request<'_> {
-    Request { workers: 132 / (cluster.0 * cluster.1), cluster, mode: Hand::Fixed, splits: true, cost }
+fn request(cost: &CostModel, cluster: (u32, u32)) -> ScheduleRequest<'_> {
+    ScheduleRequest { workers: 132 / (cluster.0 * cluster.1), cluster, mode: Hand::Fixed, splits: true, cost }
 }
 
 /// MMA tile and cluster.
@@ -156,7 +156,7 @@ fn cutting_never_loses_to_whole_tiles_row_by_row() {
         for m in sizes {
             let graph = shipped(source, m, WIDE);
             let schedule = build(&graph, &request(&cost, (1, 1)));
-            let whole = build(&graph, &Request { splits: false, ..request(&cost, (1, 1)) });
+            let whole = build(&graph, &ScheduleRequest { splits: false, ..request(&cost, (1, 1)) });
             assert_eq!(whole.slabs, 0);
             assert!(schedule.predicted_us <= whole.predicted_us);
             // The other model ignores memory, which may cost a few per cent.
@@ -201,7 +201,7 @@ fn drawing_from_the_sequence_takes_as_long_as_the_lists() {
     for (source, m) in [200, 512, 768, 1000, 2048].into_iter().flat_map(|m| [(GPT3, m), (LLAMA, m)]) {
         for (tile, cluster) in [(WIDE, (1, 1)), (TALL, (1, 2))] {
             let graph = shipped(source, m, tile);
-            let request = Request { mode: Hand::Drawn, ..request(&cost, cluster) };
+            let request = ScheduleRequest { mode: Hand::Drawn, ..request(&cost, cluster) };
             let (schedule, why) = explain(&graph, &request);
             let (_, drawn_us) = replay(&graph, &schedule, &why, &cost, true);
             let ratio = drawn_us / schedule.predicted_us;
@@ -256,7 +256,7 @@ proptest! {
         let widths: Vec<u32> = widths.into_iter().map(|w| w * 16).collect();
         let graph = gemm_chain("random", m, &widths).graph(&vec![tile; widths.len() - 1]).expect("small");
         let cost = cost();
-        let (schedule, why) = explain(&graph, &Request { workers, cluster, mode: Hand::Drawn, splits, cost: &cost });
+        let (schedule, why) = explain(&graph, &ScheduleRequest { workers, cluster, mode: Hand::Drawn, splits, cost: &cost });
         assert_sound(&graph, &schedule, workers);
         assert_times(&graph, &schedule, &why, &cost);
         prop_assert!(splits || schedule.slabs == 0);

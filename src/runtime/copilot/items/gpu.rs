@@ -6,7 +6,7 @@ use super::super::gpu::widened;
 use super::{Handing, Taker, ledger_of};
 use crate::device::{self, Boxes, DeviceBuffer, Kernel, LaunchAttributes, MailLine, Stream};
 use crate::runtime::error::{Error, Result};
-use crate::runtime::pipeline::{Pipeline, Work};
+use crate::runtime::pipeline::{LaunchWork, Pipeline};
 use crate::runtime::traced::ItemTrace;
 
 /// Kernel of a pipeline with mailboxes and its own counters.
@@ -16,13 +16,13 @@ fn mailed(
 ) -> Result<(Kernel, Arc<MailLine>)> {
     pipeline.healthy()?;
     pipeline.prepare()?;
-    let Work::One(one) = &pipeline.shared.work else {
+    let LaunchWork::One(one) = &pipeline.shared.work else {
         return Err(Error::Unsupported("mailboxes need one kernel for all stages".into()));
     };
     let mut args = pipeline.one_kernel(0, one)?;
     let workers = args.work.workers();
     let line = line(workers)?;
-    if let device::Work::Lists { mail, .. } = &mut args.work {
+    if let device::WorkDistribution::Lists { mail, .. } = &mut args.work {
         *mail = Some(line.clone());
     }
     // Epochs come from mailbox words or count launches of this kernel; other runs of the pipeline use
@@ -35,22 +35,22 @@ fn mailed(
     Ok((Kernel::new(&pipeline.device, args)?, line))
 }
 
-pub(super) struct Gpu<'a> {
+pub(super) struct GpuTaker<'a> {
     pipeline: &'a mut Pipeline,
     kernel: Kernel,
     line: Arc<MailLine>,
     beside: bool,
 }
 
-impl<'a> Gpu<'a> {
-    pub(super) fn new(pipeline: &'a mut Pipeline, idle_ns: u32, beside: bool) -> Result<Gpu<'a>> {
+impl<'a> GpuTaker<'a> {
+    pub(super) fn new(pipeline: &'a mut Pipeline, idle_ns: u32, beside: bool) -> Result<GpuTaker<'a>> {
         let device = pipeline.device.clone();
         let (kernel, line) = mailed(pipeline, |workers| Ok(MailLine::from_host(&device, workers, idle_ns)?))?;
-        Ok(Gpu { pipeline, kernel, line, beside })
+        Ok(GpuTaker { pipeline, kernel, line, beside })
     }
 }
 
-impl Taker for Gpu<'_> {
+impl Taker for GpuTaker<'_> {
     fn boxes(&self) -> Result<Boxes<'_>> {
         self.line.boxes().ok_or_else(|| Error::Unsupported("mailboxes that a host cannot reach".into()))
     }

@@ -30,7 +30,7 @@ struct Shared {
     ran: Mutex<BTreeMap<u32, ItemTrace>>,
 }
 
-pub(super) struct Host {
+pub(super) struct HostTaker {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     workers: usize,
@@ -39,13 +39,13 @@ pub(super) struct Host {
 /// No worker wakes up any more.
 const CLOSED: u32 = 1 << 31;
 
-impl Host {
+impl HostTaker {
     pub(super) fn new(
         mut pipeline: CpuPipeline,
         plan: &Plan,
         workers: usize,
         (opened, idle): (Instant, Duration),
-    ) -> Host {
+    ) -> HostTaker {
         pipeline.poison();
         let shared = Shared {
             mail: HostMail::new(workers),
@@ -58,7 +58,7 @@ impl Host {
             sequence: plan.launch().work().map_or_else(Vec::new, |work| work.sequence.clone()),
             ran: Mutex::default(),
         };
-        Host { shared: Arc::new(shared), threads: Vec::new(), workers }
+        HostTaker { shared: Arc::new(shared), threads: Vec::new(), workers }
     }
 
     fn error(&self) -> Result<()> {
@@ -145,7 +145,7 @@ impl Shared {
     }
 }
 
-impl Taker for Host {
+impl Taker for HostTaker {
     fn boxes(&self) -> Result<Boxes<'_>> {
         self.shared.mail.boxes().ok_or_else(|| Error::Unsupported("mailboxes of no workers".into()))
     }

@@ -133,7 +133,7 @@ impl<'a> Items<'a> {
     pub fn open(pipeline: &'a mut Pipeline, handing: Handing) -> Result<Items<'a>> {
         let ledger = ledger_of(pipeline.plan(), handing)?;
         let idle_ns = idle_ns(Settings { idle: handing.idle, patience: handing.patience })?;
-        let gpu = gpu::Gpu::new(pipeline, idle_ns, handing.beside)?;
+        let gpu = gpu::GpuTaker::new(pipeline, idle_ns, handing.beside)?;
         Items::new(Box::new(gpu), ledger, handing, Instant::now())
     }
 
@@ -150,8 +150,12 @@ impl<'a> Items<'a> {
         let ledger = ledger_of(plan, handing)?;
         let workers = plan.launch().work().map_or(0, |work| work.lists.len());
         let opened = Instant::now();
-        let host =
-            host::Host::new(CpuPipeline::new(plan, inputs, options)?, plan, workers, (opened, handing.idle));
+        let host = host::HostTaker::new(
+            CpuPipeline::new(plan, inputs, options)?,
+            plan,
+            workers,
+            (opened, handing.idle),
+        );
         Items::new(Box::new(host), ledger, handing, opened)
     }
 
