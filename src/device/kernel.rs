@@ -3,9 +3,9 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use cusync_gen::device::{Operation, Operations};
+use cusync_gen::device::{Operations};
 use cusync_gen::graph::OperandKind;
-use cusync_gen::schedule::decode::in_pairs;
+use cusync_gen::schedule::decode::stage_in_pairs;
 
 use super::context::Device;
 use super::error::{Error, Result, check_status};
@@ -233,10 +233,9 @@ impl KernelArgs {
             self.holds("trace records", trace.len(), self.trace_records())?;
         }
         let operations = self.operations();
-        let attends = operations.contains(Operation::Attend) || operations.contains(Operation::Norm);
         for bound in &self.stages {
             let (workers, given, stage) = (self.work.workers(), bound.laid_out_for(), &bound.stage);
-            let paired = attends && in_pairs((stage.k, stage.n), stage.op.is_gated(), workers, self.id.width);
+            let paired = stage_in_pairs(stage, operations, workers, self.id.width);
             let parts = if paired { workers / 2 } else { workers * bound.round.1 };
             // Attention and normalizations stream no weights.
             let weights = bound.operands.iter().any(|(kind, _)| *kind == OperandKind::B);

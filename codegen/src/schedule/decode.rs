@@ -90,15 +90,21 @@ pub fn in_pairs((k, n): (u32, u32), gated: bool, workers: u32, width: u32) -> bo
     width == PAIR_WIDTH && !gated && even && n >= workers && fits(n) && k.div_ceil(COLUMN_TILE) >= PAIR_TILES
 }
 
+/// Whether a stage runs in pairs, in a kernel for these operations with this token capacity.
+pub fn stage_in_pairs(stage: &Stage, operations: Operations, workers: u32, width: u32) -> bool {
+    // Kernels with products only have no pairs. A worker of a pair has the squares of half a row.
+    let attends = [Operation::Attend, Operation::Norm, Operation::InputNorm];
+    let whole_rows = matches!(stage.op, Op::NormedGemm(_));
+    attends.iter().any(|operation| operations.contains(*operation))
+        && stage.op.is_gemm()
+        && !whole_rows
+        && in_pairs((stage.k, stage.n), stage.op.is_gated(), workers, width)
+}
+
 /// Whether a stage of a graph runs in pairs.
 pub fn is_in_pairs(graph: &Graph, stage: &Stage, workers: u32) -> bool {
-    let operations = graph.operations();
-    let attends =
-        [Operation::Attend, Operation::Norm, Operation::InputNorm].iter().any(|o| operations.contains(*o));
     let width = width_of(graph, stage.m).unwrap_or_default();
-    // A worker of a pair has the squares of half a row.
-    let halves = !matches!(stage.op, Op::NormedGemm(_)) && stage.op.is_gemm();
-    attends && halves && in_pairs((stage.k, stage.n), stage.op.is_gated(), workers, width)
+    stage_in_pairs(stage, graph.operations(), workers, width)
 }
 
 /// The k-tiles of a stage that a worker processes; each worker of a pair takes one half.
