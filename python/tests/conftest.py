@@ -1,5 +1,6 @@
 """Fixtures that several files use."""
 
+import signal
 from pathlib import Path
 
 import cusync
@@ -14,6 +15,11 @@ MLP = """Pipeline(
     ],
 )
 """
+
+
+def pytest_configure() -> None:
+    """Handles interrupts: shells start background jobs with interrupts ignored, and Python leaves it at that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use cusync_gen::device::{Operations};
+use cusync_gen::device::Operations;
 use cusync_gen::graph::OperandKind;
 use cusync_gen::schedule::decode::stage_in_pairs;
 
