@@ -9,6 +9,7 @@ mod cost;
 mod custom;
 mod gemm;
 mod group_norm;
+mod lower;
 mod norm;
 mod normed_gemm;
 mod pool;
@@ -20,21 +21,18 @@ pub use attention::{Attend, Attention, Cache, Heads, PAGE, Rotated};
 pub use conv::Conv;
 pub(crate) use cost::{Bound, Cost};
 pub use group_norm::GroupNorm;
+pub(super) use lower::{Lowered, Stated, lower};
 pub use norm::Norm;
 pub use normed_gemm::NormedGemm;
 pub use pool::Pool;
 pub use sliding::{Sliding, Window};
 
-use super::dims::Dims;
-use super::resolved::{CustomShape, Read};
-use super::{Footprint, Operand, Stage, Tensor, TensorId};
+use super::{Footprint, Operand, Stage, Tensor};
 use crate::device::{ALONE, ChainKernel, DECODE_KERNELS, KernelShape, Operation, Operations};
 pub use crate::device::{Activation, Epilogue};
-use crate::diagnostic::{Diagnostic, Spanned};
 use crate::executor::Executor;
 use crate::obstacle::Obstacle;
 pub(crate) use crate::operand::OperandKind;
-use crate::spec::{StageKind, StageSpec, TensorUse};
 use crate::sync::{Policy, Tile};
 
 /// The operation of a stage.
@@ -424,87 +422,4 @@ impl At<'_> {
 
 fn clip(range: Range<u32>, length: u32) -> Range<u32> {
     range.start.min(length)..range.end.min(length)
-}
-
-/// A stage as stated, with resolved tensors.
-pub(super) struct Stated<'a> {
-    pub(super) stage: &'a StageSpec,
-    pub(super) dims: &'a Dims,
-    pub(super) tensors: &'a [Tensor],
-    pub(super) reads: &'a [Read],
-    pub(super) out: &'a Spanned<TensorId>,
-}
-
-/// A lowered stage.
-pub(super) struct Lowered {
-    pub(super) op: Op,
-    /// Length of the reduction.
-    pub(super) k: u32,
-    /// The shape stated for a custom stage.
-    pub(super) custom: Option<CustomShape>,
-    /// The footprints stated for the reads of a custom stage.
-    pub(super) footprints: Vec<Footprint>,
-}
-
-/// An operation, after checking its tensors.
-pub(super) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic> {
-    let (op, k) = match &stated.stage.kind {
-        StageKind::Gemm(epilogue) => (Op::Gemm(*epilogue), gemm::lower(stated)?),
-        StageKind::GatedGemm => (Op::GatedGemm, gemm::lower(stated)?),
-        StageKind::NormedGemm { gated, epilogue, epsilon } => {
-            let k = gemm::lower(stated)?;
-            let epsilon = norm::epsilon(epsilon)?;
-            (Op::NormedGemm(NormedGemm { gated: *gated, epilogue: *epilogue, epsilon }), k)
-        }
-        StageKind::Rotated(spec) => attention::lower_rotated(spec, stated)?,
-        StageKind::Conv2d(spec) => (Op::Conv2d(conv::lower(spec, stated)?), stated.tensor(1).rows),
-        StageKind::Attention(spec) => attention::lower(spec, stated)?,
-        StageKind::Pool(spec) => {
-            let pool = pool::lower(spec, stated)?;
-            (Op::Pool(pool), pool.sliding.filter.0 * pool.sliding.filter.1)
-        }
-        StageKind::GroupNorm(spec) => group_norm::lower(spec, stated)?,
-        StageKind::Norm(spec) => (Op::Norm(norm::lower(spec, stated)?), stated.out().cols),
-        StageKind::Custom(spec) => return custom::lower(spec, stated),
-    };
-    Ok(Lowered { op, k, custom: None, footprints: Vec::new() })
-}
-
-/// Elements in 16 bytes; the length of a TMA row must be a multiple of this.
-const ROW_GRANULE: u32 = 8;
-
-impl Stated<'_> {
-    /// The tensor of a read.
-    fn tensor(&self, read: usize) -> &Tensor {
-        &self.tensors[self.reads[read].tensor.0]
-    }
-
-    /// The four axes of a tensor as stated.
-    fn axes(&self, used: &TensorUse) -> Result<[u32; 4], Diagnostic> {
-        let mut sizes = [0; 4];
-        for (size, axis) in sizes.iter_mut().zip(&used.args) {
-            *size = self.dims.size(axis, "an axis")?;
-        }
-        Ok(sizes)
-    }
-
-    /// The tensor written.
-    fn out(&self) -> &Tensor {
-        &self.tensors[self.out.value.0]
-    }
-
-    /// Checks that every row the stage accesses is a whole number of TMA granules.
-    fn check_rows(&self) -> Result<(), Diagnostic> {
-        let uses = self.reads.iter().map(|read| (read.tensor, read.span));
-        for (TensorId(id), span) in uses.chain([(self.out.value, self.out.span)]) {
-            let Tensor { name, cols, .. } = &self.tensors[id];
-            if !cols.is_multiple_of(ROW_GRANULE) {
-                let message = format!("the rows of `{name}` have {cols} elements, not a multiple of 8");
-                return Err(Diagnostic::new("row-granule", message)
-                    .at(span, "TMA moves rows in granules of 16 bytes")
-                    .help(format!("pad the columns to {}", cols.next_multiple_of(ROW_GRANULE))));
-            }
-        }
-        Ok(())
-    }
 }
