@@ -15,7 +15,7 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind};
 pub struct NormedGemm {
     /// Whether it multiplies by two weights, gate and up, as a gated GEMM does.
     pub gated: bool,
-    /// Of the plain form.
+    /// The epilogue of the plain form.
     pub epilogue: Epilogue,
     /// Added to the mean square.
     pub epsilon: f32,
