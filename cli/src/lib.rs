@@ -98,8 +98,7 @@ enum Command {
     },
 }
 
-/// Runs the command that the arguments state, the first of which is its name; prints the answer and returns the
-/// exit status.
+/// Runs a command line, which begins with the program's name. Prints the answer and returns the exit status.
 pub fn command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let Arguments { command, json } = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,

@@ -56,7 +56,7 @@ pub fn generation(
             ),
         );
         let attend = attend.text("rotary", "cs(S,D)");
-        let stages = block(decoder, layer, "B", &state(layer), &out, Phase::Step, attend);
+        let stages = block(decoder, layer, "B", &state(layer), &out, LayerPass::Step, attend);
         page = stages.into_iter().fold(page, PipelineBuilder::stage);
     }
     if !last {
@@ -73,7 +73,7 @@ pub fn prompt(decoder: &Decoder, tokens: usize, rows: usize, element: Element) -
     let attend = Stage::new("Attention", "attend_0")
         .word("sequences", 1)
         .word("cache", "Cache(keys: \"K_0(1,HKV,S,D)\", values: \"V_0(1,HKV,S,D)\")");
-    let stages = block(decoder, 0, "T", "X(T,E)", "Z(T,E)", Phase::Prompt, attend);
+    let stages = block(decoder, 0, "T", "X(T,E)", "Z(T,E)", LayerPass::Prompt, attend);
     stages.into_iter().fold(page, PipelineBuilder::stage)
 }
 
@@ -91,7 +91,7 @@ fn normed(product: Stage, gain: &str, epsilon: f64) -> Stage {
 
 /// What a layer computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum LayerPass {
     /// The next token of each sequence.
     Step,
     /// The first tokens of a sequence.
@@ -105,7 +105,7 @@ fn block(
     t: &str,
     x: &str,
     z: &str,
-    phase: Phase,
+    phase: LayerPass,
     attend: Stage,
 ) -> Vec<Stage> {
     let stage = |name: &str| format!("{name}_{layer}");
@@ -118,7 +118,7 @@ fn block(
     // A product of the normalized rows of `x`, which `make` makes of the tensor that it reads.
     let behind_norm = |number: u32, x: &str, stages: &mut Vec<Stage>, make: &dyn Fn(&str) -> Stage| {
         let gain = weight(&format!("g{number}"), "E");
-        if phase == Phase::Step {
+        if phase == LayerPass::Step {
             return stages.push(normed(make(x), &gain, epsilon));
         }
         let out = tensor(&format!("N{number}"), "E");
@@ -137,7 +137,7 @@ fn block(
         None => stage,
     };
     behind_norm(1, x, &mut stages, &|a| {
-        let kind = if phase == Phase::Step { "Gemm" } else { "RotatedGemm" };
+        let kind = if phase == LayerPass::Step { "Gemm" } else { "RotatedGemm" };
         let mut product = Stage::new(kind, &stage("qkv"))
             .text("a", a)
             .text("b", &weight("Wqkv", "E,(HQ+2*HKV)*D"))
@@ -146,11 +146,13 @@ fn block(
             product = product.text("bias", &weight("bqkv", "(HQ+2*HKV)*D"));
         }
         match phase {
-            Phase::Step => product,
-            Phase::Prompt => with_head_norm(heads(product).text("rotary", "cs(S,D)").word("sequences", 1)),
+            LayerPass::Step => product,
+            LayerPass::Prompt => {
+                with_head_norm(heads(product).text("rotary", "cs(S,D)").word("sequences", 1))
+            }
         }
     });
-    let attend = if phase == Phase::Step { with_head_norm(attend) } else { attend };
+    let attend = if phase == LayerPass::Step { with_head_norm(attend) } else { attend };
     let gemm = |name: &str, a: &str, b: &str, out: &str, residual: &str| {
         Stage::gemm(&stage(name), a, b, out).text("residual", residual)
     };

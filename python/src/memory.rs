@@ -45,11 +45,11 @@ pub(crate) struct Borrowed {
 }
 
 /// Element types of slices.
-pub(crate) trait Element: Copy {}
-impl Element for u8 {}
-impl Element for u16 {}
-impl Element for f32 {}
-impl Element for i32 {}
+pub(crate) trait Scalar: Copy {}
+impl Scalar for u8 {}
+impl Scalar for u16 {}
+impl Scalar for f32 {}
+impl Scalar for i32 {}
 
 impl Borrowed {
     /// Borrows the memory of an object, which is the tensor `name`. `stream`: where a GPU is about to use it.
@@ -164,7 +164,7 @@ impl Borrowed {
     ///
     /// # Errors
     /// The memory is that of a GPU, or not aligned.
-    pub(crate) fn elements<T: Element>(&self) -> Result<&[T], Failure> {
+    pub(crate) fn elements<T: Scalar>(&self) -> Result<&[T], Failure> {
         if self.gpu.is_some() {
             return Err(argument(
                 "the tensor is in the memory of a GPU",
@@ -205,7 +205,7 @@ impl Bytes for Borrowed {
     }
 }
 
-/// Whether strides, in elements, are those of rows without gaps.
+/// Whether strides (in elements) describe row-major memory without gaps.
 fn row_major(shape: &[usize], strides: &[usize]) -> bool {
     if shape.contains(&0) {
         return true;

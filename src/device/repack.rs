@@ -2,7 +2,7 @@
 
 use std::ptr::null;
 
-use cusync_gen::graph::Element;
+use cusync_gen::graph::{Element, Op};
 
 use super::error::{Error, Result, check_status};
 use super::memory::DeviceBuffer;
@@ -15,6 +15,8 @@ use crate::ffi;
 pub struct RepackedWeights {
     bytes: DeviceBuffer<u8>,
     gated: bool,
+    /// Whether they are multiplied by the gain of a norm.
+    scaled: bool,
     k: u32,
     n: u32,
     parts: u32,
@@ -64,7 +66,7 @@ impl RepackedWeights {
             )
         };
         check_status(|| format!("layout of {k} x {n} weights for decoding"), status)?;
-        Ok(RepackedWeights { bytes, gated: up.is_some(), k, n, parts })
+        Ok(RepackedWeights { bytes, gated: up.is_some(), scaled: gain.is_some(), k, n, parts })
     }
 
     /// Bytes read per run.
@@ -77,8 +79,9 @@ impl RepackedWeights {
         self.parts
     }
 
-    pub(super) fn are_of(&self, k: u32, n: u32, gated: bool) -> bool {
-        (self.k, self.n, self.gated) == (k, n, gated)
+    pub(super) fn fit(&self, k: u32, n: u32, op: &Op) -> bool {
+        let scaled = matches!(op, Op::NormedGemm(_));
+        (self.k, self.n, self.gated, self.scaled) == (k, n, op.is_gated(), scaled)
     }
 
     pub(super) fn pointer(&self) -> *mut std::ffi::c_void {

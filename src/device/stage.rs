@@ -144,9 +144,7 @@ impl BoundStage {
                 self.exact(&name, values.len(), (rows, columns))?;
                 Ok(values.pointer())
             }
-            OperandSource::Repacked(weights)
-                if kind == OperandKind::B && weights.are_of(*k, *n, op.is_gated()) =>
-            {
+            OperandSource::Repacked(weights) if kind == OperandKind::B && weights.fit(*k, *n, op) => {
                 Ok(weights.pointer())
             }
             OperandSource::Repacked(_) => Err(self.bad(&format!("{kind:?} is laid out for another stage"))),

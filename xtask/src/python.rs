@@ -111,7 +111,7 @@ fn judge(tools: &Path, wheel: &Path) -> Outcome {
     spawn(Command::new(tools.join("abi3audit")).args(["--strict", "--verbose"]).arg(wheel))
 }
 
-/// Runs the tests in an environment that has the wheel and what the tests need, and nothing else.
+/// Runs the tests in a fresh environment with only the wheel and the packages that the tests import.
 fn test(root: &Path, wheel: &Path) -> Outcome {
     let venv = folder(root).join("fresh");
     if venv.exists() {

@@ -196,9 +196,10 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
             let filter = Conv { epilogue, sliding: shape.sliding, channels: 1, window: None };
             return window_under(&filter, own_rows, 0..tensor.cols);
         }
-        // The mean and the scale of a group cover what it writes.
+        // A group has its own mean and scale, so it reads the elements that it writes.
         (Op::GroupNorm(_), OperandKind::A) => (own_rows, own_cols),
         (Op::GroupNorm(_), _) => (0..1, own_cols),
+        (Op::NormedGemm(_), OperandKind::Gain) => (0..1, 0..tensor.cols),
         (Op::Norm(_), OperandKind::A) => (own_rows, 0..tensor.cols),
         (Op::Norm(_), _) => (0..1, 0..tensor.cols),
         (_, OperandKind::A) => (own_rows, along(k, depth, tensor.cols)),
