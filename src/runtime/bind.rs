@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_have_the_numbers_of_the_c_abi() {
+    fn operations_and_activations_have_the_numbers_of_the_c_abi() {
         let pairs = [
             (Operation::Gemm, ffi::CUSYNC_GEMM),
             (Operation::GatedGemm, ffi::CUSYNC_GATED_GEMM),
@@ -307,5 +307,19 @@ mod tests {
         for (operation, number) in pairs {
             assert_eq!(operation as u32, number, "{operation:?}");
         }
+        let activations = [
+            ffi::CUSYNC_IDENTITY,
+            ffi::CUSYNC_GELU_TANH,
+            ffi::CUSYNC_RELU,
+            ffi::CUSYNC_SILU,
+            ffi::CUSYNC_GELU_ERF,
+            ffi::CUSYNC_QUICK_GELU,
+            ffi::CUSYNC_SQUARED_RELU,
+            ffi::CUSYNC_RELU6,
+            ffi::CUSYNC_HARD_SWISH,
+            ffi::CUSYNC_SIGMOID,
+            ffi::CUSYNC_TANH,
+        ];
+        assert_eq!(Activation::ALL.map(|activation| activation as u32), activations);
     }
 }

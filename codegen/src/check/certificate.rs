@@ -149,7 +149,7 @@ fn op(op: &Op) -> Value {
         Op::Gemm(_) | Op::RotatedGemm(_) | Op::NormedGemm(NormedGemm { gated: false, .. }) => {
             json!({ "kind": "gemm" })
         }
-        Op::GatedGemm | Op::NormedGemm(_) => json!({ "kind": "gated_gemm" }),
+        Op::GatedGemm(_) | Op::NormedGemm(_) => json!({ "kind": "gated_gemm" }),
         Op::Conv2d(conv) => json!({
             "kind": "conv2d", "input": conv.input, "channels": conv.channels, "output": conv.output, "filter": conv.filter,
             "stride": conv.stride, "padding": conv.padding,
