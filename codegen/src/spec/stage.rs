@@ -10,7 +10,7 @@ use super::{
 };
 use super::{ident, raw};
 use crate::device::{Activation, Epilogue};
-use crate::diagnostic::{Diagnostic, Spanned};
+use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::operand::OperandKind;
 
 pub(super) fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnostic> {
@@ -124,8 +124,7 @@ fn cache<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Vec<(OperandKind, 
 fn rms_norm<'a>(source: Source<'a>, raw: raw::RmsNorm<'a>) -> Result<StageSpec, Diagnostic> {
     let reads =
         vec![(OperandKind::A, tensor(source, raw.x)?), (OperandKind::Gain, tensor(source, raw.gain)?)];
-    let epsilon = source.spanned(raw.epsilon, "a positive number")?;
-    let kind = StageKind::Norm(NormSpec { centred: false, epsilon });
+    let kind = StageKind::Norm(NormSpec { centred: false, epsilon: epsilon(source, raw.epsilon, 1e-6)? });
     Ok(StageSpec { name: name(source, raw.name)?, kind, reads, out: tensor(source, raw.out)? })
 }
 
@@ -135,8 +134,7 @@ fn layer_norm<'a>(source: Source<'a>, raw: raw::LayerNorm<'a>) -> Result<StageSp
         (OperandKind::Gain, tensor(source, raw.gain)?),
         (OperandKind::Bias, tensor(source, raw.bias)?),
     ];
-    let epsilon = source.spanned(raw.epsilon, "a positive number")?;
-    let kind = StageKind::Norm(NormSpec { centred: true, epsilon });
+    let kind = StageKind::Norm(NormSpec { centred: true, epsilon: epsilon(source, raw.epsilon, 1e-5)? });
     Ok(StageSpec { name: name(source, raw.name)?, kind, reads, out: tensor(source, raw.out)? })
 }
 
@@ -149,7 +147,7 @@ fn group_norm<'a>(source: Source<'a>, raw: raw::GroupNorm<'a>) -> Result<StageSp
     let epilogue = raw.epilogue.map(|raw| source.parse(raw, "an epilogue of a normalisation")).transpose()?;
     let spec = GroupNormSpec {
         groups: expr(source, raw.groups)?,
-        epsilon: raw.epsilon.map(|raw| source.spanned(raw, "a positive number")).transpose()?,
+        epsilon: epsilon(source, raw.epsilon, 1e-5)?,
         silu: matches!(epilogue, Some(raw::NormEpilogue::Silu)),
     };
     let out = volume(source, raw.out, "N(B,H,W,C)")?;
@@ -235,9 +233,19 @@ fn input_norm<'a>(
     reads: &mut Vec<(OperandKind, TensorUse)>,
 ) -> Result<Option<Spanned<f64>>, Diagnostic> {
     let Some(raw) = raw else { return Ok(None) };
-    let raw::InputNorm { gain, epsilon } = source.parse(raw, "`InputNorm(gain: \"g(K)\", epsilon: 1e-5)`")?;
-    reads.push((OperandKind::Gain, tensor(source, gain)?));
-    Ok(Some(source.spanned(epsilon, "a positive number")?))
+    let norm: raw::InputNorm = source.parse(raw, "`InputNorm(gain: \"g(K)\", epsilon: 1e-5)`")?;
+    reads.push((OperandKind::Gain, tensor(source, norm.gain)?));
+    Ok(Some(epsilon(source, norm.epsilon, 1e-6)?))
+}
+
+/// A stated epsilon, or the usual one, which is valid and so needs no place.
+fn epsilon<'a>(
+    source: Source<'a>,
+    raw: Option<&'a RawValue>,
+    usual: f64,
+) -> Result<Spanned<f64>, Diagnostic> {
+    let usual = || Ok(Spanned::new(usual, Span::default()));
+    raw.map_or_else(usual, |raw| source.spanned(raw, "a positive number"))
 }
 
 /// Adds the gains of heads that are normalized to the reads, and returns epsilon.

@@ -42,7 +42,6 @@ pub(super) fn lower(spec: &NormSpec, stated: &Stated<'_>) -> Result<Norm, Diagno
                 .help("the output has the shape of x; gain and bias have an element a column"));
         }
     }
-    stated.check_rows()?;
     Ok(Norm { centred: spec.centred, epsilon: epsilon(&spec.epsilon)? })
 }
 
