@@ -38,6 +38,10 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
         let kind = stage.op.name();
         return unsupported(&format!("{kind} has no CUDA kernel yet; the cpu executor runs it"));
     }
+    let used = stage.operands.iter().map(|operand| operand.tensor).chain([stage.out]);
+    if let Some(why) = stage.op.unfit_rows(used.map(|tensor| &plan.graph().tensors[tensor.0])) {
+        return unsupported(&why.to_string());
+    }
     match stage.op {
         Op::Custom => return unsupported("a custom stage runs in its owner's kernel, not in an executor"),
         Op::GatedGemm(_) => {

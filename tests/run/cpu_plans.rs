@@ -30,7 +30,7 @@ const SMALL: &[(&str, u64)] = &[
 ];
 
 /// Plans a spec with reduced dims.
-fn plan(source: &str, m: u64, element: Element, policy: Option<Policy>) -> Plan {
+pub(super) fn plan(source: &str, m: u64, element: Element, policy: Option<Policy>) -> Plan {
     let spec = cusync_gen::spec::parse(source, "test").expect("the spec is valid");
     let named: Vec<String> = spec.dims().map(|(name, _)| name.to_owned()).collect();
     let size = [("M", m), ("S", m), ("B", m.div_ceil(80))];
@@ -43,7 +43,7 @@ fn plan(source: &str, m: u64, element: Element, policy: Option<Policy>) -> Plan 
     plan_text(source, "test", &overrides, device, Executor::Cpu).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn verify(plan: &Plan, options: CpuOptions, runs: usize) {
+pub(super) fn verify(plan: &Plan, options: CpuOptions, runs: usize) {
     let inputs = Inputs::random(plan.graph(), 7);
     let judge = Judge::new(plan.graph(), &inputs, HashMap::new()).expect("all inputs are there");
     verify_against(&judge, &inputs, plan, options, runs);
@@ -63,7 +63,7 @@ fn verify_against(judge: &Judge<'_>, inputs: &Inputs, plan: &Plan, options: CpuO
     assert_eq!(pipeline.epoch() as usize, runs);
 }
 
-fn options(workers: Workers) -> CpuOptions {
+pub(super) fn options(workers: Workers) -> CpuOptions {
     CpuOptions { threads: 3, workers, ..CpuOptions::default() }
 }
 

@@ -3,6 +3,7 @@
 mod cpu_fused;
 mod cpu_generate;
 mod cpu_plans;
+mod cpu_shapes;
 mod dag_replay;
 mod examples;
 mod verdicts;

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{cusync, file};
 
-/// A convolution that no kernel can load, and variants of it.
-const BEYOND_KERNELS: [(&str, &str); 5] = [
+/// Stages that no kernel can load.
+const BEYOND_KERNELS: [(&str, &str); 6] = [
     (
         "stride",
         r#"Conv2d(name: "c", input: "X(1,20,20,8)", filter: "F(3,3,8,8)", out: "Y(1,2,2,8)", stride: (9,9))"#,
@@ -23,6 +23,7 @@ const BEYOND_KERNELS: [(&str, &str); 5] = [
         "window",
         r#"Conv2d(name: "c", input: "X(1,9,9,72)", filter: "F(7,200,72,8)", padding: (3,100), out: "Y(1,9,10,8)")"#,
     ),
+    ("granule", r#"Gemm(name: "c", a: "X(37,27)", b: "W(27,33)", bias: "b(33)", out: "Y(37,33)")"#),
 ];
 
 /// A stage writes data that the next run reads.

@@ -1,6 +1,6 @@
 //! The `fused` executor's choice for few tokens: a decode kernel.
 
-use super::obstacles::without_lists;
+use super::obstacles::{ragged, without_lists};
 use crate::check::{Candidate, Choice, Launch};
 use crate::device::{Operations, Profile};
 use crate::diagnostic::Diagnostic;
@@ -18,7 +18,7 @@ pub(super) fn unfit(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
 
 /// The graph cut into even shares, and the work of its workers.
 fn shared_out(resolved: &Resolved, device: &Profile) -> Result<(Graph, Decode), Obstacle> {
-    without_lists(device).map_or(Ok(()), Err)?;
+    without_lists(device).or_else(|| ragged(resolved)).map_or(Ok(()), Err)?;
     let tile = |s: usize| match resolved.stages[s].op.is_gemm() {
         true => Ok(NOMINAL_TILE),
         false => resolved.kernel_candidates(StageId(s), device).map(|tiles| tiles[0]),

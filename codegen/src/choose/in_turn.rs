@@ -2,7 +2,7 @@
 //! that stage's operation. It runs alone, or is a chain kernel with the best tile, cluster and lists for the stage.
 
 use super::chain::{self, chain, edge_choices};
-use super::obstacles::{beyond_chains, without_lists};
+use super::obstacles::{beyond_chains, ragged, usual_executor, without_lists};
 use super::{ChainOverride, Choice};
 use crate::check::{Candidate, How, Launch, Prediction, StageKernel, StageLaunch};
 use crate::device::Profile;
@@ -16,13 +16,16 @@ use crate::simulate::{simulate, simulate_serial};
 /// chain kernel.
 ///
 /// # Errors
-/// Those of [`chain`], for the first stage that fails.
+/// Those of [`chain`], for the first stage that fails, or rows that no kernel takes.
 pub fn in_turn(
     resolved: &Resolved,
     device: &Profile,
     how: How,
     asked: impl Fn(StageId) -> ChainOverride,
 ) -> Result<Candidate, Diagnostic> {
+    if let Some(why) = ragged(resolved) {
+        return Err(why.to_diagnostic(resolved, how.executor(), usual_executor(resolved, device)));
+    }
     let (mut tiles, mut stages, mut choices, mut by_chain) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (stage, name) in resolved.stages.iter().enumerate().map(|(s, stage)| (StageId(s), &stage.name.value))
     {

@@ -89,8 +89,21 @@ fn further(resolved: &Resolved, a: Option<Obstacle>, b: Option<Obstacle>) -> Opt
     Some(if stage_index(resolved, &b) > stage_index(resolved, &a) { b } else { a })
 }
 
+/// The first stage with rows that no kernel of the library reads or writes.
+pub(super) fn ragged(resolved: &Resolved) -> Option<Obstacle> {
+    let unfit = |stage: &ResolvedStage| {
+        let used = stage.reads.iter().map(|read| read.tensor).chain([stage.out.value]);
+        let unfit = stage.op.unfit_rows(used.map(|tensor| &resolved.tensors[tensor.0]));
+        unfit.map(|why| why.of_stage(&stage.name.value))
+    };
+    resolved.stages.iter().find_map(unfit)
+}
+
 /// Why an executor has no plan.
 pub(super) fn unplanned(resolved: &Resolved, device: &Profile, executor: Executor) -> Option<Obstacle> {
+    if let Some(ragged) = ragged(resolved).filter(|_| executor != Executor::Cpu) {
+        return Some(ragged);
+    }
     match executor {
         Executor::Cpu => search::unfit(resolved, device, How::Host),
         Executor::Serial => one_after_the_other(resolved, device, How::Serial),

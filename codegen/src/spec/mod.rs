@@ -193,8 +193,7 @@ pub(crate) struct NormSpec {
 #[derive(Clone, Debug)]
 pub(crate) struct GroupNormSpec {
     pub(crate) groups: Expr,
-    /// Default: 1e-5.
-    pub(crate) epsilon: Option<Spanned<f64>>,
+    pub(crate) epsilon: Spanned<f64>,
     /// Of the result.
     pub(crate) activation: Activation,
 }

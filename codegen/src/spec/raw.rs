@@ -49,15 +49,15 @@ raw!(enum Stage {
     GatedGemm { name a gate up out; activation input_norm }
     Conv2d { name input filter out; bias residual residual_at stride padding epilogue }
     Attention { name qkv heads out; kv_heads causal window softcap scale sequences cache pages rotary head_norm expected }
-    RmsNorm { name x gain out epsilon; one_plus_gain residual }
-    LayerNorm { name x gain bias out epsilon; residual }
+    RmsNorm { name x gain out; epsilon one_plus_gain residual }
+    LayerNorm { name x gain bias out; epsilon residual }
     GroupNorm { name input groups gain bias out; epsilon epilogue }
     Pool { name input kind out; window stride padding }
     Custom { name tile reads writes; grid k_blocks }
 });
 
 raw!(struct Cache { keys values; lengths });
-raw!(struct InputNorm { gain epsilon; });
+raw!(struct InputNorm { gain; epsilon });
 raw!(struct HeadNorm { query key epsilon; });
 raw!(struct Read { tensor rows cols; });
 raw!(struct Edge { from to; operand policy wait });

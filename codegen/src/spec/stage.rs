@@ -10,7 +10,7 @@ use super::{
 };
 use super::{ident, raw};
 use crate::device::{Activation, Epilogue};
-use crate::diagnostic::{Diagnostic, Spanned};
+use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::operand::OperandKind;
 
 pub(super) fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnostic> {
@@ -131,7 +131,7 @@ fn rms_norm<'a>(source: Source<'a>, raw: raw::RmsNorm<'a>) -> Result<StageSpec, 
     let kind = StageKind::Norm(NormSpec {
         centred: false,
         one_plus_gain: one_plus_gain.unwrap_or(false),
-        epsilon: source.spanned(raw.epsilon, "a positive number")?,
+        epsilon: epsilon(source, raw.epsilon, 1e-6)?,
     });
     Ok(StageSpec { name: name(source, raw.name)?, kind, reads, out: tensor(source, raw.out)? })
 }
@@ -143,7 +143,7 @@ fn layer_norm<'a>(source: Source<'a>, raw: raw::LayerNorm<'a>) -> Result<StageSp
         (OperandKind::Bias, tensor(source, raw.bias)?),
     ];
     reads.extend(optional(source, OperandKind::Residual, raw.residual)?);
-    let epsilon = source.spanned(raw.epsilon, "a positive number")?;
+    let epsilon = epsilon(source, raw.epsilon, 1e-5)?;
     let kind = StageKind::Norm(NormSpec { centred: true, one_plus_gain: false, epsilon });
     Ok(StageSpec { name: name(source, raw.name)?, kind, reads, out: tensor(source, raw.out)? })
 }
@@ -156,7 +156,7 @@ fn group_norm<'a>(source: Source<'a>, raw: raw::GroupNorm<'a>) -> Result<StageSp
     ];
     let spec = GroupNormSpec {
         groups: expr(source, raw.groups)?,
-        epsilon: raw.epsilon.map(|raw| source.spanned(raw, "a positive number")).transpose()?,
+        epsilon: epsilon(source, raw.epsilon, 1e-5)?,
         activation: activation(source, raw.epilogue, Activation::Identity)?,
     };
     let out = volume(source, raw.out, "N(B,H,W,C)")?;
@@ -251,9 +251,19 @@ fn input_norm<'a>(
     reads: &mut Vec<(OperandKind, TensorUse)>,
 ) -> Result<Option<Spanned<f64>>, Diagnostic> {
     let Some(raw) = raw else { return Ok(None) };
-    let raw::InputNorm { gain, epsilon } = source.parse(raw, "`InputNorm(gain: \"g(K)\", epsilon: 1e-5)`")?;
-    reads.push((OperandKind::Gain, tensor(source, gain)?));
-    Ok(Some(source.spanned(epsilon, "a positive number")?))
+    let norm: raw::InputNorm = source.parse(raw, "`InputNorm(gain: \"g(K)\", epsilon: 1e-5)`")?;
+    reads.push((OperandKind::Gain, tensor(source, norm.gain)?));
+    Ok(Some(epsilon(source, norm.epsilon, 1e-6)?))
+}
+
+/// A stated epsilon, or the usual one, which is valid and so needs no place.
+fn epsilon<'a>(
+    source: Source<'a>,
+    raw: Option<&'a RawValue>,
+    usual: f64,
+) -> Result<Spanned<f64>, Diagnostic> {
+    let usual = || Ok(Spanned::new(usual, Span::default()));
+    raw.map_or_else(usual, |raw| source.spanned(raw, "a positive number"))
 }
 
 /// Adds the gains of heads that are normalized to the reads, and returns epsilon.

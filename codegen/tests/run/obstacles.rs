@@ -1,6 +1,6 @@
 //! Obstacles that keep executors from running a pipeline; every other choice can be proved.
 
-use cusync_gen::check::{Executor, judge};
+use cusync_gen::check::{Executor, How, judge};
 use cusync_gen::choose::{self, Choices};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Resolved;
@@ -178,6 +178,47 @@ fn the_note_names_every_executor_and_who_came_furthest_first() {
     assert_eq!(choose::fallback(&resolved(CONV_THEN_GEMM), profile("h200")), None);
 }
 
+/// The head of a language model: a vocabulary of any size, and layers of whole granules before it.
+const RAGGED: &str = r#"Pipeline(name: "head", dims: { "M": 8, "V": 50257 }, stages: [
+    LayerNorm(name: "norm", x: "X(M,768)", gain: "g(768)", bias: "b(768)", out: "N(M,768)"),
+    Gemm(name: "head", a: "N(M,768)", b: "W(768,V)", out: "L(M,V)"),
+])"#;
+
+#[test]
+fn rows_of_any_length_are_for_the_host() {
+    for device in ["h200", "a100"] {
+        for executor in Executor::GPU {
+            let obstacle = met(RAGGED, device, executor).expect("no kernel has such rows");
+            assert_eq!((obstacle.stage.as_deref(), obstacle.numbers), (Some("head"), Some((50257, 8))));
+            let text = obstacle.to_string();
+            assert!(["`W`", "50257", "50264"].iter().all(|part| text.contains(part)), "{text}");
+        }
+        let (executor, note) = choose::fallback(&resolved(RAGGED), profile(device)).expect("no GPU runs it");
+        assert!(executor == Executor::Cpu && note.contains("stage `head` has rows of 50257"), "{note}");
+    }
+    let (spec, h200) = (resolved(RAGGED), profile("h200"));
+    assert!(choose::plan(&spec, h200, Executor::Cpu).is_ok());
+    // Callers that ask for one kind of kernel are refused, too.
+    let asked = choose::ChainOverride::default();
+    for refused in [
+        choose::decode(&spec, h200),
+        choose::chain(&spec, h200, asked),
+        choose::in_turn(&spec, h200, How::Serial, |_| asked),
+    ] {
+        let message = refused.expect_err("no kernel has such rows").message;
+        assert!(message.contains("rows of 50257 elements in `W`"), "{message}");
+    }
+    // Integers have no granule, and kernels of users have rows of their own.
+    let pages = WIDE_GATE
+        .replace("lengths: \"n(B)\")", "lengths: \"n(B)\"), pages: \"P(B,3)\"")
+        .replace("(B,1,128,64)", "(16,1,64,64)");
+    assert_eq!(met(&pages, "h200", Executor::Fused), None);
+    let custom = r#"Pipeline(name: "own", dims: {}, stages: [
+        Custom(name: "own", tile: (8, 27), writes: "Y(8,27)", reads: []),
+    ])"#;
+    assert_eq!(resolved(custom).stages[0].op.unfit_rows(resolved(custom).tensors.iter()), None);
+}
+
 /// An executor without an obstacle has a proved choice; one with an obstacle has none.
 #[test]
 fn whatever_has_no_obstacle_is_chosen_and_proved() {
@@ -197,7 +238,7 @@ fn whatever_has_no_obstacle_is_chosen_and_proved() {
         chain(64),
         convolution("1,20,20,8", "3,3,8,8", "1,2,2,8", "stride: (9,9)"),
     ];
-    let cases = [WIDE_GATE, PROMPTS_OF_197, PROMPTS_OF_200, CONV_THEN_GEMM];
+    let cases = [WIDE_GATE, PROMPTS_OF_197, PROMPTS_OF_200, CONV_THEN_GEMM, RAGGED];
     let all = shipped.into_iter().chain(cases).chain(more.iter().map(String::as_str));
     let mut refused = 0;
     for source in all {

@@ -134,17 +134,33 @@ fn a_custom_stage_is_known_by_its_footprints() {
     assert_eq!((read.rows.range(300, 2, 0, 0), read.cols.range(512, 2, 0, 1)), (256..300, 64..128));
 }
 
+/// The defaults of PyTorch and of checkpoints.
+#[test]
+fn an_epsilon_may_be_left_out() {
+    let text = r#"Pipeline(name: "p", dims: {"M": 8, "H": 64}, stages: [
+        RmsNorm(name: "root", x: "X(M,H)", gain: "g(H)", out: "N(M,H)"),
+        LayerNorm(name: "layer", x: "N(M,H)", gain: "h(H)", bias: "b(H)", out: "P(M,H)"),
+        Gemm(name: "head", a: "P(M,H)", b: "W(H,H)", input_norm: InputNorm(gain: "i(H)"), out: "Q(M,H)"),
+    ])"#;
+    let epsilons: Vec<f32> = resolve(text, &[])
+        .stages
+        .iter()
+        .filter_map(|stage| match &stage.op {
+            Op::Norm(norm) => Some(norm.epsilon),
+            Op::NormedGemm(normed) => Some(normed.epsilon),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(epsilons, [1e-6, 1e-5, 1e-6]);
+}
+
 #[test]
 fn overrides_are_checked_like_dims() {
     let spec = spec::parse(DIAMOND, "diamond.ron").expect("valid");
     let resolve = |name: &str, value| spec.resolve(&[(name.to_string(), value)]);
     assert_eq!(resolve("M", 37).expect("valid").tensors[0].rows, 37);
-    for (name, value, code) in [
-        ("N", 8, "unknown-dim"),
-        ("M", 0, "zero-dim"),
-        ("M", u64::MAX, "dim-range"),
-        ("H", 1021, "row-granule"),
-    ] {
+    assert_eq!(resolve("H", 1021).expect("rows of any length").tensors[0].cols, 1021);
+    for (name, value, code) in [("N", 8, "unknown-dim"), ("M", 0, "zero-dim"), ("M", u64::MAX, "dim-range")] {
         let diagnostic = resolve(name, value).expect_err(name);
         assert_eq!(diagnostic.code, code);
         assert!(diagnostic.primary.is_some() && !diagnostic.help.is_empty(), "{diagnostic}");

@@ -62,8 +62,7 @@ pub(super) fn lower(spec: &GroupNormSpec, stated: &Stated<'_>) -> Result<(Op, u3
                 .help("gain and bias have an element a channel"));
         }
     }
-    stated.check_rows()?;
-    let epsilon = spec.epsilon.as_ref().map_or(Ok(1e-5), norm::epsilon)?;
+    let epsilon = norm::epsilon(&spec.epsilon)?;
     let (pixels, channels) = (stated.out().rows / images, all / groups);
     let norm = GroupNorm { pixels, channels, epsilon, activation: spec.activation };
     Ok((Op::GroupNorm(norm), norm.elements()))

@@ -51,9 +51,6 @@ pub(in crate::graph) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic
     Ok(Lowered { op, k, custom: None, footprints: Vec::new() })
 }
 
-/// Elements in 16 bytes; the length of a TMA row must be a multiple of this.
-const ROW_GRANULE: u32 = 8;
-
 impl Stated<'_> {
     /// The tensor of a read.
     pub(super) fn tensor(&self, read: usize) -> &Tensor {
@@ -72,20 +69,5 @@ impl Stated<'_> {
     /// The tensor written.
     pub(super) fn out(&self) -> &Tensor {
         &self.tensors[self.out.value.0]
-    }
-
-    /// Checks that every row the stage accesses is a whole number of TMA granules.
-    pub(super) fn check_rows(&self) -> Result<(), Diagnostic> {
-        let uses = self.reads.iter().map(|read| (read.tensor, read.span));
-        for (TensorId(id), span) in uses.chain([(self.out.value, self.out.span)]) {
-            let Tensor { name, cols, .. } = &self.tensors[id];
-            if !cols.is_multiple_of(ROW_GRANULE) {
-                let message = format!("the rows of `{name}` have {cols} elements, not a multiple of 8");
-                return Err(Diagnostic::new("row-granule", message)
-                    .at(span, "TMA moves rows in granules of 16 bytes")
-                    .help(format!("pad the columns to {}", cols.next_multiple_of(ROW_GRANULE))));
-            }
-        }
-        Ok(())
     }
 }

@@ -27,13 +27,16 @@ pub use normed_gemm::NormedGemm;
 pub use pool::Pool;
 pub use sliding::{Sliding, Window};
 
-use super::{Footprint, Operand, Stage, Tensor};
+use super::{DataType, Footprint, Operand, Stage, Tensor};
 use crate::device::{ALONE, ChainKernel, DECODE_KERNELS, KernelShape, Operation, Operations};
 pub use crate::device::{Activation, Epilogue};
 use crate::executor::Executor;
 use crate::obstacle::Obstacle;
 pub(crate) use crate::operand::OperandKind;
 use crate::sync::{Policy, Tile};
+
+/// Elements in 16 bytes, the granule of TMA and `cp.async`: GPU kernels take rows of a multiple of this.
+const ROW_GRANULE: u32 = 8;
 
 /// The operation of a stage.
 #[derive(Clone, Debug, PartialEq)]
@@ -219,6 +222,17 @@ impl Op {
     /// Why no kernel runs it in tiles of this MMA tile; no stage is named yet.
     pub fn unfit(&self, tile: MmaTile) -> Option<Obstacle> {
         self.rules().unfit(tile)
+    }
+
+    /// Why no kernel of the library runs it on these tensors: a row of one is not whole granules. No stage is named yet.
+    pub fn unfit_rows<'a>(&self, tensors: impl Iterator<Item = &'a Tensor>) -> Option<Obstacle> {
+        let ragged = |t: &&Tensor| t.data == DataType::Element && !t.cols.is_multiple_of(ROW_GRANULE);
+        let Tensor { name, cols, .. } = tensors.filter(|_| !self.is_custom()).find(ragged)?;
+        let text = format!(
+            "has rows of {cols} elements in `{name}`, and kernels move rows in steps of {ROW_GRANULE}: pad them to {}",
+            cols.next_multiple_of(ROW_GRANULE)
+        );
+        Some(Obstacle::new(text).numbers(*cols, ROW_GRANULE))
     }
 
     /// Why only a launch to itself runs it, between kernel boundaries; `None` if its tiles can be waited for.

@@ -61,7 +61,6 @@ pub(super) fn lower(spec: &NormSpec, stated: &Stated<'_>) -> Result<Norm, Diagno
                 ));
         }
     }
-    stated.check_rows()?;
     let NormSpec { centred, one_plus_gain, epsilon: epsilon_stated } = spec;
     let adds = stated.reads.iter().any(|read| read.kind == OperandKind::Residual);
     Ok(Norm { centred: *centred, one_plus_gain: *one_plus_gain, adds, epsilon: epsilon(epsilon_stated)? })

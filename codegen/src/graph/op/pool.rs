@@ -65,7 +65,6 @@ pub(super) fn lower(spec: &PoolSpec, stated: &Stated<'_>) -> Result<Pool, Diagno
             );
         }
     }
-    stated.check_rows()?;
     Ok(Pool { mean: spec.mean, sliding })
 }
 

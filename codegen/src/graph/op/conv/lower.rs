@@ -51,7 +51,6 @@ pub(in crate::graph::op) fn lower(spec: &ConvSpec, stated: &Stated<'_>) -> Resul
         padding: &spec.padding,
     };
     let sliding = Sliding::lower(stated, (images, height, width), (p, q), &window)?;
-    stated.check_rows()?;
     check_epilogue(stated)?;
     Ok(Conv { epilogue: spec.epilogue, sliding, channels, window: None })
 }

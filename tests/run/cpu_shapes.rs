@@ -1,0 +1,55 @@
+//! The cpu executor against the independent reference at sizes that no GPU kernel takes.
+
+use cusync::runtime::cpu::Workers;
+use cusync_gen::graph::Element;
+use cusync_gen::sync::Policy;
+
+use super::cpu_plans::{options, plan, verify};
+
+/// Verifies a pipeline of these stages in both element types and under several policies.
+fn right(stages: &str) {
+    let source = format!(r#"Pipeline(name: "shapes", dims: {{}}, stages: [ {stages} ])"#);
+    for element in [Element::F16, Element::Bf16] {
+        for policy in
+            [None, Some(Policy::Tile), Some(Policy::Row), Some(Policy::Batched { rows: 1, cols: 2 })]
+        {
+            verify(&plan(&source, 0, element, policy), options(Workers::TeamPerStage), 2);
+        }
+    }
+}
+
+#[test]
+fn products_with_rows_of_any_length_are_right() {
+    for (m, k, n) in [(1, 27, 1), (37, 131, 1021), (129, 1, 257)] {
+        right(&format!(
+            r#"Gemm(name: "up", a: "X({m},{k})", b: "W({k},{n})", bias: "b({n})", epilogue: Gelu, out: "Y({m},{n})"),
+            Gemm(name: "mix", a: "Y({m},{n})", b: "V({n},{k})", residual: "X({m},{k})", out: "Z({m},{k})"),
+            GatedGemm(name: "gate", a: "Z({m},{k})", gate: "G({k},{n})", up: "U({k},{n})", out: "Q({m},{n})"),"#
+        ));
+    }
+}
+
+#[test]
+fn normalisations_of_rows_of_any_length_are_right() {
+    right(
+        r#"RmsNorm(name: "root", x: "X(37,131)", gain: "g(131)", out: "N(37,131)"),
+        Gemm(name: "up", a: "N(37,131)", b: "W(131,267)", input_norm: InputNorm(gain: "i(131)"), out: "Y(37,267)"),
+        LayerNorm(name: "layer", x: "Y(37,267)", gain: "h(267)", bias: "b(267)", out: "P(37,267)"),
+        GatedGemm(name: "gate", a: "P(37,267)", gate: "G(267,33)", up: "U(267,33)", input_norm: InputNorm(gain: "j(267)"),
+            out: "Q(37,33)"),"#,
+    );
+}
+
+#[test]
+fn images_of_any_number_of_channels_are_right() {
+    right(
+        r#"Conv2d(name: "stem", input: "X(3,17,13,3)", filter: "F1(3,3,3,27)", stride: (2,2), padding: (1,1), bias: "b(27)",
+            epilogue: Relu, out: "Y(3,9,7,27)"),
+        GroupNorm(name: "norm", input: "Y(3,9,7,27)", groups: 9, gain: "g(27)", bias: "c(27)", epilogue: Silu,
+            out: "N(3,9,7,27)"),
+        Conv2d(name: "body", input: "N(3,9,7,27)", filter: "F2(3,3,27,27)", padding: (1,1), residual: "Y(3,9,7,27)",
+            residual_at: BeforeActivation, epilogue: Relu, out: "Z(3,9,7,27)"),
+        Pool(name: "most", input: "Z(3,9,7,27)", kind: Max, window: (3,3), stride: (2,2), padding: (1,1), out: "P(3,5,4,27)"),
+        Pool(name: "mean", input: "P(3,5,4,27)", kind: Average, out: "A(3,1,1,27)"),"#,
+    );
+}
