@@ -6,9 +6,10 @@ use cusync_gen::graph::Activation;
 
 use super::bound::{UNIT, sigmoid_times};
 
-/// Error of the distribution function of a normal variable in kernels, which take erf from formula 7.1.26 of Abramowitz
-/// and Stegun: half of its 1.5e-7, and float32 roundings.
-const PHI: f64 = 1.5e-7;
+/// Relative error of Phi(-|x|) in kernels, which fit its logarithm, with the roundings of that; and the absolute error
+/// of x Phi(x) beyond the fit.
+const PHI: f64 = 2e-5;
+const BEYOND: f64 = 1e-9;
 
 /// An activation of a value with error bound `off`, and the error bound of the result: a bound of the slope times
 /// `off`, and the errors of the arithmetic.
@@ -22,7 +23,11 @@ pub(super) fn activated(activation: Activation, x: f64, off: f64) -> (f64, f64) 
             sigmoid_times(x, 2.0 * u, 1.13 * off)
         }
         Activation::Silu => sigmoid_times(x, x, 1.1 * off),
-        Activation::GeluErf => (0.5 * x * libm::erfc(-x * FRAC_1_SQRT_2), 1.13 * off + PHI * x.abs()),
+        Activation::GeluErf => {
+            let phi = |x: f64| 0.5 * libm::erfc(-x * FRAC_1_SQRT_2);
+            let value = x * phi(x);
+            (value, 1.13 * off + PHI * x.abs() * phi(-x.abs()) + 2.0 * UNIT * value.abs() + BEYOND)
+        }
         Activation::QuickGelu => sigmoid_times(x, 1.702 * x, 1.1 * off),
         Activation::SquaredRelu => {
             let value = x.max(0.0).powi(2);
@@ -34,8 +39,8 @@ pub(super) fn activated(activation: Activation, x: f64, off: f64) -> (f64, f64) 
             (value, 1.5 * off + 4.0 * UNIT * x.abs())
         }
         Activation::Sigmoid => sigmoid_times(1.0, x, 0.25 * off),
-        // Kernels compute 2 sigmoid(2 x) - 1, and a series near 0.
-        Activation::Tanh => (x.tanh(), off + 8.0 * UNIT * x.abs().min(4.0)),
+        // Kernels compute 2 sigmoid(2 x) - 1.
+        Activation::Tanh => (x.tanh(), off + 8.0 * UNIT),
     }
 }
 

@@ -4,7 +4,7 @@ use super::obstacles::{ragged, without_lists};
 use crate::check::{Candidate, Choice, Launch};
 use crate::device::{Operations, Profile};
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Graph, PAGE, Resolved, StageId};
+use crate::graph::{Graph, PAGE, Resolved, ResolvedStage, StageId};
 use crate::obstacle::Obstacle;
 use crate::schedule::decode::{COLUMN_TILE, Decode, decode as share_out, widths};
 
@@ -19,13 +19,14 @@ pub(super) fn unfit(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
 /// The graph cut into even shares, and the work of its workers.
 fn shared_out(resolved: &Resolved, device: &Profile) -> Result<(Graph, Decode), Obstacle> {
     without_lists(device).or_else(|| ragged(resolved)).map_or(Ok(()), Err)?;
-    let tile = |s: usize| match resolved.stages[s].op.is_gemm() {
+    let nominal = |stage: &ResolvedStage| stage.op.is_gemm() && stage.op.rules().takes(NOMINAL_TILE, stage.n);
+    let tile = |s: usize| match nominal(&resolved.stages[s]) {
         true => Ok(NOMINAL_TILE),
         false => resolved.kernel_candidates(StageId(s), device).map(|tiles| tiles[0]),
     };
     let tiles: Vec<_> = (0..resolved.stages.len()).map(tile).collect::<Result<_, _>>()?;
     let shares = share_out(&resolved.graph(&tiles)?, device)?;
-    let stated = |s: &crate::graph::ResolvedStage| s.stated_tile.is_some() || s.stated_order.is_some();
+    let stated = |s: &ResolvedStage| s.stated_tile.is_some() || s.stated_order.is_some();
     if !resolved.edges.is_empty() || resolved.stages.iter().any(stated) {
         return Err(Obstacle::new("tiles, orders or policies are stated, and a decode kernel has its own")
             .help("leave them out"));

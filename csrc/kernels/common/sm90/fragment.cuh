@@ -111,7 +111,7 @@ CUSYNC_DEVICE void finish_chunk(Stage const& stage, float* v, uint32_t col0, Fra
 #pragma unroll 1
   for (uint32_t step = 0; step < 2; ++step) {
     if (step == stage.residual_first) {
-      activate_all<4 * groups, 4>(stage.activation, v);
+      activate_all<4 * groups>(stage.activation, v);
     } else if (stage.residual) {
       residual.template add<groups>(v);
     }

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kMostThreads, 2) normalise(GroupNorm const nor
 #pragma unroll
       for (int i = 0; i < kWidth; ++i)
         y[i] = (to_float(words.values[i]) - mean) * scale * to_float(gain.values[i]) + to_float(bias.values[i]);
-      activate_all<kWidth, 1>(norm.activation, y);
+      activate_all<kWidth>(norm.activation, y);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) words.values[i] = from_float<Element>(y[i]);
       *reinterpret_cast<Words*>(out + at) = words;

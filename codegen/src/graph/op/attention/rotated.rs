@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::Heads;
-use crate::device::Operation;
+use crate::device::{ChainKernel, KERNELS, Operation};
 use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles, gemm};
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
 use crate::obstacle::Obstacle;
@@ -17,6 +17,13 @@ pub struct Rotated {
     pub heads: Heads,
     /// Tokens per sequence: row r has position r modulo this.
     pub tokens: u32,
+}
+
+/// The tiles of the kernels that run the product.
+fn kernel_tiles() -> impl Iterator<Item = MmaTile> {
+    let own =
+        KERNELS.iter().filter(|kernel| kernel.operations.contains(Operation::Gemm)).map(|kernel| kernel.tile);
+    own.chain(ChainKernel::running([Operation::Gemm].into_iter().collect()).map(|kernel| kernel.tile))
 }
 
 /// Whether an operand is for the heads of the product, and not for the product.
@@ -56,7 +63,12 @@ impl Rules for Rotated {
     }
 
     fn tiles(&self, _: u32) -> Tiles {
-        Tiles::Kernels(Operation::Gemm)
+        let whole: Vec<MmaTile> = kernel_tiles().filter(|tile| self.whole(tile.1)).collect();
+        // Host threads run any tile.
+        let head = self.heads.dim;
+        let host = || vec![(64, 64u32.next_multiple_of(head), 64)];
+        let meaning = "(rows, columns of whole heads, depth of a k-block)";
+        Tiles::Own { list: if whole.is_empty() { host() } else { whole }, meaning, of_kernel: true }
     }
 
     fn takes(&self, tile: MmaTile, _: u32) -> bool {
@@ -66,7 +78,19 @@ impl Rules for Rotated {
     fn unfit(&self, tile: MmaTile) -> Option<Obstacle> {
         let (columns, head) = (tile.1, self.heads.dim);
         let cut = || format!("has heads of {head} columns, which its tiles of {columns} columns cut");
-        (!self.whole(columns)).then(|| Obstacle::new(cut()).numbers(columns, head))
+        let all = || format!("has heads of {head} columns, which the tiles of all kernels cut");
+        if !self.whole(columns) {
+            return Some(Obstacle::new(cut()).numbers(columns, head));
+        }
+        // A thread rotates 8 pairs, and the threads of a head that is normalized are a power of two (`cusync_rotate`).
+        let (eights, normed) = (head / 16, self.heads.norm.is_some());
+        if head % 16 != 0 || (normed && !eights.is_power_of_two()) {
+            let noun = if normed { "normalized heads" } else { "heads" };
+            let text = format!("has {noun} of {head} columns, which no kernel rotates");
+            return Some(Obstacle::new(text).help("rotate the heads in the Attention"));
+        }
+        (!kernel_tiles().any(|other| other == tile))
+            .then(|| Obstacle::new(all()).help("rotate the heads in the Attention"))
     }
 
     fn unfit_beside_others(&self) -> Option<Obstacle> {
