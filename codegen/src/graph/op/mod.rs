@@ -165,7 +165,9 @@ impl Op {
         match executor {
             // A device without any of them is rejected as a whole.
             Executor::Fused => {
-                let decodes = || DECODE_KERNELS.iter().any(|k| k.operations.contains(operation));
+                // A product that rotates is a plain one to kernels, and only between kernel boundaries.
+                let rotates = matches!(self, Op::RotatedGemm(_));
+                let decodes = || !rotates && DECODE_KERNELS.iter().any(|k| k.operations.contains(operation));
                 self.in_chain() || decodes()
             }
             // Sessions use decode kernels for products only.
