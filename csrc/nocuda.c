@@ -74,8 +74,8 @@ int32_t cusync_pack_gated(const void* gate, const void* up, void* packed, uint32
 }
 
 int32_t cusync_gated_activation(const void* packed, uint32_t packed_bits, void* d, uint32_t m, uint32_t n,
-                                uint32_t element, void* stream) {
-  (void)packed, (void)packed_bits, (void)d, (void)m, (void)n, (void)element, (void)stream;
+                                uint32_t activation, uint32_t element, void* stream) {
+  (void)packed, (void)packed_bits, (void)d, (void)m, (void)n, (void)activation, (void)element, (void)stream;
   return CUSYNC_ERROR_NOT_BUILT;
 }
 

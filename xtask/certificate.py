@@ -127,7 +127,7 @@ class Stage:
                 return clip(a[0] * tile[0] + a[1] * tile[1] + a[2] * k + a[3], a[4], length)
             return [(axis(of["rows"], tensor["rows"]), axis(of["cols"], tensor["cols"]))]
         if op == "norm":
-            return [(rows if kind == "a" else (0, tensor["rows"]), (0, tensor["cols"]))]
+            return [(rows if kind in ("a", "residual") else (0, tensor["rows"]), (0, tensor["cols"]))]
         if op == "group_norm":
             return [(rows if kind == "a" else (0, tensor["rows"]), cols)]
         if op == "pool" or op == "grouped_conv" and kind == "a":

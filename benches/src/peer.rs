@@ -49,8 +49,8 @@ enum After {
     Nothing,
     /// (product, result, activation)
     Activate(TensorBuffer, TensorBuffer, Activation),
-    /// (packed product, result, rows, columns of the result)
-    Gate(TensorBuffer, TensorBuffer, u32, u32),
+    /// (packed product, result, (rows, columns) of the result, activation of the gate)
+    Gate(TensorBuffer, TensorBuffer, (u32, u32), Activation),
 }
 
 /// All stages for every weight set, with separate buffers.
@@ -98,14 +98,14 @@ impl PeerChain {
                 let (activation, gated) = (stage.op.epilogue().activation, stage.op.is_gated());
                 // A gated stage is one product with gate and up side by side, followed by its activation.
                 args.stage.n = args.packed_columns();
-                args.stage.op = Op::Gemm(activation.into());
+                args.stage.op = Op::Gemm(if gated { Activation::Identity } else { activation }.into());
                 args.out = if gated { products[index].clone() } else { result.clone() };
                 let weights = stage.operand(OperandKind::B);
                 let constant = weights.is_some_and(|b| graph.tensors[b.tensor.0].producer.is_none());
                 let mut gemm = make(device, args.clone(), constant)?;
                 let mut after = After::Nothing;
                 if gated {
-                    after = After::Gate(products[index].clone(), result, stage.m, stage.n);
+                    after = After::Gate(products[index].clone(), result, (stage.m, stage.n), activation);
                 } else if activation != Activation::Identity && !gemm.fuses_activation() {
                     args.out = products[index].clone();
                     args.stage.op = Op::Gemm(Activation::Identity.into());
@@ -127,7 +127,9 @@ impl PeerChain {
                 After::Activate(x, d, activation) => {
                     helpers::activate(x, d, *activation, self.element, stream)?;
                 }
-                After::Gate(x, d, m, n) => helpers::gated_activation(x, d, *m, *n, self.element, stream)?,
+                After::Gate(x, d, size, gate) => {
+                    helpers::gated_activation(x, d, *size, *gate, self.element, stream)?;
+                }
             }
         }
         Ok(())

@@ -26,7 +26,21 @@ enum cusync_operation {
   CUSYNC_INPUT_NORM = 8,  ///< of kernels, not of stages: products can normalize A
   CUSYNC_GROUPED_CONV = 9
 };
-enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
+/// Element-wise functions. GELU: by tanh, by erf (x Phi(x)), and QUICK_GELU, x sigmoid(1.702 x); SILU: x sigmoid(x);
+/// HARD_SWISH: x min(max(x + 3, 0), 6) / 6.
+enum cusync_activation {
+  CUSYNC_IDENTITY = 0,
+  CUSYNC_GELU_TANH = 1,
+  CUSYNC_RELU = 2,
+  CUSYNC_SILU = 3,
+  CUSYNC_GELU_ERF = 4,
+  CUSYNC_QUICK_GELU = 5,
+  CUSYNC_SQUARED_RELU = 6,
+  CUSYNC_RELU6 = 7,
+  CUSYNC_HARD_SWISH = 8,
+  CUSYNC_SIGMOID = 9,
+  CUSYNC_TANH = 10,
+};
 
 enum { CUSYNC_MAX_DELAY_NS = 500000 };
 
@@ -159,6 +173,7 @@ typedef struct cusync_tiles {
 /// Parameters of a normalization stage.
 typedef struct cusync_norm {
   uint32_t centred;  ///< 1: subtracts the mean of the row (LayerNorm); 0: does not (RmsNorm)
+  uint32_t one_plus_gain;  ///< 1: multiplies by one plus the gain; CUSYNC_NORM only
   float epsilon;     ///< added to the variance, or to the mean square
 } cusync_norm;
 
@@ -166,19 +181,22 @@ typedef struct cusync_norm {
 typedef struct cusync_group_norm {
   uint32_t pixels;  ///< of an image: consecutive rows of A
   uint32_t groups;  ///< of n / groups consecutive columns
-  uint32_t silu;    ///< 1: silu is applied to the result
+  uint32_t activation;  ///< enum cusync_activation, of the result
   float epsilon;    ///< added to the variance
 } cusync_group_norm;
 
 /// The heads of CUSYNC_ATTENTION and CUSYNC_ATTEND, and their key/value caches.
 typedef struct cusync_heads {
   uint32_t query_heads, kv_heads;  ///< CUSYNC_ATTEND: at most 8 query heads share a key/value head
-  uint32_t head_dim;               ///< 64 or 128
+  uint32_t head_dim;               ///< a multiple of 8, at most 256; CUSYNC_ATTEND: 64 or 128
   uint32_t tokens;                 ///< of each sequence in A; CUSYNC_ATTEND: 1
   uint32_t causal;                 ///< CUSYNC_ATTENTION: 1: tokens attend to themselves and earlier ones; 0: to all
   uint32_t capacity;               ///< tokens per sequence in the cache; 0: no cache
   uint32_t pages;                  ///< pages in the pool; 0: contiguous cache
   float norm_epsilon;              ///< CUSYNC_ATTEND: added to the mean of squares of a head; 0: no norm of heads
+  float scale;                     ///< factor on the product of a query and a key
+  float softcap;                   ///< c: scores become c tanh(score / c); 0: they do not
+  uint32_t window;                 ///< tokens that a token attends to at most, itself included; 0: all
 } cusync_heads;
 
 /// The sizes of an operation that m, n and k do not state.
@@ -191,14 +209,14 @@ typedef union cusync_shape {
 } cusync_shape;
 
 /// One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.
-/// CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7
+/// CUSYNC_GATED_GEMM: out = act(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7
 /// u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack. Those with CUSYNC_INPUT_NORM, given
 /// an `epsilon`, divide each row of A by the root of its mean square plus epsilon; gains are part of B.
 /// CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *
 /// channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:
 /// block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column
 /// modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias
-/// for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are
+/// + residual for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are
 /// single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row
 /// is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one
 /// k-block with as many elements as the window has pixels.
@@ -466,10 +484,10 @@ int32_t cusync_reference_product(const void* a, const void* b, uint32_t m, uint3
                                  float* largest, void* stream);
 /// Interleaves gate and up (each k x n) into packed (k x 2n), groups of 8 columns.
 int32_t cusync_pack_gated(const void* gate, const void* up, void* packed, uint32_t k, uint32_t n, void* stream);
-/// silu(x[:, gate]) * x[:, up] for a packed m x 2n product, floats if `packed_bits` is 32, otherwise `element`: the
+/// act(x[:, gate]) * x[:, up] for a packed m x 2n product, floats if `packed_bits` is 32, otherwise `element`: the
 /// separate activation kernel that library GEMMs need.
 int32_t cusync_gated_activation(const void* packed, uint32_t packed_bits, void* d, uint32_t m, uint32_t n,
-                                uint32_t element, void* stream);
+                                uint32_t activation, uint32_t element, void* stream);
 /// Copies an m x n product of heads of `head_dim` columns into d, rotating the first `rotated` columns: element i of a
 /// head's first half and of its second half are a pair, row r has position r modulo `tokens`, and a row of `angles` has
 /// the cosines of all pairs, then the sines. With an epsilon above 0, rotated heads are normalized first: divided by the

@@ -79,7 +79,7 @@ bool valid_memory(cusync_stage const& s, bool scalar) {
 /// Sizes in the range of kernels and tensor maps. Rows are whole vectors of 16 bytes, except where `scalar`.
 bool valid_sizes(cusync_stage const& s, bool scalar) {
   if (!s.m || !s.n || !s.k || s.m > kMaxSize || s.n > kMaxSize / 2 || s.k > kMaxSize) return false;
-  if (s.activation > CUSYNC_RELU || s.residual_first > 1) return false;
+  if (s.activation > CUSYNC_TANH || s.residual_first > 1) return false;
   return (scalar || s.n % 8 == 0) && (!is_product(s.operation) || s.k % 8 == 0);
 }
 
@@ -103,21 +103,22 @@ bool valid_images(cusync_stage const& s, uint32_t dilation_rows = 1, uint32_t di
 /// Heads that kernels support.
 bool valid_heads(cusync_heads const& h) {
   if (!h.kv_heads || !h.query_heads || h.query_heads > 1024 || h.query_heads % h.kv_heads) return false;
-  return (h.head_dim == 64 || h.head_dim == 128) && h.capacity <= kMaxSize && h.tokens && h.tokens <= 1u << 22;
+  if (!(h.scale > 0.f) || !(h.softcap >= 0.f) || h.window > 1u << 22) return false;
+  return h.head_dim && h.head_dim % 8 == 0 && h.head_dim <= 256 && h.capacity <= kMaxSize && h.tokens && h.tokens <= 1u << 22;
 }
 
 /// Whole sequences, which the kernel divides itself.
 bool valid_prompt(cusync_stage const& s) {
   cusync_heads const& h = s.shape.heads;
   bool const cached = operand(s, CUSYNC_OPERAND_KEYS) || operand(s, CUSYNC_OPERAND_VALUES);
-  if (!valid_heads(h) || s.m % h.tokens || h.pages || (cached ? h.capacity < h.tokens : h.capacity != 0)) return false;
+  if (!valid_heads(h) || (h.window && !h.causal) || s.m % h.tokens || h.pages || (cached ? h.capacity < h.tokens : h.capacity != 0)) return false;
   return s.n == h.query_heads * h.head_dim;
 }
 
 /// The next token of each sequence. Rows of the cache are counted in 32 bits.
 bool valid_attention(cusync_stage const& s) {
   cusync_heads const& h = s.shape.heads;
-  if (!valid_heads(h) || !h.capacity || h.query_heads / h.kv_heads > 8 || s.n != h.query_heads * h.head_dim) return false;
+  if (!valid_heads(h) || (h.head_dim != 64 && h.head_dim != 128) || !h.capacity || h.query_heads / h.kv_heads > 8 || s.n != h.query_heads * h.head_dim) return false;
   uint64_t const sequence = ceil_div(h.capacity, CUSYNC_PAGE_TOKENS) * uint64_t(CUSYNC_PAGE_TOKENS) * h.kv_heads;
   return s.m * sequence <= kMaxSize && uint64_t(h.pages) * h.kv_heads * CUSYNC_PAGE_TOKENS <= kMaxSize;
 }
@@ -125,7 +126,7 @@ bool valid_attention(cusync_stage const& s) {
 /// A tile is a group of an image.
 bool valid_groups(cusync_stage const& s) {
   cusync_group_norm const& g = s.shape.group_norm;
-  if (!g.pixels || !g.groups || g.silu > 1 || !(g.epsilon > 0.f)) return false;
+  if (!g.pixels || !g.groups || g.activation > CUSYNC_TANH || !(g.epsilon > 0.f)) return false;
   return s.m % g.pixels == 0 && s.n % g.groups == 0 && s.tiles.rows == g.pixels && s.tiles.columns == s.n / g.groups;
 }
 
@@ -141,13 +142,17 @@ bool valid_grouped_conv(cusync_stage const& s) {
 }
 
 /// The limits of an operation's kernels. `normalizes`: whether products can normalize A.
-bool valid_shape(cusync_stage const& s, bool decode, bool normalizes) {
+bool valid_shape(cusync_stage const& s, uint32_t family, bool normalizes) {
+  bool const decode = family == CUSYNC_FAMILY_DECODE;
   cusync_images const& i = s.shape.images;
   switch (s.operation) {
     case CUSYNC_CONV2D: return !decode && valid_images(s) && uint64_t(i.filter_rows) * i.filter_cols * i.channels == s.k;
     case CUSYNC_POOL: return !decode && valid_images(s) && i.channels == s.n;
     case CUSYNC_GROUPED_CONV: return !decode && valid_grouped_conv(s);
-    case CUSYNC_NORM: return !decode || s.n <= CUSYNC_MAX_NORMED;
+    case CUSYNC_NORM: {
+      bool const plain = !s.shape.norm.one_plus_gain && !operand(s, CUSYNC_OPERAND_RESIDUAL);
+      return s.shape.norm.one_plus_gain <= 1 && (family == CUSYNC_FAMILY_CHAIN ? plain : !decode || s.n <= CUSYNC_MAX_NORMED);
+    }
     case CUSYNC_GROUP_NORM: return !decode && valid_groups(s);
     case CUSYNC_ATTENTION: return !decode && valid_prompt(s);
     case CUSYNC_ATTEND: return decode && valid_attention(s);
@@ -325,7 +330,7 @@ bool valid(Request const& r) {
     cusync_stage const& s = r.stages[i];
     bool const scalar = decode && is_product(s.operation);
     if (!valid_memory(s, scalar) || !valid_sizes(s, scalar) || !valid_edges(s)) return false;
-    if ((!decode && !valid_tiles(s, id)) || !valid_shape(s, decode, normalizes)) return false;
+    if ((!decode && !valid_tiles(s, id)) || !valid_shape(s, id.family, normalizes)) return false;
     if (decode) continue;
     if (!posts_by_tile(s, s.tiles.grid_m, s.tiles.grid_n)) return false;
     if (id.family != CUSYNC_FAMILY_CHAIN && !valid_order_work(r, s.tiles.grid_m, s.tiles.grid_n)) return false;

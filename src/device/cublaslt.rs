@@ -105,6 +105,8 @@ impl Product {
         use sys::cublasLtEpilogue_t as Epilogue;
         let (Stage { name, op, m, k, .. }, n) = (&stage.stage, stage.packed_columns());
         let (bias, activation) = (stage.matrix(OperandKind::Bias), op.epilogue().activation);
+        // Gates are computed by a second kernel.
+        let activation = if op.is_gated() { Activation::Identity } else { activation };
         let epilogue = match (activation, bias.is_some()) {
             (Activation::GeluTanh, false) => Epilogue::CUBLASLT_EPILOGUE_GELU,
             (Activation::GeluTanh, true) => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
@@ -112,6 +114,20 @@ impl Product {
             (Activation::Relu, true) => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
             (Activation::Identity, false) => Epilogue::CUBLASLT_EPILOGUE_DEFAULT,
             (Activation::Identity, true) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
+            (
+                Activation::Silu
+                | Activation::GeluErf
+                | Activation::QuickGelu
+                | Activation::SquaredRelu
+                | Activation::Relu6
+                | Activation::HardSwish
+                | Activation::Sigmoid
+                | Activation::Tanh,
+                _,
+            ) => {
+                let why = format!("{name}: cuBLASLt has no epilogue for {}", activation.name());
+                return Err(Error::BadArgument(why));
+            }
         };
         let late = activation != Activation::Identity && !op.epilogue().residual_first;
         if late && stage.matrix(OperandKind::Residual).is_some() {
@@ -483,12 +499,17 @@ impl CublasLt {
         })?;
         let Stage { m, n, .. } = &self.stage.stage;
         let (m, n, element, rotates) = (*m, *n, element_code(self.stage.element), self.stage.rotates());
+        let gate = self.stage.stage.op.epilogue().activation;
         match &self.unfinished {
             None if rotates => helpers::rotate(out, &self.stage, stream),
             None => Ok(()),
             Some(Unfinished::Floats(product)) if rotates => helpers::rotate(product, &self.stage, stream),
-            Some(Unfinished::Halves(gates)) => helpers::gated_activation(gates, out, m, n, element, stream),
-            Some(Unfinished::Floats(gates)) => helpers::gated_activation(gates, out, m, n, element, stream),
+            Some(Unfinished::Halves(gates)) => {
+                helpers::gated_activation(gates, out, (m, n), gate, element, stream)
+            }
+            Some(Unfinished::Floats(gates)) => {
+                helpers::gated_activation(gates, out, (m, n), gate, element, stream)
+            }
         }
     }
 

@@ -107,13 +107,13 @@ pub fn pack_gated(
     check_status(|| "packing of gate and up".into(), status)
 }
 
-/// silu(gate) * up of a packed M x 2N product into M x N. The product is in float32, or in the element type
+/// activation(gate) * up of a packed M x 2N product into M x N. The product is in float32, or in the element type
 /// of the result.
 pub fn gated_activation<T: Plain>(
     packed: &DeviceBuffer<T>,
     d: &DeviceBuffer<u16>,
-    m: u32,
-    n: u32,
+    (m, n): (u32, u32),
+    activation: Activation,
     element: u32,
     stream: &Stream,
 ) -> Result<()> {
@@ -123,7 +123,17 @@ pub fn gated_activation<T: Plain>(
     // SAFETY: both sizes were checked.
     let status = unsafe {
         let bits = 8 * size_of::<T>() as u32;
-        ffi::cusync_gated_activation(packed.pointer(), bits, d.pointer(), m, n, element, stream.pointer())
+        let activation = activation as u32;
+        ffi::cusync_gated_activation(
+            packed.pointer(),
+            bits,
+            d.pointer(),
+            m,
+            n,
+            activation,
+            element,
+            stream.pointer(),
+        )
     };
     check_status(|| "gated activation".into(), status)
 }
@@ -249,7 +259,7 @@ pub fn activate(
             x.pointer(),
             d.pointer(),
             x.len() as u64,
-            words::activation_code(activation),
+            activation as u32,
             element,
             stream.pointer(),
         )

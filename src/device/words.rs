@@ -7,7 +7,7 @@ use std::ptr::null;
 use cusync_gen::check::EdgeNumbers;
 use cusync_gen::device::Operation;
 use cusync_gen::graph::{
-    Activation, Axis, Cache, Element, Epilogue, GroupNorm, Heads, Norm, NormedGemm, Op, OperandKind, Sliding,
+    Axis, Cache, Element, Epilogue, GroupNorm, Heads, Norm, NormedGemm, Op, OperandKind, Scores, Sliding,
     Stage, When,
 };
 use cusync_gen::sync::{Order, SlotMap, WaitAt};
@@ -20,7 +20,7 @@ pub(crate) fn stage(stage: &Stage) -> Option<ffi::cusync_stage> {
     let Epilogue { activation, residual_first } = stage.op.epilogue();
     Some(ffi::cusync_stage {
         operation: operation(stage)?,
-        activation: activation_code(activation),
+        activation: activation as u32,
         residual_first: residual_first.into(),
         m: stage.m,
         n: stage.n,
@@ -50,7 +50,7 @@ fn operation(stage: &Stage) -> Option<u32> {
 /// The sizes of a stage's operation.
 fn shape(stage: &Stage) -> ffi::cusync_shape {
     match &stage.op {
-        Op::Gemm(_) | Op::GatedGemm | Op::RotatedGemm(_) | Op::Custom => ffi::cusync_shape::default(),
+        Op::Gemm(_) | Op::GatedGemm(_) | Op::RotatedGemm(_) | Op::Custom => ffi::cusync_shape::default(),
         Op::Conv2d(conv) => ffi::cusync_shape { images: images(&conv.sliding, conv.channels, false) },
         Op::GroupedConv(conv) => {
             let groups = stage.n / conv.features;
@@ -64,26 +64,37 @@ fn shape(stage: &Stage) -> ffi::cusync_shape {
             }
         }
         Op::Pool(pool) => ffi::cusync_shape { images: images(&pool.sliding, stage.n, pool.mean) },
-        Op::Attention(prompt) => heads(&prompt.heads, prompt.tokens, prompt.causal, prompt.cache),
-        Op::Attend(attend) => heads(&attend.heads, 1, false, Some(attend.cache)),
+        Op::Attention(prompt) => {
+            heads(&prompt.heads, &prompt.scores, (prompt.tokens, prompt.causal), prompt.cache)
+        }
+        Op::Attend(attend) => heads(&attend.heads, &attend.scores, (1, false), Some(attend.cache)),
         Op::NormedGemm(NormedGemm { epsilon, .. }) => {
-            ffi::cusync_shape { norm: ffi::cusync_norm { centred: 0, epsilon: *epsilon } }
+            ffi::cusync_shape { norm: ffi::cusync_norm { epsilon: *epsilon, ..Default::default() } }
         }
-        Op::Norm(Norm { centred, epsilon }) => {
-            ffi::cusync_shape { norm: ffi::cusync_norm { centred: u32::from(*centred), epsilon: *epsilon } }
-        }
-        Op::GroupNorm(GroupNorm { pixels, channels, epsilon, silu }) => ffi::cusync_shape {
+        Op::Norm(Norm { centred, one_plus_gain, adds: _, epsilon }) => ffi::cusync_shape {
+            norm: ffi::cusync_norm {
+                centred: u32::from(*centred),
+                one_plus_gain: u32::from(*one_plus_gain),
+                epsilon: *epsilon,
+            },
+        },
+        Op::GroupNorm(GroupNorm { pixels, channels, epsilon, activation }) => ffi::cusync_shape {
             group_norm: ffi::cusync_group_norm {
                 pixels: *pixels,
                 groups: stage.n / channels,
-                silu: u32::from(*silu),
+                activation: *activation as u32,
                 epsilon: *epsilon,
             },
         },
     }
 }
 
-fn heads(heads: &Heads, tokens: u32, causal: bool, cache: Option<Cache>) -> ffi::cusync_shape {
+fn heads(
+    heads: &Heads,
+    scores: &Scores,
+    (tokens, causal): (u32, bool),
+    cache: Option<Cache>,
+) -> ffi::cusync_shape {
     ffi::cusync_shape {
         heads: ffi::cusync_heads {
             query_heads: heads.query,
@@ -94,6 +105,9 @@ fn heads(heads: &Heads, tokens: u32, causal: bool, cache: Option<Cache>) -> ffi:
             capacity: cache.map_or(0, |cache| cache.capacity),
             pages: cache.and_then(|cache| cache.pages).unwrap_or(0),
             norm_epsilon: heads.norm.unwrap_or(0.0),
+            scale: scores.scale,
+            softcap: scores.softcap.unwrap_or(0.0),
+            window: scores.window.unwrap_or(0),
         },
     }
 }
@@ -149,15 +163,6 @@ pub fn element_code(element: Element) -> u32 {
     match element {
         Element::F16 => ffi::CUSYNC_F16,
         Element::Bf16 => ffi::CUSYNC_BF16,
-    }
-}
-
-/// C ABI code of an activation.
-pub(crate) fn activation_code(activation: Activation) -> u32 {
-    match activation {
-        Activation::Identity => ffi::CUSYNC_IDENTITY,
-        Activation::GeluTanh => ffi::CUSYNC_GELU_TANH,
-        Activation::Relu => ffi::CUSYNC_RELU,
     }
 }
 

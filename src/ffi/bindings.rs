@@ -269,6 +269,15 @@ pub type cusync_operation = ::std::os::raw::c_uint;
 pub const CUSYNC_IDENTITY: cusync_activation = 0;
 pub const CUSYNC_GELU_TANH: cusync_activation = 1;
 pub const CUSYNC_RELU: cusync_activation = 2;
+pub const CUSYNC_SILU: cusync_activation = 3;
+pub const CUSYNC_GELU_ERF: cusync_activation = 4;
+pub const CUSYNC_QUICK_GELU: cusync_activation = 5;
+pub const CUSYNC_SQUARED_RELU: cusync_activation = 6;
+pub const CUSYNC_RELU6: cusync_activation = 7;
+pub const CUSYNC_HARD_SWISH: cusync_activation = 8;
+pub const CUSYNC_SIGMOID: cusync_activation = 9;
+pub const CUSYNC_TANH: cusync_activation = 10;
+#[doc = " Element-wise functions. GELU: by tanh, by erf (x Phi(x)), and QUICK_GELU, x sigmoid(1.702 x); SILU: x sigmoid(x);\n HARD_SWISH: x min(max(x + 3, 0), 6) / 6."]
 pub type cusync_activation = ::std::os::raw::c_uint;
 pub const CUSYNC_MAX_DELAY_NS: _bindgen_ty_1 = 500000;
 pub type _bindgen_ty_1 = ::std::os::raw::c_uint;
@@ -638,15 +647,19 @@ const _: () = {
 pub struct cusync_norm {
     #[doc = "< 1: subtracts the mean of the row (LayerNorm); 0: does not (RmsNorm)"]
     pub centred: u32,
+    #[doc = "< 1: multiplies by one plus the gain; CUSYNC_NORM only"]
+    pub one_plus_gain: u32,
     #[doc = "< added to the variance, or to the mean square"]
     pub epsilon: f32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_norm"][::std::mem::size_of::<cusync_norm>() - 8usize];
+    ["Size of cusync_norm"][::std::mem::size_of::<cusync_norm>() - 12usize];
     ["Alignment of cusync_norm"][::std::mem::align_of::<cusync_norm>() - 4usize];
     ["Offset of field: cusync_norm::centred"][::std::mem::offset_of!(cusync_norm, centred) - 0usize];
-    ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 4usize];
+    ["Offset of field: cusync_norm::one_plus_gain"]
+        [::std::mem::offset_of!(cusync_norm, one_plus_gain) - 4usize];
+    ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 8usize];
 };
 #[doc = " Parameters of a stage that normalizes groups of channels."]
 #[repr(C)]
@@ -656,8 +669,8 @@ pub struct cusync_group_norm {
     pub pixels: u32,
     #[doc = "< of n / groups consecutive columns"]
     pub groups: u32,
-    #[doc = "< 1: silu is applied to the result"]
-    pub silu: u32,
+    #[doc = "< enum cusync_activation, of the result"]
+    pub activation: u32,
     #[doc = "< added to the variance"]
     pub epsilon: f32,
 }
@@ -669,7 +682,8 @@ const _: () = {
         [::std::mem::offset_of!(cusync_group_norm, pixels) - 0usize];
     ["Offset of field: cusync_group_norm::groups"]
         [::std::mem::offset_of!(cusync_group_norm, groups) - 4usize];
-    ["Offset of field: cusync_group_norm::silu"][::std::mem::offset_of!(cusync_group_norm, silu) - 8usize];
+    ["Offset of field: cusync_group_norm::activation"]
+        [::std::mem::offset_of!(cusync_group_norm, activation) - 8usize];
     ["Offset of field: cusync_group_norm::epsilon"]
         [::std::mem::offset_of!(cusync_group_norm, epsilon) - 12usize];
 };
@@ -681,7 +695,7 @@ pub struct cusync_heads {
     pub query_heads: u32,
     #[doc = "< CUSYNC_ATTEND: at most 8 query heads share a key/value head"]
     pub kv_heads: u32,
-    #[doc = "< 64 or 128"]
+    #[doc = "< a multiple of 8, at most 256; CUSYNC_ATTEND: 64 or 128"]
     pub head_dim: u32,
     #[doc = "< of each sequence in A; CUSYNC_ATTEND: 1"]
     pub tokens: u32,
@@ -693,10 +707,16 @@ pub struct cusync_heads {
     pub pages: u32,
     #[doc = "< CUSYNC_ATTEND: added to the mean of squares of a head; 0: no norm of heads"]
     pub norm_epsilon: f32,
+    #[doc = "< factor on the product of a query and a key"]
+    pub scale: f32,
+    #[doc = "< c: scores become c tanh(score / c); 0: they do not"]
+    pub softcap: f32,
+    #[doc = "< tokens that a token attends to at most, itself included; 0: all"]
+    pub window: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_heads"][::std::mem::size_of::<cusync_heads>() - 32usize];
+    ["Size of cusync_heads"][::std::mem::size_of::<cusync_heads>() - 44usize];
     ["Alignment of cusync_heads"][::std::mem::align_of::<cusync_heads>() - 4usize];
     ["Offset of field: cusync_heads::query_heads"]
         [::std::mem::offset_of!(cusync_heads, query_heads) - 0usize];
@@ -708,6 +728,9 @@ const _: () = {
     ["Offset of field: cusync_heads::pages"][::std::mem::offset_of!(cusync_heads, pages) - 24usize];
     ["Offset of field: cusync_heads::norm_epsilon"]
         [::std::mem::offset_of!(cusync_heads, norm_epsilon) - 28usize];
+    ["Offset of field: cusync_heads::scale"][::std::mem::offset_of!(cusync_heads, scale) - 32usize];
+    ["Offset of field: cusync_heads::softcap"][::std::mem::offset_of!(cusync_heads, softcap) - 36usize];
+    ["Offset of field: cusync_heads::window"][::std::mem::offset_of!(cusync_heads, window) - 40usize];
 };
 #[doc = " The sizes of an operation that m, n and k do not state."]
 #[repr(C)]
@@ -744,7 +767,7 @@ impl Default for cusync_shape {
         }
     }
 }
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack. Those with CUSYNC_INPUT_NORM, given\n an `epsilon`, divide each row of A by the root of its mean square plus epsilon; gains are part of B.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_GROUP_NORM (alone): out = act((A - mean) / sqrt(variance + epsilon) * gain + bias), with the mean and variance\n of each group of columns over the rows of each image. A tile is one group of one image, with one k-block of all its\n elements; k is their number. GAIN and BIAS have n elements.\n\n CUSYNC_GROUPED_CONV (alone): like CUSYNC_CONV2D, but output channel j is a sum over the input channels of its group,\n j / (n / groups), only. B is (filter_rows * filter_cols * channels / groups) x n. A tile has all columns, and one\n k-block with all k terms of a sum.\n\n CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x\n (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,\n capacity, head_dim) are given, keys and values are written there from row 0. `pages` is 0.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. With a `norm_epsilon`, which needs\n ROTARY, each head of queries and the new key is divided by the root of its mean square plus epsilon and multiplied\n by QUERY_GAIN or KEY_GAIN (head_dim elements) first. The new key and value are appended to the cache and attended to\n with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = act(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack. Those with CUSYNC_INPUT_NORM, given\n an `epsilon`, divide each row of A by the root of its mean square plus epsilon; gains are part of B.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n + residual for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_GROUP_NORM (alone): out = act((A - mean) / sqrt(variance + epsilon) * gain + bias), with the mean and variance\n of each group of columns over the rows of each image. A tile is one group of one image, with one k-block of all its\n elements; k is their number. GAIN and BIAS have n elements.\n\n CUSYNC_GROUPED_CONV (alone): like CUSYNC_CONV2D, but output channel j is a sum over the input channels of its group,\n j / (n / groups), only. B is (filter_rows * filter_cols * channels / groups) x n. A tile has all columns, and one\n k-block with all k terms of a sum.\n\n CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x\n (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,\n capacity, head_dim) are given, keys and values are written there from row 0. `pages` is 0.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. With a `norm_epsilon`, which needs\n ROTARY, each head of queries and the new key is divided by the root of its mean square plus epsilon and multiplied\n by QUERY_GAIN or KEY_GAIN (head_dim elements) first. The new key and value are appended to the cache and attended to\n with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct cusync_stage {
@@ -1427,13 +1450,14 @@ unsafe extern "C" {
         n: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " silu(x[:, gate]) * x[:, up] for a packed m x 2n product, floats if `packed_bits` is 32, otherwise `element`: the\n separate activation kernel that library GEMMs need."]
+    #[doc = " act(x[:, gate]) * x[:, up] for a packed m x 2n product, floats if `packed_bits` is 32, otherwise `element`: the\n separate activation kernel that library GEMMs need."]
     pub fn cusync_gated_activation(
         packed: *const ::std::os::raw::c_void,
         packed_bits: u32,
         d: *mut ::std::os::raw::c_void,
         m: u32,
         n: u32,
+        activation: u32,
         element: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;

@@ -24,7 +24,7 @@ pub(super) fn appended(stage: &Stage) -> Option<(u32, u32)> {
         Op::Attention(shape) => Some((shape.sequences, shape.tokens)),
         Op::Attend(_) => Some((stage.m, 1)),
         Op::Gemm(_)
-        | Op::GatedGemm
+        | Op::GatedGemm(_)
         | Op::NormedGemm(_)
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)

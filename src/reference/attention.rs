@@ -1,6 +1,6 @@
 //! Attention from its definition, query by query, in float64.
 
-use cusync_gen::graph::{Attend, Attention, Cache, Element, Heads, OperandKind, PAGE};
+use cusync_gen::graph::{Attend, Attention, Cache, Element, Heads, OperandKind, PAGE, Scores};
 use rayon::prelude::*;
 
 use super::bound::{Expected, SIGMAS, UNIT, inner_rounding, inner_underflow, sum_error};
@@ -112,9 +112,15 @@ impl Roundings {
     }
 }
 
-/// Writes softmax(q K^T / sqrt(d)) V of one query to `out`, and its error bound to `slack`.
-fn mix(query: &[f64], tokens: &[Token], roundings: &Roundings, out: &mut [f32], slack: &mut [f32]) {
-    let scale = 1.0 / (query.len() as f64).sqrt();
+/// Writes softmax(scores) V of one query to `out`, and its error bound to `slack`.
+fn mix(
+    query: &[f64],
+    tokens: &[Token],
+    (shape, roundings): (&Scores, &Roundings),
+    out: &mut [f32],
+    slack: &mut [f32],
+) {
+    let scale = f64::from(shape.scale);
     let mut scores = Vec::with_capacity(tokens.len());
     // Error bound of each score: an independent rounding of each query element, and that of the sum.
     let mut off = Vec::with_capacity(tokens.len());
@@ -126,8 +132,17 @@ fn mix(query: &[f64], tokens: &[Token], roundings: &Roundings, out: &mut [f32], 
             squares += product * product;
         }
         let rounded = roundings.query * (SIGMAS * (squares / 3.0).sqrt()).min(magnitude);
-        scores.push(dot * scale);
-        off.push(scale * (rounded + sum_error(query.len(), magnitude)));
+        let error = scale * (rounded + sum_error(query.len(), magnitude));
+        // A tanh has a slope of at most 1, and is off by a few units where its argument is not small.
+        let (score, error) = match shape.softcap.map(f64::from) {
+            Some(cap) => {
+                let score = cap * (dot * scale / cap).tanh();
+                (score, error + UNIT * (8.0 * cap.min((dot * scale).abs()) + 2.0 * score.abs()))
+            }
+            None => (dot * scale, error),
+        };
+        scores.push(score);
+        off.push(error);
     }
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let mut total = 0.0;
@@ -188,9 +203,10 @@ pub(super) fn attend(shape: &Attention, reads: &Reads<'_>, element: Element) -> 
             let queries = (0..each * group).into_par_iter().map(|at| (at / group, kv * group + at % group));
             let mixed = queries.map(|(i, head)| {
                 let seen = if shape.causal { i + 1 } else { each };
+                let from = shape.scores.first_seen(i as u32) as usize;
                 let query = reads.rotated(first + i, head, dim, i);
                 let (mut out, mut slack) = (vec![0.0; dim], vec![0.0; dim]);
-                mix(&query, &tokens[..seen], &roundings, &mut out, &mut slack);
+                mix(&query, &tokens[from..seen], (&shape.scores, &roundings), &mut out, &mut slack);
                 (first + i, head, out, slack)
             });
             mixed.collect::<Vec<_>>()
@@ -228,7 +244,9 @@ pub(super) fn generate(shape: &Attend, reads: &Reads<'_>, element: Element, appe
             let key = key.into_iter().map(f64::from).collect();
             tokens.push([key, reads.plain(sequence, heads + kv_heads + shared, dim)]);
         }
-        mix(&reads.rotated(sequence, head, dim, position), &tokens, &roundings, out, slack);
+        let seen = &tokens[shape.scores.first_seen(position as u32) as usize..];
+        let query = reads.rotated(sequence, head, dim, position);
+        mix(&query, seen, (&shape.scores, &roundings), out, slack);
     });
     made
 }
@@ -316,7 +334,9 @@ mod tests {
     fn attention_by_hand() {
         // Two tokens, two heads of one column that share keys and values: columns are q0, q1, k, v.
         let heads = Heads { query: 2, kv: 1, dim: 1, norm: None };
-        let shape = Attention { heads, causal: true, sequences: 1, tokens: 2, cache: None, rotary: false };
+        let scores = Scores::usual(1);
+        let shape =
+            Attention { heads, scores, causal: true, sequences: 1, tokens: 2, cache: None, rotary: false };
         let qkv = Matrix { rows: 2, cols: 4, data: vec![1.0, 5.0, 0.5, 3.0, 2.0, 0.0, 1.5, 7.0] };
         let weight = (2.0f64 * 0.5).exp() / ((2.0f64 * 0.5).exp() + (2.0f64 * 1.5).exp());
         let mixed = (weight * 3.0 + (1.0 - weight) * 7.0) as f32;
@@ -343,7 +363,8 @@ mod tests {
         let lengths = Matrix { rows: 1, cols: 2, data: vec![1.0, 2.0] };
         let row = [0.0, -3.0, 0.0, -3.0, 30.0, 40.0];
         let qkv = Matrix { rows: 2, cols: 6, data: [row, row].concat() };
-        let shape = Attend { heads, cache: Cache { capacity: 2, pages: None }, rotary: true, expected: 2 };
+        let (cache, scores) = (Cache { capacity: 2, pages: None }, Scores::usual(2));
+        let shape = Attend { heads, scores, cache, rotary: true, expected: 2 };
         let reads =
             Reads { cache: Some([&keys, &values]), lengths: Some(&lengths), ..reads(&qkv, Some(&table)) };
         // Query and new key become (3, 0): scores 3 and 9 over sqrt(2).

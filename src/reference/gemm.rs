@@ -5,7 +5,8 @@ use cusync_gen::graph::{
 };
 use rayon::prelude::*;
 
-use super::bound::{Expected, SIGMAS, UNIT, inner_underflow, rounding_deviation, sigmoid_times, sum_error};
+use super::activation::activated;
+use super::bound::{Expected, SIGMAS, UNIT, inner_underflow, rounding_deviation, sum_error};
 use super::norm::{normalise, normalise_head};
 use super::{Matrix, Operands, ReferenceError};
 use crate::device::host_gemm::add_product_f64;
@@ -140,28 +141,14 @@ pub fn finish(
     made
 }
 
-/// An activation of a value with error bound `off`, and the error bound of the result.
-fn activated(activation: Activation, x: f64, off: f64) -> (f64, f64) {
-    match activation {
-        Activation::Identity => (x, off),
-        Activation::Relu => (x.max(0.0), off),
-        Activation::GeluTanh => {
-            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
-            // x sigmoid(2 u) is the same function as 0.5 x (1 + tanh u). Its slope is below 1.13.
-            sigmoid_times(x, 2.0 * u, 1.13 * off)
-        }
-    }
-}
-
-/// A gated GEMM: silu(gate) * up.
-pub fn gated(mut gate: Expected, up: &Expected) -> Expected {
+/// A gated GEMM: activation(gate) * up.
+pub fn gated(activation: Activation, mut gate: Expected, up: &Expected) -> Expected {
     let gates = gate.values.data.par_iter_mut().zip(gate.slack.par_iter_mut());
     gates.zip(up.values.data.par_iter().zip(&up.slack)).for_each(|((g, off), (u, off_up))| {
         let (x, up, off_up) = (f64::from(*g), f64::from(*u), f64::from(*off_up));
-        // The slope of x sigmoid(x) is below 1.1.
-        let (silu, off_silu) = sigmoid_times(x, x, 1.1 * f64::from(*off));
-        let value = silu * up;
-        *off = (off_silu * (up.abs() + off_up) + silu.abs() * off_up + UNIT * value.abs()) as f32;
+        let (factor, off_factor) = activated(activation, x, f64::from(*off));
+        let value = factor * up;
+        *off = (off_factor * (up.abs() + off_up) + factor.abs() * off_up + UNIT * value.abs()) as f32;
         *g = value as f32;
     });
     gate
@@ -175,8 +162,8 @@ pub(super) fn normed(
     element: Element,
 ) -> Result<Expected, ReferenceError> {
     let need = |kind| operands.needed(stage, kind);
-    let root = Norm { centred: false, epsilon: shape.epsilon };
-    let rows = normalise(&root, &need(OperandKind::A)?, &need(OperandKind::Gain)?, None);
+    let root = Norm::new(false, shape.epsilon);
+    let rows = normalise(&root, &need(OperandKind::A)?, &need(OperandKind::Gain)?, [None, None]);
     // Rows are off by a factor; roundings of weights are independent.
     let off = |(slack, value): (&f32, &f32)| if *value == 0.0 { 0.0 } else { slack / value.abs() };
     let off_rows = rows.slack.iter().zip(&rows.values.data).map(off).fold(0.0, f32::max);
@@ -197,7 +184,7 @@ pub(super) fn normed(
         Ok(sums)
     };
     match shape.gated {
-        true => Ok(gated(sums(OperandKind::B)?, &sums(OperandKind::Up)?)),
+        true => Ok(gated(shape.epilogue.activation, sums(OperandKind::B)?, &sums(OperandKind::Up)?)),
         false => ended(sums(OperandKind::B)?, shape.epilogue, stage, operands),
     }
 }

@@ -28,6 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod activation;
 mod attention;
 mod bound;
 mod conv;
@@ -126,10 +127,10 @@ pub(crate) fn apply(
     let rounds = given.rounds_product.then_some(element);
     match &stage.op {
         Op::Gemm(epilogue) => gemm::plain(stage, *epilogue, operands, rounds),
-        Op::GatedGemm => {
+        Op::GatedGemm(gate) => {
             let sums = |kind| operands.product(stage, kind);
             let summed = |sums| gemm::summed(sums, stage.k as usize, rounds);
-            Ok(gemm::gated(summed(sums(OperandKind::B)?), &summed(sums(OperandKind::Up)?)))
+            Ok(gemm::gated(*gate, summed(sums(OperandKind::B)?), &summed(sums(OperandKind::Up)?)))
         }
         Op::NormedGemm(shape) => gemm::normed(stage, shape, operands, element),
         Op::RotatedGemm(shape) => gemm::rotated(stage, shape, operands, rounds),
@@ -147,8 +148,11 @@ pub(crate) fn apply(
             with_reads(stage, operands, |reads| attention::generate(shape, reads, element, given.appended))
         }
         Op::Norm(shape) => {
-            let bias = operands.of_stage(stage, OperandKind::Bias)?;
-            Ok(norm::normalise(shape, &need(OperandKind::A)?, &need(OperandKind::Gain)?, bias.as_ref()))
+            let added = [OperandKind::Bias, OperandKind::Residual].map(|kind| operands.of_stage(stage, kind));
+            let [bias, residual] = added;
+            let (bias, residual) = (bias?, residual?);
+            let added = [bias.as_ref(), residual.as_ref()];
+            Ok(norm::normalise(shape, &need(OperandKind::A)?, &need(OperandKind::Gain)?, added))
         }
         Op::GroupNorm(shape) => {
             let (gain, bias) = (need(OperandKind::Gain)?, need(OperandKind::Bias)?);
@@ -173,7 +177,7 @@ pub(crate) fn changed(
         Op::Attention(shape) => with_reads(stage, operands, |reads| attention::filled(shape, reads, before)),
         Op::Attend(shape) => with_reads(stage, operands, |reads| attention::appended(shape, reads, before)),
         Op::Gemm(_)
-        | Op::GatedGemm
+        | Op::GatedGemm(_)
         | Op::NormedGemm(_)
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)

@@ -4,7 +4,8 @@ use cusync_gen::graph::{GroupNorm, Norm};
 use rayon::prelude::*;
 
 use super::Matrix;
-use super::bound::{Expected, UNIT, sigmoid_times, sum_error};
+use super::activation::activated;
+use super::bound::{Expected, UNIT, sum_error};
 
 /// Mean and variance of elements that are normalized together, with the error bounds of float32.
 struct Moments {
@@ -45,25 +46,32 @@ impl Moments {
     }
 }
 
-/// `(x - mean) / sqrt(variance + epsilon) * gain + bias` of every row; without the mean if rows are not
-/// centered.
-pub(super) fn normalise(shape: &Norm, x: &Matrix, gain: &Matrix, bias: Option<&Matrix>) -> Expected {
+/// `(x - mean) / sqrt(variance + epsilon) * gain + bias + residual` of every row; without the mean if rows are not
+/// centered, and by one plus the gain if the stage says so. `added`: bias and residual.
+pub(super) fn normalise(shape: &Norm, x: &Matrix, gain: &Matrix, added: [Option<&Matrix>; 2]) -> Expected {
+    let [bias, residual] = added;
+    let one = f64::from(u8::from(shape.one_plus_gain));
     let mut made = Expected::exact(x.clone());
     let cols = x.cols.max(1);
     let rows = made.values.data.par_chunks_mut(cols).zip(made.slack.par_chunks_mut(cols));
-    rows.for_each(|(row, slack)| {
+    rows.enumerate().for_each(|(at, (row, slack))| {
         let wide: Vec<f64> = row.iter().map(|x| f64::from(*x)).collect();
         let moments = Moments::new(&wide, shape.centred, shape.epsilon);
         for (i, ((out, slack), x)) in row.iter_mut().zip(slack).zip(&wide).enumerate() {
             let bias = bias.map_or(0.0, |bias| f64::from(bias.data[i]));
-            let (value, off) = moments.scale(*x, f64::from(gain.data[i]), bias);
+            let (mut value, mut off) = moments.scale(*x, one + f64::from(gain.data[i]), bias);
+            off += one * UNIT * value.abs();
+            if let Some(residual) = residual {
+                value += f64::from(residual.data[at * cols + i]);
+                off += UNIT * value.abs();
+            }
             (*out, *slack) = (value as f32, off as f32);
         }
     });
     made
 }
 
-/// The same for every group of channels of every image, with its mean, and SiLU of the result if it is stated.
+/// The same for every group of channels of every image, with its mean, and an activation of the result.
 pub(super) fn normalise_groups(shape: &GroupNorm, x: &Matrix, gain: &Matrix, bias: &Matrix) -> Expected {
     let mut made = Expected::exact(x.clone());
     let (cols, channels) = (x.cols.max(1), shape.channels as usize);
@@ -78,10 +86,7 @@ pub(super) fn normalise_groups(shape: &GroupNorm, x: &Matrix, gain: &Matrix, bia
             for ((pixel, channel), x) in places().zip(&wide) {
                 let (gain, bias) = (f64::from(gain.data[channel]), f64::from(bias.data[channel]));
                 let (mut value, mut off) = moments.scale(*x, gain, bias);
-                if shape.silu {
-                    // The slope of x sigmoid(x) is below 1.1.
-                    (value, off) = sigmoid_times(value, value, 1.1 * off);
-                }
+                (value, off) = activated(shape.activation, value, off);
                 let at = pixel * cols + channel;
                 (values[at], slack[at]) = (value as f32, off as f32);
             }
@@ -109,6 +114,8 @@ pub(super) fn normalise_head(values: &mut [f32], slack: &mut [f32], epsilon: f32
 
 #[cfg(test)]
 mod tests {
+    use cusync_gen::graph::Activation;
+
     use super::*;
 
     #[test]
@@ -139,9 +146,10 @@ mod tests {
         let x = Matrix { rows: 2, cols: 4, data: vec![1.0, 3.0, 5.0, 7.0, 0.0, 0.0, 0.0, 0.0] };
         let (gain, bias) = (line(vec![1.0, 2.0, 1.0, 2.0]), line(vec![0.0, 0.0, 10.0, 10.0]));
         // Mean 4 and variance 5, with 4 for epsilon: divided by 3.
-        let layer = normalise(&Norm { centred: true, epsilon: 4.0 }, &x, &gain, Some(&bias));
+        let layer = Norm::new(true, 4.0);
+        let made = normalise(&layer, &x, &gain, [Some(&bias), None]);
         let expected = [-1.0, -2.0 / 3.0, 1.0 / 3.0 + 10.0, 12.0, 0.0, 0.0, 10.0, 10.0];
-        assert!(layer.values.data.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{layer:?}");
+        assert!(made.values.data.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{made:?}");
         // Two images of two pixels, two groups of two channels: 1, 3, 0, 0 with mean 1 and variance 1.5, and 5, 7, 2, 2
         // with mean 4 and variance 4.5, then their mirror images.
         let x = Matrix {
@@ -149,7 +157,7 @@ mod tests {
             cols: 4,
             data: vec![1., 3., 5., 7., 0., 0., 2., 2., -1., -3., -5., -7., 0., 0., -2., -2.],
         };
-        let shape = GroupNorm { pixels: 2, channels: 2, epsilon: 0.75, silu: false };
+        let shape = GroupNorm { pixels: 2, channels: 2, epsilon: 0.75, activation: Activation::Identity };
         let groups = normalise_groups(&shape, &x, &gain, &bias);
         let spread = [1.5f32, 4.5].map(|variance| (variance + 0.75).sqrt());
         let scaled = [0.0, 4.0, 1.0, 6.0, -1.0, -2.0, -2.0, -4.0];
@@ -158,14 +166,19 @@ mod tests {
             let wanted = sign * scaled[i % 8] / spread[i % 4 / 2] + bias.data[i % 4];
             assert!((found - wanted).abs() < 1e-6, "{i}: {found} {wanted}");
         }
-        let silu = normalise_groups(&GroupNorm { silu: true, ..shape }, &x, &gain, &bias);
+        let silu = normalise_groups(&GroupNorm { activation: Activation::Silu, ..shape }, &x, &gain, &bias);
         for (with, without) in silu.values.data.iter().zip(&groups.values.data) {
             assert!((with - without / (1.0 + (-without).exp())).abs() < 1e-5, "{with} {without}");
         }
         // The squares are 21 on average, with 4 for epsilon: divided by 5.
         let x = Matrix { rows: 2, cols: 4, data: vec![1.0, 3.0, 5.0, 7.0, 0.0, 0.0, 0.0, 0.0] };
-        let rms = normalise(&Norm { centred: false, epsilon: 4.0 }, &x, &gain, None);
+        let rms = Norm { centred: false, ..layer };
+        let made = normalise(&rms, &x, &gain, [None, None]);
         let expected = [0.2, 1.2, 1.0, 2.8, 0.0, 0.0, 0.0, 0.0];
-        assert!(rms.values.data.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{rms:?}");
+        assert!(made.values.data.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{made:?}");
+        // By one plus the gain, and with x itself as the residual.
+        let made = normalise(&Norm { one_plus_gain: true, ..rms }, &x, &gain, [None, Some(&x)]);
+        let expected = [1.4, 4.8, 7.0, 11.2, 0.0, 0.0, 0.0, 0.0];
+        assert!(made.values.data.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{made:?}");
     }
 }

@@ -202,7 +202,7 @@ mod tests {
     use cusync_gen::check::Executor;
     use cusync_gen::choose;
     use cusync_gen::device::{Operation, Profile};
-    use cusync_gen::graph::{Graph, Stage};
+    use cusync_gen::graph::{Activation, Graph, Stage};
 
     use super::*;
     use crate::device::{takes_alone, words};
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_have_the_numbers_of_the_c_abi() {
+    fn operations_and_activations_have_the_numbers_of_the_c_abi() {
         let pairs = [
             (Operation::Gemm, ffi::CUSYNC_GEMM),
             (Operation::GatedGemm, ffi::CUSYNC_GATED_GEMM),
@@ -332,5 +332,19 @@ mod tests {
         for (operation, number) in pairs {
             assert_eq!(operation as u32, number, "{operation:?}");
         }
+        let activations = [
+            ffi::CUSYNC_IDENTITY,
+            ffi::CUSYNC_GELU_TANH,
+            ffi::CUSYNC_RELU,
+            ffi::CUSYNC_SILU,
+            ffi::CUSYNC_GELU_ERF,
+            ffi::CUSYNC_QUICK_GELU,
+            ffi::CUSYNC_SQUARED_RELU,
+            ffi::CUSYNC_RELU6,
+            ffi::CUSYNC_HARD_SWISH,
+            ffi::CUSYNC_SIGMOID,
+            ffi::CUSYNC_TANH,
+        ];
+        assert_eq!(Activation::ALL.map(|activation| activation as u32), activations);
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
     }
     match stage.op {
         Op::Custom => return unsupported("a custom stage runs in its owner's kernel, not in an executor"),
-        Op::GatedGemm => {
+        Op::GatedGemm(_) => {
             let produced = |kind| {
                 stage.operand(kind).is_some_and(|o| plan.graph().tensors[o.tensor.0].producer.is_some())
             };

@@ -83,7 +83,7 @@ impl Page<'_> {
         if self.rng.random() {
             write!(fields, r#"bias: "c{n}({cols})", "#).expect("grows");
         }
-        fields += self.pick(&["", "", "epilogue: Gelu, ", "epilogue: Relu, "]);
+        fields += &self.activation("epilogue");
         // One of the last few outputs, because a stage has few readers.
         let same = self
             .made
@@ -99,12 +99,33 @@ impl Page<'_> {
         self.stage("Gemm", &fields, (rows, cols), &format!("{rows},{cols}"));
     }
 
+    /// Usually none.
+    fn activation(&mut self, field: &str) -> String {
+        const NAMES: [&str; 10] = [
+            "Gelu",
+            "Relu",
+            "Silu",
+            "GeluErf",
+            "QuickGelu",
+            "SquaredRelu",
+            "Relu6",
+            "HardSwish",
+            "Sigmoid",
+            "Tanh",
+        ];
+        if self.rng.random() {
+            return String::new();
+        }
+        format!("{field}: {}, ", self.pick(&NAMES))
+    }
+
     /// After a norm, as in models: squares of squares soon exceed fp16.
     fn gated(&mut self) {
         self.norm();
         let (name, rows, k) = self.last();
         let (n, cols) = (self.count, self.pick(&[16, 40, 136]));
         let fields = format!(r#"a: "{name}({rows},{k})", gate: "G{n}({k},{cols})", up: "U{n}({k},{cols})","#);
+        let fields = fields + &self.activation("activation");
         self.stage("GatedGemm", &fields, (rows, cols), &format!("{rows},{cols}"));
     }
 
@@ -112,8 +133,12 @@ impl Page<'_> {
         let (name, rows, cols) = self.last();
         let n = self.count;
         let shape = format!("{rows},{cols}");
-        let fields = format!(r#"x: "{name}({shape})", gain: "g{n}({cols})", epsilon: 1e-5, "#);
+        let mut fields = format!(r#"x: "{name}({shape})", gain: "g{n}({cols})", epsilon: 1e-5, "#);
+        if self.rng.random_ratio(1, 3) {
+            write!(fields, r#"residual: "R{n}({shape})", "#).expect("grows");
+        }
         if self.rng.random() {
+            fields += self.pick(&["", "one_plus_gain: true, "]);
             return self.stage("RmsNorm", &fields, (rows, cols), &shape);
         }
         self.stage("LayerNorm", &format!(r#"{fields} bias: "b{n}({cols})", "#), (rows, cols), &shape);
@@ -144,11 +169,11 @@ impl Page<'_> {
         let (r, s) = self.pick(&[(1, 1), (3, 3), (3, 1)]);
         let (groups, apart) = (self.pick(&[1, 1, 4, 8]), self.pick(&[1, 1, 2]));
         let fields = format!(
-            r#"{input} filter: "F{n}({r},{s},{},{features})", groups: {groups}, padding: ({}, {}), dilation: ({apart}, {apart}),
-                epilogue: Relu, "#,
+            r#"{input} filter: "F{n}({r},{s},{},{features})", groups: {groups}, padding: ({}, {}), dilation: ({apart}, {apart}), {}"#,
             channels / groups,
             r / 2 * apart,
-            s / 2 * apart
+            s / 2 * apart,
+            self.activation("epilogue")
         );
         self.stage("Conv2d", &fields, (rows, features), &format!("1,{height},{width},{features}"));
     }
@@ -159,7 +184,8 @@ impl Page<'_> {
         let dim = self.pick(&[16, 64]);
         self.gemm((query + 2 * kv) * dim);
         let (qkv, n, cols) = (self.last().0, self.count, (query + 2 * kv) * dim);
-        let heads = format!(r#"qkv: "{qkv}({rows},{cols})", heads: "{query}", kv_heads: "{kv}", "#);
+        let scores = self.pick(&["", "", "softcap: 1.5, ", "scale: 0.1, "]);
+        let heads = format!(r#"qkv: "{qkv}({rows},{cols})", heads: "{query}", kv_heads: "{kv}", {scores}"#);
         let rotary = |positions| format!(r#"rotary: "cs{n}({positions},{dim})", "#);
         let rotary =
             |rng: &mut SmallRng, positions: u32| if rng.random() { rotary(positions) } else { String::new() };
@@ -175,11 +201,13 @@ impl Page<'_> {
             } else {
                 cache(rows, 128)
             };
-            cache + &rotary(self.rng, 128)
+            cache + &rotary(self.rng, 128) + self.pick(&["", "window: 5, "])
         } else {
             let sequences = self.pick(&[1, 2, 4]);
             let causal: bool = self.rng.random();
-            format!(r#"causal: {causal}, sequences: "{sequences}", "#) + &rotary(self.rng, rows / sequences)
+            let window = if causal { self.pick(&["", "window: 3, "]) } else { "" };
+            let rotary = rotary(self.rng, rows / sequences);
+            format!(r#"causal: {causal}, {window}sequences: "{sequences}", "#) + &rotary
         };
         self.stage("Attention", &(heads + &rest), (rows, query * dim), &format!("{rows},{}", query * dim));
     }

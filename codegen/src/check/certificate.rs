@@ -149,7 +149,7 @@ fn op(op: &Op) -> Value {
         Op::Gemm(_) | Op::RotatedGemm(_) | Op::NormedGemm(NormedGemm { gated: false, .. }) => {
             json!({ "kind": "gemm" })
         }
-        Op::GatedGemm | Op::NormedGemm(_) => json!({ "kind": "gated_gemm" }),
+        Op::GatedGemm(_) | Op::NormedGemm(_) => json!({ "kind": "gated_gemm" }),
         Op::Conv2d(conv) => {
             let mut op = images("conv2d", &conv.sliding);
             op["channels"] = conv.channels.into();

@@ -32,28 +32,74 @@ pub enum Operation {
     GroupedConv = 9,
 }
 
-/// Element-wise function applied to the sums of a GEMM.
-/// Specs call it an epilogue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename = "Epilogue")]
+/// An element-wise function: of the sums of a product, of a gate, or of normalized values. Numbered as in the C ABI.
+/// Specs call it an epilogue, or the activation of a gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename = "Activation")]
+#[repr(u32)]
 pub enum Activation {
     /// None.
+    #[default]
     #[serde(rename = "None")]
-    Identity,
+    Identity = 0,
     /// GELU, tanh form.
     #[serde(rename = "Gelu")]
-    GeluTanh,
+    GeluTanh = 1,
     /// max(x, 0).
-    Relu,
+    Relu = 2,
+    /// x sigmoid(x), also called swish.
+    Silu = 3,
+    /// GELU by its definition, x Phi(x), with the distribution function of a normal variable.
+    GeluErf = 4,
+    /// x sigmoid(1.702 x).
+    QuickGelu = 5,
+    /// max(x, 0)^2.
+    SquaredRelu = 6,
+    /// min(max(x, 0), 6).
+    Relu6 = 7,
+    /// x min(max(x + 3, 0), 6) / 6.
+    HardSwish = 8,
+    /// 1 / (1 + exp(-x)).
+    Sigmoid = 9,
+    /// tanh(x).
+    Tanh = 10,
 }
 
 impl Activation {
+    /// All activations, by number.
+    pub const ALL: [Activation; 11] = [
+        Activation::Identity,
+        Activation::GeluTanh,
+        Activation::Relu,
+        Activation::Silu,
+        Activation::GeluErf,
+        Activation::QuickGelu,
+        Activation::SquaredRelu,
+        Activation::Relu6,
+        Activation::HardSwish,
+        Activation::Sigmoid,
+        Activation::Tanh,
+    ];
+
     /// The activation as a comment suffix.
-    pub(crate) fn suffix(self) -> &'static str {
+    pub(crate) fn suffix(self) -> String {
+        if self == Activation::Identity { String::new() } else { format!(", {}", self.name()) }
+    }
+
+    /// Its name in labels.
+    pub fn name(self) -> &'static str {
         match self {
-            Activation::Identity => "",
-            Activation::GeluTanh => ", gelu",
-            Activation::Relu => ", relu",
+            Activation::Identity => "no activation",
+            Activation::GeluTanh => "gelu",
+            Activation::Relu => "relu",
+            Activation::Silu => "silu",
+            Activation::GeluErf => "gelu (erf)",
+            Activation::QuickGelu => "quick gelu",
+            Activation::SquaredRelu => "squared relu",
+            Activation::Relu6 => "relu6",
+            Activation::HardSwish => "hard swish",
+            Activation::Sigmoid => "sigmoid",
+            Activation::Tanh => "tanh",
         }
     }
 }

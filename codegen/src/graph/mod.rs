@@ -39,7 +39,7 @@ pub use fixture::gemm_chain;
 pub use lower::graph_with_tile;
 pub use op::{
     Activation, Attend, Attention, Cache, Conv, Epilogue, GroupNorm, GroupedConv, Heads, Norm, NormedGemm,
-    Op, PAGE, Pool, Rotated, Sliding, Window,
+    Op, PAGE, Pool, Rotated, Scores, Sliding, Window,
 };
 pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
 pub(crate) use partition::share_of;

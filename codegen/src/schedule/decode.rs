@@ -39,6 +39,10 @@ pub(crate) const LOAD_WARPS: u32 = 4;
 /// Maximum elements of a row that fit a worker's registers during normalization.
 pub const MAX_NORMED: u32 = 16384;
 
+/// Head widths of the attention of decode kernels.
+const HEADS: [u32; 2] = [64, 128];
+/// Maximum query heads per cache head: one side of the matrix product that a kernel computes for them (`kMaxGroup`).
+const MAX_GROUP: u32 = 8;
 /// Maximum attention stages in a kernel's parameters (`kMaxAttends`).
 const MAX_ATTENDS: usize = 16;
 
@@ -143,7 +147,7 @@ pub fn is_read(graph: &Graph, stage: StageId) -> bool {
 /// Whether decode kernels support an operation.
 fn decodes(op: &Op) -> bool {
     match op {
-        Op::Gemm(_) | Op::GatedGemm | Op::NormedGemm(_) | Op::Attend(_) | Op::Norm(_) => true,
+        Op::Gemm(_) | Op::GatedGemm(_) | Op::NormedGemm(_) | Op::Attend(_) | Op::Norm(_) => true,
         Op::RotatedGemm(_)
         | Op::Conv2d(_)
         | Op::GroupedConv(_)
@@ -164,6 +168,17 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<Obstac
     };
     let this_stage = &graph.stages[stage.0];
     let Attend { heads, cache, .. } = this_stage.op.attend()?;
+    if !HEADS.contains(&heads.dim) {
+        let text = format!("has heads of {} columns, and decode kernels have 64 or 128", heads.dim);
+        return Some(Obstacle::new(text));
+    }
+    if heads.group() > MAX_GROUP {
+        let text = format!(
+            "has {} query heads per head of the cache; a decode kernel takes {MAX_GROUP}",
+            heads.group()
+        );
+        return Some(Obstacle::new(text).numbers(heads.group(), MAX_GROUP));
+    }
     let producer = producer_of(graph, this_stage).map(|p| &graph.stages[p.0]);
     if let Some(producer) = producer.filter(|p| !p.op.is_gemm()) {
         let text = format!("attends to the output of `{}`, which is not a matrix product", producer.name);
@@ -256,8 +271,10 @@ fn unfit_stage(graph: &Graph, id: StageId, workers: u32) -> Option<Obstacle> {
     let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
     let added = stage.operands.iter().find(|o| o.kind == OperandKind::Residual);
     let added = added.and_then(|o| graph.tensors[o.tensor.0].producer);
+    // The rows of a normalization are those of one worker, the columns of a product those of another.
+    let rows = |stage: &Stage| matches!(stage.op, Op::Norm(_));
     let of_others =
-        |p: &StageId| matches!(graph.stages[p.0].op, Op::Norm(_)) && producer_of(graph, stage) != Some(*p);
+        |p: &StageId| rows(&graph.stages[p.0]) != rows(stage) && producer_of(graph, stage) != Some(*p);
     let others = added.filter(of_others);
     let first = graph.stages.first().map_or(stage.m, |first| first.m);
     let parts = parts_of(stage, workers);

@@ -30,7 +30,7 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
             attention_us(stage, cost, (attention.heads.dim, device.sms)) + appended_us
         }
         Op::Gemm(_)
-        | Op::GatedGemm
+        | Op::GatedGemm(_)
         | Op::NormedGemm(_)
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)

@@ -67,7 +67,7 @@ pub(super) fn rotation_us(stage: &Stage, device: &Profile) -> f64 {
             moving_us(2.0 * f64::from(stage.m) * f64::from(rotated.columns()), device)
         }
         Op::Gemm(_)
-        | Op::GatedGemm
+        | Op::GatedGemm(_)
         | Op::NormedGemm(_)
         | Op::Conv2d(_)
         | Op::GroupedConv(_)

@@ -29,7 +29,7 @@ pub use ident::nearest;
 pub(crate) use ident::suggest;
 pub(crate) use source::Text;
 
-use crate::device::Epilogue;
+use crate::device::{Activation, Epilogue};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::operand::{Element, OperandKind};
 use crate::sync::{Order, Policy, WaitAt};
@@ -113,7 +113,7 @@ pub(crate) struct StageSpec {
 #[derive(Clone, Debug)]
 pub(crate) enum StageKind {
     Gemm(Epilogue),
-    GatedGemm,
+    GatedGemm(Activation),
     /// A product, or a gated one, of normalized rows.
     NormedGemm {
         gated: bool,
@@ -158,6 +158,12 @@ pub(crate) struct AttentionSpec {
     pub(crate) qkv: HeadsSpec,
     /// Default: true.
     pub(crate) causal: Option<Spanned<bool>>,
+    /// Tokens that a token attends to; default: all that the mask shows.
+    pub(crate) window: Option<Expr>,
+    /// Bound of the magnitudes of scores.
+    pub(crate) softcap: Option<Spanned<f64>>,
+    /// Factor on scores; default: one over the root of a head's columns.
+    pub(crate) scale: Option<Spanned<f64>>,
     /// Where the cache is stated.
     pub(crate) cache: Option<Span>,
     /// Tokens per sequence assumed in predictions.
@@ -181,6 +187,8 @@ pub(crate) struct PoolSpec {
 pub(crate) struct NormSpec {
     /// `LayerNorm`, otherwise `RmsNorm`.
     pub(crate) centred: bool,
+    /// Whether rows are multiplied by one plus the gain.
+    pub(crate) one_plus_gain: bool,
     pub(crate) epsilon: Spanned<f64>,
 }
 
@@ -189,8 +197,8 @@ pub(crate) struct NormSpec {
 pub(crate) struct GroupNormSpec {
     pub(crate) groups: Expr,
     pub(crate) epsilon: Spanned<f64>,
-    /// `epilogue: Silu`.
-    pub(crate) silu: bool,
+    /// Of the result.
+    pub(crate) activation: Activation,
 }
 
 /// The shape of a custom stage as written.

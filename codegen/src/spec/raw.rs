@@ -46,11 +46,11 @@ raw!(struct Pipeline { name dims stages; element tiles orders sync alias split_k
 raw!(enum Stage {
     Gemm { name a b out; input_norm bias residual residual_at epilogue }
     RotatedGemm { name a b heads rotary out; bias kv_heads sequences head_norm }
-    GatedGemm { name a gate up out; input_norm }
+    GatedGemm { name a gate up out; activation input_norm }
     Conv2d { name input filter out; bias residual residual_at groups stride padding dilation epilogue }
-    Attention { name qkv heads out; kv_heads causal sequences cache pages rotary head_norm expected }
-    RmsNorm { name x gain out; epsilon }
-    LayerNorm { name x gain bias out; epsilon }
+    Attention { name qkv heads out; kv_heads causal window softcap scale sequences cache pages rotary head_norm expected }
+    RmsNorm { name x gain out; epsilon one_plus_gain residual }
+    LayerNorm { name x gain bias out; epsilon residual }
     GroupNorm { name input groups gain bias out; epsilon epilogue }
     Pool { name input kind out; window stride padding }
     Custom { name tile reads writes; grid k_blocks }
@@ -61,12 +61,6 @@ raw!(struct InputNorm { gain; epsilon });
 raw!(struct HeadNorm { query key epsilon; });
 raw!(struct Read { tensor rows cols; });
 raw!(struct Edge { from to; operand policy wait });
-
-#[derive(Deserialize)]
-pub(super) enum NormEpilogue {
-    None,
-    Silu,
-}
 
 #[derive(Deserialize)]
 pub(super) enum PoolKind {

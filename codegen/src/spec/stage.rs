@@ -60,11 +60,10 @@ fn gated_gemm<'a>(source: Source<'a>, raw: raw::GatedGemm<'a>) -> Result<StageSp
         (OperandKind::B, tensor(source, raw.gate)?),
         (OperandKind::Up, tensor(source, raw.up)?),
     ];
+    let gate = activation(source, raw.activation, Activation::Silu)?;
     let kind = match input_norm(source, raw.input_norm, &mut reads)? {
-        Some(epsilon) => {
-            StageKind::NormedGemm { gated: true, epilogue: Activation::Identity.into(), epsilon }
-        }
-        None => StageKind::GatedGemm,
+        Some(epsilon) => StageKind::NormedGemm { gated: true, epilogue: gate.into(), epsilon },
+        None => StageKind::GatedGemm(gate),
     };
     let out = tensor(source, raw.out)?;
     Ok(StageSpec { name: name(source, raw.name)?, kind, reads, out })
@@ -104,6 +103,9 @@ fn attention<'a>(source: Source<'a>, raw: raw::Attention<'a>) -> Result<StageSpe
     let spec = AttentionSpec {
         qkv: heads_spec(source, raw.heads, raw.kv_heads, raw.sequences, norm)?,
         causal: raw.causal.map(|raw| source.spanned(raw, "`true` or `false`")).transpose()?,
+        window: raw.window.map(|raw| expr(source, raw)).transpose()?,
+        softcap: raw.softcap.map(|raw| source.spanned(raw, "a positive number")).transpose()?,
+        scale: raw.scale.map(|raw| source.spanned(raw, "a positive number")).transpose()?,
         cache: raw.cache.map(|raw| source.span(raw)),
         expected: raw.expected.map(|raw| expr(source, raw)).transpose()?,
     };
@@ -124,19 +126,27 @@ fn cache<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Vec<(OperandKind, 
 }
 
 fn rms_norm<'a>(source: Source<'a>, raw: raw::RmsNorm<'a>) -> Result<StageSpec, Diagnostic> {
-    let reads =
+    let mut reads =
         vec![(OperandKind::A, tensor(source, raw.x)?), (OperandKind::Gain, tensor(source, raw.gain)?)];
-    let kind = StageKind::Norm(NormSpec { centred: false, epsilon: epsilon(source, raw.epsilon, 1e-6)? });
+    reads.extend(optional(source, OperandKind::Residual, raw.residual)?);
+    let one_plus_gain = raw.one_plus_gain.map(|raw| source.parse(raw, "`true` or `false`")).transpose()?;
+    let kind = StageKind::Norm(NormSpec {
+        centred: false,
+        one_plus_gain: one_plus_gain.unwrap_or(false),
+        epsilon: epsilon(source, raw.epsilon, 1e-6)?,
+    });
     Ok(StageSpec { name: name(source, raw.name)?, kind, reads, out: tensor(source, raw.out)? })
 }
 
 fn layer_norm<'a>(source: Source<'a>, raw: raw::LayerNorm<'a>) -> Result<StageSpec, Diagnostic> {
-    let reads = vec![
+    let mut reads = vec![
         (OperandKind::A, tensor(source, raw.x)?),
         (OperandKind::Gain, tensor(source, raw.gain)?),
         (OperandKind::Bias, tensor(source, raw.bias)?),
     ];
-    let kind = StageKind::Norm(NormSpec { centred: true, epsilon: epsilon(source, raw.epsilon, 1e-5)? });
+    reads.extend(optional(source, OperandKind::Residual, raw.residual)?);
+    let epsilon = epsilon(source, raw.epsilon, 1e-5)?;
+    let kind = StageKind::Norm(NormSpec { centred: true, one_plus_gain: false, epsilon });
     Ok(StageSpec { name: name(source, raw.name)?, kind, reads, out: tensor(source, raw.out)? })
 }
 
@@ -146,11 +156,10 @@ fn group_norm<'a>(source: Source<'a>, raw: raw::GroupNorm<'a>) -> Result<StageSp
         (OperandKind::Gain, tensor(source, raw.gain)?),
         (OperandKind::Bias, tensor(source, raw.bias)?),
     ];
-    let epilogue = raw.epilogue.map(|raw| source.parse(raw, "an epilogue of a normalisation")).transpose()?;
     let spec = GroupNormSpec {
         groups: expr(source, raw.groups)?,
         epsilon: epsilon(source, raw.epsilon, 1e-5)?,
-        silu: matches!(epilogue, Some(raw::NormEpilogue::Silu)),
+        activation: activation(source, raw.epilogue, Activation::Identity)?,
     };
     let out = volume(source, raw.out, "N(B,H,W,C)")?;
     Ok(StageSpec { name: name(source, raw.name)?, kind: StageKind::GroupNorm(spec), reads, out })
@@ -199,7 +208,7 @@ fn epilogue<'a>(
     residual: Option<&'a RawValue>,
     residual_at: Option<&'a RawValue>,
 ) -> Result<Epilogue, Diagnostic> {
-    let activation = raw.map_or(Ok(Activation::Identity), |raw| source.parse(raw, "an epilogue"))?;
+    let activation = activation(source, raw, Activation::Identity)?;
     let place = residual_at.map(|raw| source.parse(raw, "a place of the residual")).transpose()?;
     if let Some(raw) = residual_at.filter(|_| residual.is_none()) {
         return Err(Diagnostic::new("no-residual", "the place of a residual is stated, and no residual")
@@ -211,6 +220,15 @@ fn epilogue<'a>(
         None | Some(raw::ResidualAt::AfterActivation) => false,
     };
     Ok(Epilogue { activation, residual_first })
+}
+
+/// An activation, or `otherwise` if none is stated.
+fn activation<'a>(
+    source: Source<'a>,
+    raw: Option<&'a RawValue>,
+    otherwise: Activation,
+) -> Result<Activation, Diagnostic> {
+    raw.map_or(Ok(otherwise), |raw| source.parse(raw, "an activation"))
 }
 
 fn heads_spec<'a>(

@@ -1,7 +1,9 @@
 //! A tile of an attention: a block of queries of one head, step by step over its keys and values, with a
 //! running softmax.
 
-use cusync_gen::graph::{Attention, Heads, OperandKind};
+use std::ops::Range;
+
+use cusync_gen::graph::{Attention, Heads, OperandKind, Scores};
 
 use super::CpuPipeline;
 use super::generate::Cached;
@@ -19,6 +21,7 @@ struct Seen {
 /// Queries with a running softmax over tokens that arrive in steps.
 pub(super) struct Softmax {
     queries: Vec<f32>,
+    softcap: Option<f32>,
     dim: usize,
     out: Vec<f32>,
     seen: Vec<Seen>,
@@ -26,20 +29,19 @@ pub(super) struct Softmax {
 
 impl Softmax {
     /// `rows` queries of `dim` columns, not yet scaled.
-    pub(super) fn new(mut queries: Vec<f32>, rows: usize, dim: usize) -> Self {
-        let scale = 1.0 / (dim as f32).sqrt();
-        queries.iter_mut().for_each(|q| *q *= scale);
+    pub(super) fn new(mut queries: Vec<f32>, rows: usize, dim: usize, scores: &Scores) -> Self {
+        queries.iter_mut().for_each(|q| *q *= scores.scale);
         let seen = vec![Seen { largest: f32::NEG_INFINITY, sum: 0.0 }; rows];
-        Softmax { queries, dim, out: vec![0.0; rows * dim], seen }
+        Softmax { queries, softcap: scores.softcap, dim, out: vec![0.0; rows * dim], seen }
     }
 
-    /// Adds `count` tokens; query i attends to the first `visible(i)`.
+    /// Adds `count` tokens; query i attends to those in `visible(i)`.
     pub(super) fn step(
         &mut self,
         keys: &[f32],
         values: &[f32],
         count: usize,
-        visible: impl Fn(usize) -> usize,
+        visible: impl Fn(usize) -> Range<usize>,
     ) {
         let (rows, dim) = (self.seen.len(), self.dim);
         let keys = transposed(keys, dim);
@@ -52,7 +54,12 @@ impl Softmax {
             Threads::Caller,
         );
         for (i, (seen, scores)) in self.seen.iter_mut().zip(scores.chunks_mut(count)).enumerate() {
-            let shrink = weigh(seen, scores, visible(i).min(count));
+            if let Some(softcap) = self.softcap {
+                scores.iter_mut().for_each(|score| *score = softcap * (*score / softcap).tanh());
+            }
+            let seen_now = visible(i);
+            let end = seen_now.end.min(count);
+            let shrink = weigh(seen, scores, seen_now.start.min(end)..end);
             self.out[i * dim..(i + 1) * dim].iter_mut().for_each(|x| *x *= shrink);
         }
         gemm_f32(
@@ -129,14 +136,18 @@ impl CpuPipeline {
         let mut softmax = None;
         for k in work.k.clone() {
             self.wait_for(place, k, &work.k, |_| true, scratch)?;
-            let softmax = softmax
-                .get_or_insert_with(|| Softmax::new(rotated(at.row - begin, at.rows, head), at.rows, dim));
+            let softmax = softmax.get_or_insert_with(|| {
+                Softmax::new(rotated(at.row - begin, at.rows, head), at.rows, dim, &shape.scores)
+            });
             let first = k as usize * step;
             let count = step.min(tokens - first);
             let keys = rotated(first, count, heads + shared);
             let values = load(begin + first, count, heads + kv_heads + shared);
             softmax.step(&keys, &values, count, |i| {
-                if shape.causal { (at.row - begin + i + 1).saturating_sub(first) } else { count }
+                let position = at.row - begin + i;
+                let from = shape.scores.first_seen(position as u32) as usize;
+                let end = if shape.causal { position + 1 } else { tokens };
+                from.saturating_sub(first)..end.saturating_sub(first)
             });
         }
         let mut out = softmax.map(Softmax::finish).unwrap_or_default();
@@ -167,11 +178,12 @@ impl CpuPipeline {
     }
 }
 
-/// Converts the first `visible` scores to weights relative to the largest so far, the others to zeros.
+/// Converts the `visible` scores to weights relative to the largest so far, the others to zeros.
 /// Returns the factor that rescales earlier sums.
-fn weigh(seen: &mut Seen, scores: &mut [f32], visible: usize) -> f32 {
-    let (shown, hidden) = scores.split_at_mut(visible);
-    hidden.fill(0.0);
+fn weigh(seen: &mut Seen, scores: &mut [f32], visible: Range<usize>) -> f32 {
+    scores[..visible.start].fill(0.0);
+    scores[visible.end..].fill(0.0);
+    let shown = &mut scores[visible];
     if shown.is_empty() {
         return 1.0;
     }
@@ -205,11 +217,11 @@ mod tests {
         let whole: f32 = scores.iter().map(|s| (s - 4.0).exp()).sum();
         let mut seen = Seen { largest: f32::NEG_INFINITY, sum: 0.0 };
         let mut first = [0.5, -1.0, 3.0];
-        assert_eq!(weigh(&mut seen, &mut first, 3), 0.0, "there was nothing to shrink");
+        assert_eq!(weigh(&mut seen, &mut first, 0..3), 0.0, "there was nothing to shrink");
         let mut second = [2.0, 4.0, 100.0];
-        let shrink = weigh(&mut seen, &mut second, 2);
+        let shrink = weigh(&mut seen, &mut second, 0..2);
         assert!((shrink - (-1.0f32).exp()).abs() < 1e-6 && second[2] == 0.0, "a hidden score has no weight");
         assert!((seen.sum - whole).abs() < 1e-5 && (first[0] * shrink - (0.5f32 - 4.0).exp()).abs() < 1e-6);
-        assert_eq!(weigh(&mut seen, &mut [9.0], 0), 1.0, "a step that is hidden changes nothing");
+        assert_eq!(weigh(&mut seen, &mut [9.0], 0..0), 1.0, "a step that is hidden changes nothing");
     }
 }

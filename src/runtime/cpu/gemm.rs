@@ -8,6 +8,7 @@ use cusync_gen::graph::{Activation, Epilogue, NormedGemm, OperandKind, Rotated, 
 use cusync_gen::schedule::Part;
 
 use super::CpuPipeline;
+use super::activation::activate;
 use super::attention::{normalise_heads, rotate};
 use super::error::CpuError;
 use super::memory::Box2;
@@ -38,19 +39,25 @@ impl CpuPipeline {
     }
 
     /// [`Self::gemm`] for a gated GEMM, which multiplies its two sums.
-    pub(super) fn gated_gemm(&self, place: &mut Place<'_>, scratch: &mut Scratch) -> Result<bool, Stop> {
+    pub(super) fn gated_gemm(
+        &self,
+        place: &mut Place<'_>,
+        gate: Activation,
+        scratch: &mut Scratch,
+    ) -> Result<bool, Stop> {
         let whole = self.sums(place, &|id, at, ks, panel| self.panel(id, at, ks, panel), scratch)?;
         if whole && place.at.rows > 0 {
-            self.gate(place, scratch);
+            self.gate(place, gate, scratch);
         }
         Ok(whole)
     }
 
     /// Multiplies the up sums of a tile by their gates, and stores it.
-    fn gate(&self, place: &Place<'_>, scratch: &mut Scratch) {
+    fn gate(&self, place: &Place<'_>, gate: Activation, scratch: &mut Scratch) {
         let area = place.at.rows * place.at.cols;
         let Scratch { sum, sum_up, .. } = scratch;
-        sum[..area].iter_mut().zip(&sum_up[..area]).for_each(|(g, u)| *g = silu(*g) * u);
+        activate(gate, &mut sum[..area]);
+        sum[..area].iter_mut().zip(&sum_up[..area]).for_each(|(g, u)| *g *= u);
         self.memory.store(place.stage.out, place.at, &sum[..area]);
     }
 
@@ -86,7 +93,7 @@ impl CpuPipeline {
             }
         }
         match shape.gated {
-            true => self.gate(place, scratch),
+            true => self.gate(place, shape.epilogue.activation, scratch),
             false => self.epilogue(place, shape.epilogue, scratch)?,
         }
         Ok(true)
@@ -298,11 +305,7 @@ impl CpuPipeline {
         if epilogue.residual_first {
             add(sum);
         }
-        match epilogue.activation {
-            Activation::Identity => {}
-            Activation::GeluTanh => sum.iter_mut().for_each(|x| *x = gelu_tanh(*x)),
-            Activation::Relu => sum.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x }),
-        }
+        activate(epilogue.activation, sum);
         if !epilogue.residual_first {
             add(sum);
         }
@@ -321,14 +324,4 @@ fn gated(place: &Place<'_>) -> bool {
 fn share_of(rows: usize, parts: u32, part: u32) -> std::ops::Range<usize> {
     let begin = |p: u32| rows * p as usize / parts as usize;
     begin(part)..begin(part + 1)
-}
-
-pub(super) fn silu(x: f32) -> f32 {
-    x / (1.0 + (-x).exp())
-}
-
-/// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
-fn gelu_tanh(x: f32) -> f32 {
-    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
-    0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
 }

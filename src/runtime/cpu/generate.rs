@@ -104,7 +104,8 @@ impl CpuPipeline {
             rotate(&mut key, dim, |_| &angles);
         }
         let both = [(OperandKind::CachedKeys, key), (OperandKind::CachedValues, value)];
-        let mut softmax = Softmax::new(queries, group, dim);
+        let mut softmax = Softmax::new(queries, group, dim, &shape.scores);
+        let seen = shape.scores.first_seen(length as u32) as usize;
         let mut first = 0;
         for &(row, tokens) in blocks {
             let last = first + tokens > length;
@@ -126,7 +127,7 @@ impl CpuPipeline {
                 }
                 values
             });
-            softmax.step(&keys, &values, tokens, |_| tokens);
+            softmax.step(&keys, &values, tokens, |_| seen.saturating_sub(first)..tokens);
             first += tokens;
         }
         softmax.finish()

@@ -22,6 +22,7 @@
 //! A wait fails if no tile of the pipeline was finished for [`CpuOptions::timeout`]; the run then returns an
 //! error that names the edge.
 
+mod activation;
 mod attention;
 mod conv;
 mod custom;

@@ -58,7 +58,7 @@ impl CpuPipeline {
         let mut place = Place { work, epoch, stage, tile, at };
         let finished = match &stage.op {
             Op::Gemm(epilogue) => self.gemm(&mut place, *epilogue, scratch)?,
-            Op::GatedGemm => self.gated_gemm(&mut place, scratch)?,
+            Op::GatedGemm(gate) => self.gated_gemm(&mut place, *gate, scratch)?,
             Op::NormedGemm(shape) => self.normed_gemm(&mut place, shape, scratch)?,
             Op::RotatedGemm(shape) => self.rotated_gemm(&mut place, shape, scratch)?,
             Op::Conv2d(shape) => self.convolve(&mut place, shape, scratch)?,

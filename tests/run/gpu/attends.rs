@@ -288,6 +288,39 @@ fn a_layer_in_bf16() {
     assert_right("a layer in bf16", &reference.compare(&mut pipeline).expect("it runs"));
 }
 
+/// Norms on both sides of a block, with residuals and one plus the gain, and scores of every form: Gemma-2's layer.
+const AROUND: &str = r#"Pipeline(
+    name: "around",
+    dims: { "B": 5, "S": 256, "E": 512, "I": 704, "HQ": 8, "HKV": 2, "D": 128 },
+    stages: [
+        RmsNorm(name: "norm1", x: "X(B,E)", gain: "g1(E)", one_plus_gain: true, out: "N1(B,E)", epsilon: 1e-6),
+        Gemm(name: "qkv", a: "N1(B,E)", b: "Wqkv(E,(HQ+2*HKV)*D)", out: "QKV(B,(HQ+2*HKV)*D)"),
+        Attention(
+            name: "attend", qkv: "QKV(B,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", rotary: "cs(S,D)", FORM
+            cache: Cache(keys: "K(B,HKV,S,D)", values: "V(B,HKV,S,D)", lengths: "n(B)"), out: "A(B,HQ*D)",
+        ),
+        Gemm(name: "project", a: "A(B,HQ*D)", b: "Wo(HQ*D,E)", out: "O(B,E)"),
+        RmsNorm(name: "norm2", x: "O(B,E)", gain: "g2(E)", residual: "X(B,E)", one_plus_gain: true, out: "X1(B,E)", epsilon: 1e-6),
+        RmsNorm(name: "norm3", x: "X1(B,E)", gain: "g3(E)", one_plus_gain: true, out: "N3(B,E)", epsilon: 1e-6),
+        GatedGemm(name: "gate", a: "N3(B,E)", gate: "Wg(E,I)", up: "Wu(E,I)", activation: Gelu, out: "G(B,I)"),
+        Gemm(name: "down", a: "G(B,I)", b: "Wd(I,E)", out: "F(B,E)"),
+        RmsNorm(name: "norm4", x: "F(B,E)", gain: "g4(E)", residual: "X1(B,E)", one_plus_gain: true, out: "X2(B,E)", epsilon: 1e-6),
+    ],
+)"#;
+
+#[test]
+fn scores_of_every_form_between_norms_with_residuals() {
+    let forms =
+        ["", "softcap: 0.8,", "scale: 0.3,", "window: 1,", "window: 100,", "window: 64, softcap: 2.0,"];
+    for (i, form) in forms.into_iter().enumerate() {
+        for (batch, dim) in [(5, "128"), (1, "64"), (17, "128")] {
+            let source = AROUND.replace("FORM", form).replace(r#""D": 128"#, &format!(r#""D": {dim}"#));
+            let element = if (i + batch as usize) % 2 == 0 { Element::F16 } else { Element::Bf16 };
+            grows(&source, batch, element, Overlap::Captured);
+        }
+    }
+}
+
 #[test]
 fn paged_caches_of_grouped_heads() {
     for element in [Element::F16, Element::Bf16] {

@@ -200,7 +200,7 @@ impl Rig {
         let partition = Partition::Even { parts: self.workers };
         let stage = Stage {
             name: format!("{} {i}", self.model.name),
-            op: if layer.gated { Op::GatedGemm } else { Op::Gemm(layer.activation.into()) },
+            op: if layer.gated { Op::GatedGemm(Activation::Silu) } else { Op::Gemm(layer.activation.into()) },
             m: self.m,
             n: layer.n,
             k,
@@ -320,7 +320,7 @@ impl Rig {
         let source = &self.sources[i];
         let sums = product(&source.weights);
         let expected = match &source.up {
-            Some(up) => gemm::gated(sums, &product(up)),
+            Some(up) => gemm::gated(Activation::Silu, sums, &product(up)),
             None => {
                 let bias = self.biases[i].as_ref().map(|bias| values(bias, 1));
                 let residual = layer.residual.map(|from| values(&self.tensors[from], self.m));

@@ -205,7 +205,15 @@ fn separate_activations_match_their_formulas() {
     let source = DeviceBuffer::from_slice(&gpu.device, &bits, "packed").expect("fits");
 
     let gated = DeviceBuffer::<u16>::zeroed(&gpu.device, m * n, "gated").expect("fits");
-    helpers::gated_activation(&source, &gated, m as u32, n as u32, ffi::CUSYNC_F16, &stream).expect("runs");
+    helpers::gated_activation(
+        &source,
+        &gated,
+        (m as u32, n as u32),
+        Activation::Silu,
+        ffi::CUSYNC_F16,
+        &stream,
+    )
+    .expect("runs");
     let gelu = DeviceBuffer::<u16>::zeroed(&gpu.device, bits.len(), "gelu").expect("fits");
     helpers::activate(&source, &gelu, Activation::GeluTanh, ffi::CUSYNC_F16, &stream).expect("runs");
     stream.synchronize().expect("done");

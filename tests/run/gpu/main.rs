@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout)]
 
+mod activations;
 mod attends;
 mod bench;
 mod bound;

@@ -75,6 +75,34 @@ fn rows_of_every_length_bf16() {
     every_length(Element::Bf16);
 }
 
+/// Norms with a residual and one plus the gain, as around the blocks of Gemma-2, in kernels of their own.
+const AFTER: &str = r#"Pipeline(
+    name: "after",
+    dims: { "M": 64, "H": 3584 },
+    stages: [
+        RmsNorm(name: "first", x: "X(M,H)", gain: "g(H)", residual: "R(M,H)", one_plus_gain: true, out: "A(M,H)", epsilon: 1e-6),
+        RmsNorm(name: "second", x: "A(M,H)", gain: "h(H)", one_plus_gain: true, out: "B(M,H)", epsilon: 1e-6),
+        LayerNorm(name: "third", x: "B(M,H)", gain: "i(H)", bias: "c(H)", residual: "A(M,H)", out: "Z(M,H)", epsilon: 1e-5),
+    ],
+)"#;
+
+#[test]
+fn norms_with_residuals_and_one_plus_gains() {
+    let Some(gpu) = hopper() else { return };
+    for (length, m) in [(3584, 1), (3584, 300), (8, 17), (1032, 64), (32768, 5)] {
+        for element in [Element::F16, Element::Bf16] {
+            let dims = vec![("M".into(), m), ("H".into(), length)];
+            let overrides = Overrides { dims, element: Some(element), ..Overrides::default() };
+            let plan = plan_of(&gpu, AFTER, &overrides, Executor::Serial);
+            let (inputs, reference) = expected(&gpu, &plan, 1, 4);
+            let label = format!("after {length} x {m} {element:?}");
+            repeats(&gpu, &label, (&plan, &inputs), &mut |label, pipeline, _| {
+                assert_right(label, &reference.compare(pipeline).unwrap_or_else(|e| panic!("{label}: {e}")));
+            });
+        }
+    }
+}
+
 #[test]
 fn the_shipped_mlp() {
     let source = shipped("llama65_norm_mlp").expect("it ships");

@@ -91,6 +91,40 @@ fn blocks(element: Element) {
     }
 }
 
+/// Heads of every width, which kernels pad to 64, 128 or 256 columns, and scores of every form.
+#[test]
+fn heads_and_scores_of_every_form() {
+    let Some(gpu) = hopper() else { return };
+    let lengths = if quick() { vec![65, 700] } else { vec![1, 64, 65, 128, 200, 700, 1500] };
+    let run = |source: &str, dims: &[(&str, u32)], element: Element| {
+        let plan = plan(&gpu, source, dims, element);
+        assert_repeats(&format!("{} {dims:?} {element:?}", plan.graph().name), &gpu, &plan);
+    };
+    for (tokens, element) in lengths.into_iter().flat_map(|n| [(n, Element::F16), (n, Element::Bf16)]) {
+        for dim in [8, 40, 64, 72, 80, 96, 128, 160, 256] {
+            run(SEQUENCES, &[("B", 2), ("S", tokens), ("D", dim)], element);
+        }
+        run(CACHED, &[("B", 2), ("S", tokens), ("C", tokens + 44), ("D", 256)], element);
+        for form in [
+            "window: 1",
+            "window: 63",
+            "window: 200",
+            "softcap: 2.0",
+            "scale: 0.5",
+            "window: 130, softcap: 0.7",
+        ] {
+            let source = CACHED.replace(
+                "kv_heads: \"HKV\", sequences: \"B\",\n            cache",
+                &format!("kv_heads: \"HKV\", {form}, sequences: \"B\",\n            cache"),
+            );
+            assert!(source.contains(form), "{form}");
+            for dim in [64, 128, 256] {
+                run(&source, &[("B", 2), ("S", tokens), ("C", tokens + 44), ("D", dim)], element);
+            }
+        }
+    }
+}
+
 #[test]
 fn blocks_of_prompts_in_f16() {
     blocks(Element::F16);

@@ -11,31 +11,40 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind};
 /// A GEMM.
 pub(super) struct Gemm {
     epilogue: Epilogue,
-    /// Whether a tile multiplies by two weights, gate and up, with interleaved columns.
+    /// Whether a tile multiplies by two weights, gate and up, with interleaved columns; the activation is the gate's.
     gated: bool,
 }
 
-pub(super) const GATED: &Gemm = &Gemm { gated: true, ..Gemm::plain(Activation::Identity, false) };
+/// All GEMMs by activation: plain, with a residual before the activation, and gated.
+static GEMMS: [[Gemm; 3]; Activation::ALL.len()] = {
+    let mut all = [const { Gemm::forms(Activation::Identity) }; Activation::ALL.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = Gemm::forms(Activation::ALL[i]);
+        i += 1;
+    }
+    all
+};
 
 impl Gemm {
-    const fn plain(activation: Activation, residual_first: bool) -> Gemm {
-        Gemm { epilogue: Epilogue { activation, residual_first }, gated: false }
-    }
-
-    /// Without a residual before the activation, and with one.
-    const fn both(activation: Activation) -> [Gemm; 2] {
-        [Gemm::plain(activation, false), Gemm::plain(activation, true)]
+    const fn forms(activation: Activation) -> [Gemm; 3] {
+        let plain = Epilogue { activation, residual_first: false };
+        [
+            Gemm { epilogue: plain, gated: false },
+            Gemm { epilogue: Epilogue { activation, residual_first: true }, gated: false },
+            Gemm { epilogue: plain, gated: true },
+        ]
     }
 }
 
 /// The GEMM with this epilogue.
 pub(super) fn plain(epilogue: Epilogue) -> &'static Gemm {
-    let both: &'static [Gemm; 2] = match epilogue.activation {
-        Activation::Identity => &const { Gemm::both(Activation::Identity) },
-        Activation::GeluTanh => &const { Gemm::both(Activation::GeluTanh) },
-        Activation::Relu => &const { Gemm::both(Activation::Relu) },
-    };
-    &both[usize::from(epilogue.residual_first)]
+    &GEMMS[epilogue.activation as usize][usize::from(epilogue.residual_first)]
+}
+
+/// The gated GEMM with this activation of its gate.
+pub(super) fn gated(gate: Activation) -> &'static Gemm {
+    &GEMMS[gate as usize][2]
 }
 
 /// Checks that the shapes of a GEMM's operands match. Returns the length of its reduction.
@@ -130,7 +139,11 @@ impl Rules for Gemm {
     }
 
     fn label(&self) -> String {
-        if self.gated { "gated gemm".into() } else { format!("gemm{}", self.epilogue.suffix()) }
+        match (self.gated, self.epilogue.activation) {
+            (true, Activation::Silu) => "gated gemm".into(),
+            (true, other) => format!("gated gemm{}", other.suffix()),
+            (false, _) => format!("gemm{}", self.epilogue.suffix()),
+        }
     }
 
     fn epilogue(&self) -> Epilogue {
@@ -182,8 +195,21 @@ impl Rules for Gemm {
     fn in_library(&self, has: &dyn Fn(OperandKind) -> bool) -> bool {
         // Its epilogue adds the old output contents before the activation.
         let Epilogue { activation, residual_first } = self.epilogue;
-        let late = has(OperandKind::Residual) && activation != Activation::Identity && !residual_first;
-        !late && !(self.gated && (has(OperandKind::Residual) || has(OperandKind::Bias)))
+        if self.gated {
+            return !has(OperandKind::Residual) && !has(OperandKind::Bias);
+        }
+        match activation {
+            Activation::Identity => true,
+            Activation::GeluTanh | Activation::Relu => residual_first || !has(OperandKind::Residual),
+            Activation::Silu
+            | Activation::GeluErf
+            | Activation::QuickGelu
+            | Activation::SquaredRelu
+            | Activation::Relu6
+            | Activation::HardSwish
+            | Activation::Sigmoid
+            | Activation::Tanh => false,
+        }
     }
 
     fn cost(&self) -> Cost {

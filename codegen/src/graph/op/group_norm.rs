@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::{At, Bound, Constant, Cost, MmaTile, Op, Rules, Stated, Tiles, norm};
+use super::{Activation, At, Bound, Constant, Cost, MmaTile, Op, Rules, Stated, Tiles, norm};
 use crate::device::Operation;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
@@ -23,8 +23,8 @@ pub struct GroupNorm {
     pub channels: u32,
     /// Added to the variance.
     pub epsilon: f32,
-    /// Whether SiLU, `y sigmoid(y)`, is applied to the result.
-    pub silu: bool,
+    /// Applied to the result.
+    pub activation: Activation,
 }
 
 /// Checks that the output has the shape of the input, the groups divide the channels, gain and bias have an element per
@@ -54,7 +54,7 @@ pub(super) fn lower(spec: &GroupNormSpec, stated: &Stated<'_>) -> Result<(Op, u3
     }
     let epsilon = norm::epsilon(&spec.epsilon)?;
     let (pixels, channels) = (stated.out().rows / images, all / groups);
-    let norm = GroupNorm { pixels, channels, epsilon, silu: spec.silu };
+    let norm = GroupNorm { pixels, channels, epsilon, activation: spec.activation };
     Ok((Op::GroupNorm(norm), norm.elements()))
 }
 
@@ -88,8 +88,11 @@ impl Rules for GroupNorm {
     }
 
     fn label(&self) -> String {
-        let silu = if self.silu { ", silu" } else { "" };
-        format!("normalisation of groups of {} channels, epsilon {:e}{silu},", self.channels, self.epsilon)
+        let activation = self.activation.suffix();
+        format!(
+            "normalisation of groups of {} channels, epsilon {:e}{activation},",
+            self.channels, self.epsilon
+        )
     }
 
     fn noun(&self) -> &'static str {

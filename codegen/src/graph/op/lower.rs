@@ -31,7 +31,7 @@ pub(in crate::graph) struct Lowered {
 pub(in crate::graph) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic> {
     let (op, k) = match &stated.stage.kind {
         StageKind::Gemm(epilogue) => (Op::Gemm(*epilogue), gemm::lower(stated)?),
-        StageKind::GatedGemm => (Op::GatedGemm, gemm::lower(stated)?),
+        StageKind::GatedGemm(gate) => (Op::GatedGemm(*gate), gemm::lower(stated)?),
         StageKind::NormedGemm { gated, epilogue, epsilon } => {
             let epsilon = norm::epsilon(epsilon)?;
             let normed = NormedGemm { gated: *gated, epilogue: *epilogue, epsilon };

@@ -18,7 +18,7 @@ mod sliding;
 
 use std::ops::Range;
 
-pub use attention::{Attend, Attention, Cache, Heads, PAGE, Rotated};
+pub use attention::{Attend, Attention, Cache, Heads, PAGE, Rotated, Scores};
 pub use conv::Conv;
 pub(crate) use cost::{Bound, Cost};
 pub use group_norm::GroupNorm;
@@ -45,8 +45,8 @@ const ROW_GRANULE: u32 = 8;
 pub enum Op {
     /// `out = act(a * b + bias) + residual`, or with the residual before the activation.
     Gemm(Epilogue),
-    /// `out = silu(a * gate) * (a * up)`; gate and up columns interleaved in groups of 8.
-    GatedGemm,
+    /// `out = act(a * gate) * (a * up)`; gate and up columns interleaved in groups of 8.
+    GatedGemm(Activation),
     /// A GEMM or a gated one of `a / rms(a) * gain`, row by row.
     NormedGemm(NormedGemm),
     /// `out = a * b + bias`: the queries, keys and values of a prompt, with rotated queries and keys.
@@ -74,7 +74,7 @@ impl Op {
     pub(crate) fn rules(&self) -> &dyn Rules {
         match self {
             Op::Gemm(epilogue) => gemm::plain(*epilogue),
-            Op::GatedGemm => gemm::GATED,
+            Op::GatedGemm(gate) => gemm::gated(*gate),
             Op::NormedGemm(normed) => normed,
             Op::RotatedGemm(rotated) => rotated,
             Op::Conv2d(conv) => conv,
@@ -93,7 +93,7 @@ impl Op {
         match self {
             Op::Conv2d(conv) => Op::Conv2d(conv.tiled(tile)),
             Op::Gemm(_)
-            | Op::GatedGemm
+            | Op::GatedGemm(_)
             | Op::GroupedConv(_)
             | Op::NormedGemm(_)
             | Op::RotatedGemm(_)
@@ -113,7 +113,7 @@ impl Op {
 
     /// Whether a tile multiplies by two weights, gate and up.
     pub fn is_gated(&self) -> bool {
-        matches!(self, Op::GatedGemm | Op::NormedGemm(NormedGemm { gated: true, .. }))
+        matches!(self, Op::GatedGemm(_) | Op::NormedGemm(NormedGemm { gated: true, .. }))
     }
 
     /// Whether the user provides the kernel.
@@ -126,7 +126,7 @@ impl Op {
         match self {
             Op::Attend(attend) => Some(attend),
             Op::Gemm(_)
-            | Op::GatedGemm
+            | Op::GatedGemm(_)
             | Op::NormedGemm(_)
             | Op::RotatedGemm(_)
             | Op::Conv2d(_)
@@ -145,7 +145,7 @@ impl Op {
             Op::Attend(shape) => Some(shape.cache),
             Op::Attention(shape) => shape.cache,
             Op::Gemm(_)
-            | Op::GatedGemm
+            | Op::GatedGemm(_)
             | Op::NormedGemm(_)
             | Op::RotatedGemm(_)
             | Op::Conv2d(_)
@@ -202,7 +202,8 @@ impl Op {
     /// Whether a chain kernel runs it in some of its tiles.
     pub fn in_chain(&self) -> bool {
         let runs = |operation| ChainKernel::running([operation].into_iter().collect()).next().is_some();
-        self.unfit_in_any().is_none() && self.operation().is_some_and(runs)
+        let built = !matches!(self, Op::Norm(norm) if !norm.is_plain());
+        built && self.unfit_in_any().is_none() && self.operation().is_some_and(runs)
     }
 
     /// Why no chain kernel runs it in any of its own tiles: the reason for the tile that comes closest.
@@ -257,7 +258,7 @@ impl Op {
         self.rules().rows_loaded(rows)
     }
 
-    /// The operations on its sums.
+    /// The operations on its sums; the activation of a gated product is its gate's.
     pub fn epilogue(&self) -> Epilogue {
         self.rules().epilogue()
     }

@@ -1,7 +1,7 @@
 //! Row normalization: every row of a matrix is scaled to unit variance, and with `LayerNorm` centered to mean zero.
 //!
-//! `y = (x - mean) / sqrt(variance + epsilon) * gain + bias` over the columns of a row; `RmsNorm` does not subtract
-//! the mean and has no bias. A tile is a block of whole rows with one k-block, so it reads the rows of `x` that it
+//! `y = (x - mean) / sqrt(variance + epsilon) * gain + bias + residual` over the columns of a row; `RmsNorm` does not
+//! subtract the mean and has no bias. A tile is a block of whole rows with one k-block, so it reads the rows of `x` that it
 //! writes.
 
 use std::ops::Range;
@@ -10,6 +10,7 @@ use super::{At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles};
 use crate::device::Operation;
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
+use crate::obstacle::Obstacle;
 use crate::spec::NormSpec;
 
 /// Candidate rows per tile. Few rows give every worker a tile of a small matrix; many rows need few waits for a large
@@ -24,8 +25,24 @@ pub(super) const MOST_ALONE: u32 = 32768;
 pub struct Norm {
     /// Whether the mean of a row is subtracted before its scale is computed: `LayerNorm`, otherwise `RmsNorm`.
     pub centred: bool,
+    /// Whether rows are multiplied by one plus the gain.
+    pub one_plus_gain: bool,
+    /// Whether a residual is added to the result.
+    pub adds: bool,
     /// Added to the variance, or to the mean square.
     pub epsilon: f32,
+}
+
+impl Norm {
+    /// A normalization by the gain, without a residual.
+    pub fn new(centred: bool, epsilon: f32) -> Norm {
+        Norm { centred, one_plus_gain: false, adds: false, epsilon }
+    }
+
+    /// Whether chain kernels compute it: neither with a residual nor by one plus the gain.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.one_plus_gain && !self.adds
+    }
 }
 
 /// Checks that input and output have the same shape, gain and bias are single rows of it, and epsilon is positive.
@@ -39,10 +56,14 @@ pub(super) fn lower(spec: &NormSpec, stated: &Stated<'_>) -> Result<Norm, Diagno
             return Err(Diagnostic::new("shape-mismatch", message)
                 .at(read.span, format!("{} x {} here", tensor.rows, tensor.cols))
                 .also(stated.out.span, format!("{rows} rows of {cols} columns"))
-                .help("the output has the shape of x; gain and bias have an element a column"));
+                .help(
+                    "the output and the residual have the shape of x; gain and bias have an element a column",
+                ));
         }
     }
-    Ok(Norm { centred: spec.centred, epsilon: epsilon(&spec.epsilon)? })
+    let NormSpec { centred, one_plus_gain, epsilon: epsilon_stated } = spec;
+    let adds = stated.reads.iter().any(|read| read.kind == OperandKind::Residual);
+    Ok(Norm { centred: *centred, one_plus_gain: *one_plus_gain, adds, epsilon: epsilon(epsilon_stated)? })
 }
 
 /// The epsilon of a normalization.
@@ -60,10 +81,15 @@ pub(super) fn epsilon(stated: &Spanned<f64>) -> Result<f32, Diagnostic> {
 /// The shape of an operand of a `rows` x `cols` normalization.
 pub(super) fn shape(kind: OperandKind, (rows, cols): (u32, u32)) -> Option<(u32, u32)> {
     match kind {
-        OperandKind::A => Some((rows, cols)),
+        OperandKind::A | OperandKind::Residual => Some((rows, cols)),
         OperandKind::Gain | OperandKind::Bias => Some((1, cols)),
         _ => None,
     }
+}
+
+/// Whether a tile reads the rows of an operand that it writes.
+fn is_row(kind: OperandKind) -> bool {
+    matches!(kind, OperandKind::A | OperandKind::Residual)
 }
 
 /// Operands that no stage may write.
@@ -87,7 +113,9 @@ impl Rules for Norm {
 
     fn label(&self) -> String {
         let kind = if self.centred { "layer" } else { "root mean square" };
-        format!("{kind} normalisation, epsilon {:e},", self.epsilon)
+        let gain = if self.one_plus_gain { " by one plus the gain," } else { "" };
+        let residual = if self.adds { " with a residual," } else { "" };
+        format!("{kind} normalisation, epsilon {:e},{gain}{residual}", self.epsilon)
     }
 
     fn noun(&self) -> &'static str {
@@ -107,6 +135,11 @@ impl Rules for Norm {
         Some("is not split along its rows")
     }
 
+    fn unfit_beside_others(&self) -> Option<Obstacle> {
+        let text = "adds a residual or multiplies by one plus its gain, which chain kernels do not";
+        (!self.is_plain()).then(|| Obstacle::new(text))
+    }
+
     fn operand_shape(&self, kind: OperandKind, (m, n, _): (u32, u32, u32)) -> Option<(u32, u32)> {
         shape(kind, (m, n))
     }
@@ -116,16 +149,16 @@ impl Rules for Norm {
         shape(kind, (tile.0, tile.1))?;
         let own = Axis { m: rows, extent: rows, ..Axis::default() };
         let one = Axis { extent: 1, ..Axis::default() };
-        let rows = if kind == OperandKind::A { own } else { one };
+        let rows = if is_row(kind) { own } else { one };
         Some((Footprint { rows, cols: Axis { extent: cols, ..Axis::default() } }, None))
     }
 
     fn reads_by(&self, operand: &Operand) -> (bool, bool) {
-        (operand.kind == OperandKind::A, false)
+        (is_row(operand.kind), false)
     }
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
-        let rows = if at.operand.kind == OperandKind::A { at.rows() } else { 0..at.tensor.rows };
+        let rows = if is_row(at.operand.kind) { at.rows() } else { 0..at.tensor.rows };
         f(rows, 0..at.tensor.cols);
     }
 

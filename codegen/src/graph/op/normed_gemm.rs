@@ -15,7 +15,7 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind};
 pub struct NormedGemm {
     /// Whether it multiplies by two weights, gate and up, as a gated GEMM does.
     pub gated: bool,
-    /// The epilogue of the plain form.
+    /// The epilogue of the plain form; the activation of the gate of the gated one.
     pub epilogue: Epilogue,
     /// Added to the mean square.
     pub epsilon: f32,
@@ -23,7 +23,7 @@ pub struct NormedGemm {
 
 impl NormedGemm {
     fn product(&self) -> &'static gemm::Gemm {
-        if self.gated { gemm::GATED } else { gemm::plain(self.epilogue) }
+        if self.gated { gemm::gated(self.epilogue.activation) } else { gemm::plain(self.epilogue) }
     }
 }
 

@@ -16,9 +16,12 @@
 namespace cusync::kernels::sm90 {
 namespace {
 
-constexpr uint32_t kQueries = 64, kGroups = 2, kSlots = 6, kThreads = 128 * (1 + kGroups), kUnitBytes = kQueries * 128;
+constexpr uint32_t kQueries = 64, kGroups = 2, kThreads = 128 * (1 + kGroups);
 constexpr uint32_t kReleases = 128 + 1;  ///< threads that release a ring stage: a warpgroup, and the appending thread
 constexpr uint32_t kBarrier = 1;  ///< named barrier of both consumer warpgroups
+/// Stages of the ring: a multiple of those of a step, so that a step's are contiguous.
+template <int Dim>
+constexpr uint32_t kSlots = Dim > 128 ? 8 : 6;
 
 struct Alone {
   CUtensorMap queries, qkv, out;
@@ -31,14 +34,26 @@ struct Alone {
 template <int Dim>
 struct alignas(1024) Memory {
   char units[Dim / 64][kUnitBytes];  ///< 64 columns of the queries each, later of the outputs
-  char ring[kSlots][2][kPromptHalfBytes];
-  uint64_t queries, full[kSlots], empty[kSlots];
+  char ring[kSlots<Dim>][2][kPieceBytes<Dim>];
+  uint64_t queries, full[kSlots<Dim>], empty[kSlots<Dim>];
   float2 rows[kGroups][128][2];  ///< each thread's maximum and sum for each of its two rows
 };
 
-/// Ring stages per step: one for keys and one for values, or one for both.
+/// Ring stages per step: those of keys, then those of values, or one for both.
 template <int Dim>
 constexpr uint32_t kSlotsOfStep = Dim / 64;
+
+/// What piece `piece` of ring stage `slot` of a step holds.
+template <int Dim>
+struct Piece {
+  bool values;      ///< otherwise keys
+  uint32_t column;  ///< the first, of the head
+
+  CUSYNC_DEVICE Piece(uint32_t slot, uint32_t piece) {
+    uint32_t const at = slot % kSlotsOfStep<Dim> * 2 + piece;
+    values = at >= Dim / 64, column = at % (Dim / 64) * 64;
+  }
+};
 
 /// A warpgroup's position in the ring: it skips the other warpgroup's steps.
 template <int Dim>
@@ -46,70 +61,79 @@ struct StepRing {
   Memory<Dim>& memory;
   uint32_t next;  ///< stages before it, counted from the first of the tile
 
-  CUSYNC_DEVICE uint32_t slot() const { return next % kSlots; }
-  CUSYNC_DEVICE char* half(int i) const { return memory.ring[slot()][i]; }
-  CUSYNC_DEVICE void wait() const {
-    while (!ptx::mbarrier_test_parity(&memory.full[slot()], next / kSlots % 2)) {
-    }
+  CUSYNC_DEVICE char* piece(uint32_t i) const { return memory.ring[(next + i / 2) % kSlots<Dim>][i % 2]; }
+  CUSYNC_DEVICE void wait(uint32_t stages) const {
+#pragma unroll
+    for (uint32_t i = 0; i < stages; ++i)
+      while (!ptx::mbarrier_test_parity(&memory.full[(next + i) % kSlots<Dim>], (next + i) / kSlots<Dim> % 2)) {
+      }
   }
-  CUSYNC_DEVICE void leave() {
-    ptx::mbarrier_arrive(&memory.empty[slot()]);
-    next += next % kSlotsOfStep<Dim> + 1 == kSlotsOfStep<Dim> ? kSlotsOfStep<Dim> * (kGroups - 1) + 1 : 1;
+  CUSYNC_DEVICE void leave(uint32_t stages) {
+#pragma unroll
+    for (uint32_t i = 0; i < stages; ++i) {
+      ptx::mbarrier_arrive(&memory.empty[next % kSlots<Dim>]);
+      next += next % kSlotsOfStep<Dim> + 1 == kSlotsOfStep<Dim> ? kSlotsOfStep<Dim> * (kGroups - 1) + 1 : 1;
+    }
   }
 };
 
+template <int Dim>
 struct Tile {
   uint32_t sequence, head, row, steps;  ///< row: token of the first query, within the sequence
+  uint32_t first;                       ///< token of the first step
 
   CUSYNC_DEVICE explicit Tile(Alone const& alone) {
     uint32_t const tile = alone.prompt.tiles - 1 - blockIdx.x / alone.heads_of_all, of_all = blockIdx.x % alone.heads_of_all;
     sequence = of_all / alone.heads, head = of_all % alone.heads, row = tile * kQueries;
     uint32_t const seen = alone.prompt.causal ? min_u32(row + kQueries, alone.prompt.tokens) : alone.prompt.tokens;
-    steps = ceil_div(seen, kPromptTokens);
+    uint32_t const window = alone.prompt.window, hidden = window && row + 1 > window ? row + 1 - window : 0;
+    first = hidden / kStepTokens<Dim> * kStepTokens<Dim>;
+    steps = ceil_div(seen - first, kStepTokens<Dim>);
   }
 };
 
 /// Called by one thread.
 template <int Dim>
-CUSYNC_DEVICE void load(Alone const& alone, Tile const& tile, Memory<Dim>& memory) {
-  uint32_t const of_group = tile.head / alone.prompt.group, keys = (alone.heads + of_group) * Dim,
-                 values = keys + alone.heads / alone.prompt.group * Dim;
-  auto const bring = [&](CUtensorMap const& map, uint64_t* barrier, char* to, uint32_t column, uint32_t token) {
-    cute::SM90_TMA_LOAD_3D::copy(&map, barrier, static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL), to, int(column), int(token),
-                                 int(tile.sequence));
+CUSYNC_DEVICE void load(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>& memory) {
+  uint32_t const keys = alone.heads + tile.head / alone.prompt.group, values = keys + alone.heads / alone.prompt.group;
+  auto const bring = [&](CUtensorMap const& map, uint64_t* barrier, char* to, uint32_t column, uint32_t head, uint32_t token) {
+    cute::SM90_TMA_LOAD_4D::copy(&map, barrier, static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL), to, int(column), int(head),
+                                 int(token), int(tile.sequence));
   };
   ptx::mbarrier_arrive_expect_tx(&memory.queries, sizeof memory.units);
 #pragma unroll
   for (uint32_t unit = 0; unit < Dim / 64; ++unit)
-    bring(alone.queries, &memory.queries, memory.units[unit], tile.head * Dim + unit * 64, tile.row);
+    bring(alone.queries, &memory.queries, memory.units[unit], unit * 64, tile.head, tile.row);
 #pragma unroll 1
   for (uint32_t next = 0; next < tile.steps * kSlotsOfStep<Dim>; ++next) {
-    uint32_t const slot = next % kSlots, token = next / kSlotsOfStep<Dim> * kPromptTokens;
-    while (!ptx::mbarrier_test_parity(&memory.empty[slot], next / kSlots % 2 ^ 1)) {
+    uint32_t const slot = next % kSlots<Dim>, token = tile.first + next / kSlotsOfStep<Dim> * kStepTokens<Dim>;
+    while (!ptx::mbarrier_test_parity(&memory.empty[slot], next / kSlots<Dim> % 2 ^ 1)) {
     }
     ptx::mbarrier_arrive_expect_tx(&memory.full[slot], sizeof memory.ring[slot]);
-    uint32_t const first = Dim == 128 && next % 2 ? values : keys;
-    bring(alone.qkv, &memory.full[slot], memory.ring[slot][0], first, token);
-    bring(alone.qkv, &memory.full[slot], memory.ring[slot][1], Dim == 128 ? first + 64 : values, token);
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      Piece<Dim> const piece(next, i);
+      bring(alone.qkv, &memory.full[slot], memory.ring[slot][i], piece.column, piece.values ? values : keys, token);
+    }
   }
 }
 
 /// Copies the keys and values of the tile's own tokens from the ring to their caches; one thread.
 template <int Dim>
-CUSYNC_DEVICE void append(Alone const& alone, Tile const& tile, Memory<Dim>& memory) {
+CUSYNC_DEVICE void append(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>& memory) {
   uint32_t const head = tile.head / alone.prompt.group, heads = alone.heads / alone.prompt.group;
   bool const appends = alone.prompt.appends && tile.head % alone.prompt.group == 0;
 #pragma unroll 1
   for (uint32_t next = 0; next < tile.steps * kSlotsOfStep<Dim>; ++next) {
-    uint32_t const slot = next % kSlots;
-    while (!ptx::mbarrier_test_parity(&memory.full[slot], next / kSlots % 2)) {
+    uint32_t const slot = next % kSlots<Dim>;
+    while (!ptx::mbarrier_test_parity(&memory.full[slot], next / kSlots<Dim> % 2)) {
     }
-    if (appends && next / kSlotsOfStep<Dim> == tile.row / kPromptTokens) {
+    if (appends && next / kSlotsOfStep<Dim> == (tile.row - tile.first) / kStepTokens<Dim>) {
 #pragma unroll
-      for (uint32_t half = 0; half < 2; ++half) {
-        uint32_t const values = Dim == 128 ? next % 2 : half, column = Dim == 128 ? half * 64 : 0;
-        cute::SM90_TMA_STORE_3D::copy(&alone.cache[values], memory.ring[slot][half] + tile.row % kPromptTokens * 128, int(column),
-                                      int(tile.row), int(tile.sequence * heads + head));
+      for (uint32_t i = 0; i < 2; ++i) {
+        Piece<Dim> const piece(next, i);
+        cute::SM90_TMA_STORE_3D::copy(&alone.cache[piece.values], memory.ring[slot][i] + tile.row % kStepTokens<Dim> * 128,
+                                      int(piece.column), int(tile.row), int(tile.sequence * heads + head));
       }
       ptx::cp_async_bulk_commit_group();
       ptx::cp_async_bulk_wait_group_read<0>();
@@ -120,29 +144,30 @@ CUSYNC_DEVICE void append(Alone const& alone, Tile const& tile, Memory<Dim>& mem
 
 /// Called by both consumer warpgroups.
 template <class Element, int Dim>
-CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& memory) {
+CUSYNC_DEVICE void attend(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>& memory) {
   constexpr int kSums = Dim / 2, kHalf = kSums / 2;  // sums per thread; those of them that it finishes
   int const thread = int(threadIdx.x % 128);
   uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
   cute::Tensor sums = cute::make_tensor<float>(cute::Int<kSums>{});
   Softmax softmax;
-  HeadRows<Dim> const queries{memory.units[0], memory.units[Dim / 64 - 1]};
   StepRing<Dim> ring{memory, group * kSlotsOfStep<Dim>};
   while (!ptx::mbarrier_test_parity(&memory.queries, 0)) {
   }
   if (group < tile.steps)
-    attend_steps<Element, Dim>(alone.prompt, tile.row, queries, group, tile.steps, kGroups, ring, softmax, sums, thread);
+    attend_steps<Element, Dim>(alone.prompt, tile.row, tile.first, memory.units[0], group, tile.steps, kGroups, ring, softmax, sums,
+                               thread);
   else
     cute::clear(sums);
 
-  // Each warpgroup finishes half of the columns, and passes its sums of the other half through the ring stage of its
-  // last step, which is no longer loaded.
+  // Each warpgroup finishes half of the columns, and passes its sums of the other half through the ring stages of its
+  // last step's keys, which are no longer loaded.
   uint32_t const last = group < tile.steps ? tile.steps - 1 - (tile.steps - 1 - group) % kGroups : group;
-  auto const of_step = [&](uint32_t step) { return reinterpret_cast<float*>(memory.ring[step * kSlotsOfStep<Dim> % kSlots]); };
+  auto const of_step = [&](uint32_t step) { return reinterpret_cast<float*>(memory.ring[step * kSlotsOfStep<Dim> % kSlots<Dim>]); };
+  static_assert(kHalf * 128 * sizeof(float) <= ceil_div(Dim, 128) * sizeof memory.ring[0] && kSlots<Dim> % kSlotsOfStep<Dim> == 0);
   float* const given = of_step(last);
   // The appending thread may still read there.
-  uint32_t const before = last * kSlotsOfStep<Dim>;
-  while (group < tile.steps && !ptx::mbarrier_test_parity(&memory.empty[before % kSlots], before / kSlots % 2)) {
+  uint32_t const before = last * kSlotsOfStep<Dim> + ceil_div(Dim, 128) - 1;
+  while (group < tile.steps && !ptx::mbarrier_test_parity(&memory.empty[before % kSlots<Dim>], before / kSlots<Dim> % 2)) {
   }
   float whole[2];
 #pragma unroll
@@ -166,8 +191,8 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& mem
   for (int half = 0; half < 2; ++half) {
     float2 const row = memory.rows[other][thread][half];
     float const most = fmaxf(softmax.most[half], row.x);
-    mine[half] = ptx::ex2_approx_ftz((softmax.most[half] - most) * kScoreScale<Dim>);
-    theirs[half] = ptx::ex2_approx_ftz((row.x - most) * kScoreScale<Dim>);
+    mine[half] = ptx::ex2_approx_ftz((softmax.most[half] - most) * alone.prompt.scale);
+    theirs[half] = ptx::ex2_approx_ftz((row.x - most) * alone.prompt.scale);
     float const share = 1.f / (mine[half] * whole[half] + theirs[half] * row.y);
     mine[half] *= share, theirs[half] *= share;
   }
@@ -186,7 +211,7 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& mem
   delay_at_any_time(alone.delays, DelayAt::kStore, blockIdx.x, 0);
 #pragma unroll
   for (int unit = 0; unit < Dim / 64; ++unit)
-    cute::SM90_TMA_STORE_3D::copy(&alone.out, memory.units[unit], int(tile.head * Dim) + unit * 64, int(tile.row), int(tile.sequence));
+    cute::SM90_TMA_STORE_4D::copy(&alone.out, memory.units[unit], unit * 64, int(tile.head), int(tile.row), int(tile.sequence));
   ptx::cp_async_bulk_commit_group();
   ptx::cp_async_bulk_wait_group_read<0>();
 }
@@ -202,11 +227,11 @@ __global__ void __launch_bounds__(kThreads, 1) attention(CUTE_GRID_CONSTANT Alon
     cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&alone.qkv));
     cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&alone.out));
     ptx::mbarrier_init(&memory.queries, 1);
-    for (uint32_t slot = 0; slot < kSlots; ++slot) ptx::mbarrier_init(&memory.full[slot], 1), ptx::mbarrier_init(&memory.empty[slot], kReleases);
+    for (uint32_t slot = 0; slot < kSlots<Dim>; ++slot) ptx::mbarrier_init(&memory.full[slot], 1), ptx::mbarrier_init(&memory.empty[slot], kReleases);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  Tile const tile(alone);
+  Tile<Dim> const tile(alone);
   if (threadIdx.x >= 128) {
     cutlass::arch::warpgroup_reg_alloc<232>();
     attend<Element, Dim>(alone, tile, memory);
@@ -232,22 +257,26 @@ template <class Element, int Dim>
 int32_t create(Request const& request, cusync_kernel** out) {
   cusync_stage const& stage = request.stages[0];
   cusync_heads const& heads = stage.shape.heads;
-  uint64_t const tokens = heads.tokens, sequences = stage.m / tokens, columns = stage.n + 2 * heads.kv_heads * Dim;
+  uint64_t const tokens = heads.tokens, sequences = stage.m / tokens, dim = heads.head_dim;
+  uint64_t const all_heads = heads.query_heads + 2 * heads.kv_heads;
   void* const keys = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_KEYS));
   void* const values = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_VALUES));
   void const* const qkv = data_of(stage, CUSYNC_OPERAND_A);
+  bool const capped = heads.softcap > 0.f;
   Alone alone{};
   alone.prompt = {heads.tokens, uint16_t(ceil_div(heads.tokens, kQueries)), uint16_t(heads.query_heads / heads.kv_heads),
-                  uint8_t(heads.causal), uint8_t(keys != nullptr)};
+                  uint8_t(heads.causal), uint8_t(keys != nullptr), heads.window,
+                  // Weights are powers of two.
+                  capped ? heads.scale / heads.softcap : 0.f, 1.4426950409f * (capped ? heads.softcap : heads.scale)};
   alone.delays = request.sync.test.delays;
   alone.heads = heads.query_heads, alone.heads_of_all = uint32_t(alone.heads * sequences);
   auto const map_cache = [&](CUtensorMap& map, void* cache) {
-    return !cache || map_box<Element, 3>(map, cache, {Dim, tokens, sequences * heads.kv_heads}, {64, kQueries, 1}, uint64_t(heads.capacity) * Dim);
+    return !cache || map_box<Element, 3>(map, cache, {dim, tokens, sequences * heads.kv_heads}, {64, kQueries, 1}, heads.capacity * dim);
   };
-  // Sequences are a separate tensor axis, so copies end at sequence boundaries.
-  bool const mapped = map_box<Element, 3>(alone.queries, qkv, {columns, tokens, sequences}, {64, kQueries, 1}) &&
-                      map_box<Element, 3>(alone.qkv, qkv, {columns, tokens, sequences}, {64, kPromptTokens, 1}) &&
-                      map_box<Element, 3>(alone.out, stage.out, {stage.n, tokens, sequences}, {64, kQueries, 1}) &&
+  // Heads and sequences are separate tensor axes, so copies end at their boundaries, and pad the columns with zeros.
+  bool const mapped = map_box<Element, 4>(alone.queries, qkv, {dim, all_heads, tokens, sequences}, {64, 1, kQueries, 1}) &&
+                      map_box<Element, 4>(alone.qkv, qkv, {dim, all_heads, tokens, sequences}, {64, 1, kStepTokens<Dim>, 1}) &&
+                      map_box<Element, 4>(alone.out, stage.out, {dim, heads.query_heads, tokens, sequences}, {64, 1, kQueries, 1}) &&
                       map_cache(alone.cache[0], keys) && map_cache(alone.cache[1], values);
   if (!mapped) return status_of(cudaErrorInvalidValue);
   uint32_t resident = 0;
@@ -262,7 +291,9 @@ struct Attention {
 
   static Code code() { return sm90::code<Element, 128>(); }
   static int32_t create(Request const& request, cusync_kernel** out) {
-    return request.stages[0].shape.heads.head_dim == 128 ? sm90::create<Element, 128>(request, out) : sm90::create<Element, 64>(request, out);
+    uint32_t const dim = request.stages[0].shape.heads.head_dim;
+    if (dim > 128) return sm90::create<Element, 256>(request, out);
+    return dim > 64 ? sm90::create<Element, 128>(request, out) : sm90::create<Element, 64>(request, out);
   }
 };
 

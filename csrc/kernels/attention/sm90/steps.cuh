@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The math of attention: out = softmax(Q K^T / sqrt(dim)) V with a running maximum and sum, 64 queries per warpgroup
-// and 128 tokens per step. Scores and outputs are accumulators; weights are rounded in registers, where they are
-// operand A of the second product.
+// The math of attention: out = softmax(scores) V with a running maximum and sum, 64 queries per warpgroup and 128
+// tokens per step, or 64 for heads of more than 128 columns. Scores and outputs are accumulators; weights are rounded in
+// registers, where they are operand A of the second product. Heads of fewer than `Dim` columns are padded with zeros.
 #pragma once
 #include "cute/tensor.hpp"
 #include "cute/arch/mma_sm90_gmma.hpp"
@@ -10,10 +10,15 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Tokens per step. A ring stage holds two halves of these tokens by 64 columns, in 128-byte rows under the 128-byte
-/// swizzle: both halves of the keys or values of a step, or, with heads of 64 columns, its keys and its values.
-inline constexpr uint32_t kPromptTokens = CUSYNC_PROMPT_TOKENS;
-inline constexpr uint32_t kPromptHalfBytes = kPromptTokens * 128;
+/// Tokens per step: what keeps scores, weights and outputs in registers.
+template <int Dim>
+inline constexpr uint32_t kStepTokens = Dim > 128 ? CUSYNC_PROMPT_TOKENS / 2 : CUSYNC_PROMPT_TOKENS;
+/// A step's keys, then its values, are pieces of 64 columns in 128-byte rows under the 128-byte swizzle. A ring stage
+/// holds two pieces.
+template <int Dim>
+inline constexpr uint32_t kPieceBytes = kStepTokens<Dim> * 128;
+/// Bytes of 64 queries by 64 columns.
+inline constexpr uint32_t kUnitBytes = 64 * 128;
 
 struct Prompt {
   uint32_t tokens;  ///< per sequence
@@ -21,12 +26,9 @@ struct Prompt {
   uint16_t group;   ///< query heads that share keys and values
   uint8_t causal;
   uint8_t appends;  ///< tiles of a group's first head append their own tokens' keys and values to a cache
-};
-
-/// The queries of a head with `Dim` columns, in 128-byte rows under the 128-byte swizzle.
-template <int Dim>
-struct HeadRows {
-  char *first, *second;  ///< 64 columns each; heads of 64 columns have only the first
+  uint32_t window;  ///< tokens that a token attends to, itself included; 0: all
+  float capped;     ///< factor on products of queries and keys in front of a tanh; 0: no tanh
+  float scale;      ///< factor on scores, for powers of two
 };
 
 /// A descriptor of operand rows of 128 bytes under the 128-byte swizzle, in contiguous groups of 8 rows. `leading`:
@@ -47,13 +49,9 @@ CUSYNC_DEVICE auto descriptor_at(cute::GmmaDescriptor descriptor, uint32_t bytes
   return cute::make_tensor(cute::SM90::GMMA::DescriptorIterator{descriptor}, cute::Layout<cute::_1>{});
 }
 
-/// log2(e) / sqrt(Dim): converts scores to exponents of two.
-template <int Dim>
-inline constexpr float kScoreScale = Dim == 128 ? 0.12751743f : 0.18033688f;
-
-/// The running softmax of a thread's two rows.
+/// The running softmax of a thread's two rows. Maxima begin with a finite number: a window can hide all of a step.
 struct Softmax {
-  float most[2] = {-INFINITY, -INFINITY}, sum[2] = {0.f, 0.f};
+  float most[2] = {-1e30f, -1e30f}, sum[2] = {0.f, 0.f};
 
   /// Turns scores into weights, in place. `rescale`: factor on earlier weights. `scale`: factor on scores, for powers
   /// of two.
@@ -89,23 +87,22 @@ struct Softmax {
   }
 };
 
-/// Steps `begin`, `begin + stride`, ... before `end` for 64 queries that begin at token `first_row` of their sequence;
-/// one warpgroup. `sums` are the outputs, not yet divided by the softmax sums; without a step they are
-/// unchanged.
+/// Steps `begin`, `begin + stride`, ... before `end`, counted from token `first_token`, for 64 queries that begin at
+/// token `first_row` of their sequence; one warpgroup. `queries` are units of 64 columns. `sums` are the outputs, not yet
+/// divided by the softmax sums; without a step they are unchanged.
 ///
-/// `ring` provides the operands: `ring.wait()` waits for the current ring stage, `ring.half(i)` is the address of its
-/// half i, and `ring.leave()` releases it and advances. Keys and values are in consecutive stages, or are the halves of
-/// one stage.
+/// `ring` provides the operands: `ring.wait(n)` waits for the current ring stage and the n - 1 behind it, `ring.piece(i)`
+/// is the address of piece i from the current stage on, and `ring.leave(n)` releases n stages and advances.
 template <class Element, int Dim, class Ring, class Sums>
-CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, HeadRows<Dim> const& queries, uint32_t begin, uint32_t end,
-                                uint32_t stride, Ring& ring, Softmax& softmax, Sums& sums, int thread) {
+CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, uint32_t first_token, char const* queries, uint32_t begin,
+                                uint32_t end, uint32_t stride, Ring& ring, Softmax& softmax, Sums& sums, int thread) {
   using namespace cute;
-  using OfScores = MMA_Atom<decltype(SM90::GMMA::ss_op_selector<Element, Element, float, Shape<_64, _128, _16>,
+  using OfScores = MMA_Atom<decltype(SM90::GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<int(kStepTokens<Dim>)>, _16>,
                                                                  SM90::GMMA::Major::K, SM90::GMMA::Major::K>())>;
   using OfSums = MMA_Atom<decltype(SM90::GMMA::rs_op_selector<Element, Element, float, Shape<_64, Int<Dim>, _16>,
                                                                SM90::GMMA::Major::K, SM90::GMMA::Major::MN>())>;
-  constexpr bool wide = Dim == 128;
-  constexpr int kScores = 64, kSums = Dim / 2;  // per thread
+  constexpr uint32_t kTokens = kStepTokens<Dim>, kPieces = Dim / 64, kStages = ceil_div(kPieces, 2u);  // of keys, and of values
+  constexpr int kScores = kTokens / 2, kSums = Dim / 2;  // per thread
   // In bf16 the rounding errors of weights are multiplied too: rounding weights would cost at least as much precision
   // as rounding the outputs.
   constexpr int kParts = std::is_same_v<Element, cutlass::half_t> ? 1 : 2;
@@ -118,14 +115,18 @@ CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, HeadRo
 
   auto const multiply_scores = [&] {
     // Otherwise the descriptors of all query parts would stay in registers across steps.
-    GmmaDescriptor of_queries[2] = {rows_descriptor(queries.first, 16), rows_descriptor(queries.second, 16)};
-    of_queries[0].reg32_[0] = ptx::opaque(of_queries[0].reg32_[0]), of_queries[1].reg32_[0] = ptx::opaque(of_queries[1].reg32_[0]);
+    GmmaDescriptor of_queries[kPieces];
+#pragma unroll
+    for (uint32_t i = 0; i < kPieces; ++i) {
+      of_queries[i] = rows_descriptor(queries + i * kUnitBytes, 16);
+      of_queries[i].reg32_[0] = ptx::opaque(of_queries[i].reg32_[0]);
+    }
     warpgroup_fence_operand(scores);
     warpgroup_arrive();
 #pragma unroll
     for (int i = 0; i < Dim / 16; ++i) {
       auto const a = descriptor_at(of_queries[i / 4], i % 4 * 32);
-      auto const b = descriptor_at(rows_descriptor(ring.half(i / 4), 16), i % 4 * 32);
+      auto const b = descriptor_at(rows_descriptor(ring.piece(i / 4), 16), i % 4 * 32);
       of_scores.accumulate_ = i ? SM90::GMMA::ScaleOut::One : SM90::GMMA::ScaleOut::Zero;
       of_scores.call(scores, a, b, scores);
     }
@@ -134,10 +135,10 @@ CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, HeadRo
   auto const multiply_weights = [&](bool first) {
     warpgroup_fence_operand(sums);
     warpgroup_arrive();
-    char const* const half = ring.half(wide ? 0 : 1);
-    auto const values = rows_descriptor(half, uint32_t(ring.half(1) - half));
+    // A ring stage of the smallest heads holds keys too.
+    auto const values = rows_descriptor(ring.piece(kPieces % 2), kPieceBytes<Dim>);
 #pragma unroll
-    for (int i = 0; i < int(kPromptTokens) / 16; ++i)
+    for (int i = 0; i < int(kTokens) / 16; ++i)
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         auto const a = make_tensor(weights[part] + 4 * i, Layout<_4>{});
@@ -147,12 +148,14 @@ CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, HeadRo
     warpgroup_commit_batch();
   };
   auto const mask = [&](uint32_t k) {
-    uint32_t const from = k * kPromptTokens, to = from + kPromptTokens;
-    if (to <= prompt.tokens && !(prompt.causal && to > first_row + 1)) return;
+    uint32_t const from = first_token + k * kTokens, to = from + kTokens;
+    bool const hides = prompt.window && from + prompt.window < first_row + 64;
+    if (to <= prompt.tokens && !(prompt.causal && to > first_row + 1) && !hides) return;
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       uint32_t const row = first_row + at.row + (i / 2 % 2) * 8, token = from + i / 4 * 8 + at.col + i % 2;
-      if (token >= prompt.tokens || (prompt.causal && token > row)) s[i] = -INFINITY;
+      bool const late = token >= prompt.tokens || (prompt.causal && token > row);
+      if (late || (prompt.window && token + prompt.window <= row)) s[i] = -INFINITY;
     }
   };
   auto const round = [&] {
@@ -165,25 +168,30 @@ CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, HeadRo
       }
     }
   };
+  auto const cap = [&] {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) s[i] = fmaf(2.f, sigmoid(2.f * prompt.capped * s[i]), -1.f);
+  };
   float rescale[2];
 #pragma unroll 1
   for (uint32_t k = begin; k < end; k += stride) {
-    ring.wait();
+    ring.wait(kStages);
     multiply_scores();
     warpgroup_wait<0>();
     warpgroup_fence_operand(scores);
-    if constexpr (wide) ring.leave();
+    if constexpr (kPieces > 1) ring.leave(kStages);
+    if (prompt.capped > 0.f) cap();
     mask(k);
-    softmax.take(s, rescale, kScoreScale<Dim>);
+    softmax.take(s, rescale, prompt.scale);
     if (k > begin)
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums(i) *= rescale[i / 2 % 2];
     round();
-    if constexpr (wide) ring.wait();
+    if constexpr (kPieces > 1) ring.wait(kStages);
     multiply_weights(k == begin);
     warpgroup_wait<0>();
     warpgroup_fence_operand(sums);
-    ring.leave();
+    ring.leave(kStages);
   }
 }
 

@@ -111,13 +111,7 @@ CUSYNC_DEVICE void finish_chunk(Stage const& stage, float* v, uint32_t col0, Fra
 #pragma unroll 1
   for (uint32_t step = 0; step < 2; ++step) {
     if (step == stage.residual_first) {
-      if (stage.activation == CUSYNC_GELU_TANH) {
-#pragma unroll
-        for (int i = 0; i < 4 * groups; ++i) v[i] = gelu_tanh(v[i]);
-      } else if (stage.activation == CUSYNC_RELU) {
-#pragma unroll
-        for (int i = 0; i < 4 * groups; ++i) v[i] = relu(v[i]);
-      }
+      activate_all<4 * groups, 4>(stage.activation, v);
     } else if (stage.residual) {
       residual.template add<groups>(v);
     }

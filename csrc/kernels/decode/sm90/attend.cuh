@@ -6,6 +6,7 @@
 #pragma once
 #include "cute/arch/copy_sm75.hpp"
 
+#include "kernels/common/activation.cuh"
 #include "kernels/decode/sm90/attend_config.cuh"
 #include "kernels/decode/sm90/mma.cuh"
 #include "kernels/decode/sm90/packed.cuh"
@@ -115,9 +116,10 @@ class Head {
     if (kParts > 1) ptx::bar_sync(1, kMathThreads);
   }
 
-  /// Attends to the first `tokens` tokens, up to 16, starting at `first`. `rows` belong to the segment.
-  CUSYNC_DEVICE void add(char const* keys, char const* values, uint32_t first, uint32_t tokens, Attend const& attend,
-                         char const* rows) {
+  /// Attends to tokens [`hidden`, `tokens`) of the 16 that start at `first`, of which there is at least one. `rows`
+  /// belong to the segment.
+  CUSYNC_DEVICE void add(char const* keys, char const* values, uint32_t first, uint32_t hidden, uint32_t tokens,
+                         Attend const& attend, char const* rows) {
     uint32_t const lane = threadIdx.x % 32;
     float scores[2][4] = {};
 #pragma unroll
@@ -134,8 +136,10 @@ class Head {
     float weights[4];
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
-      bool const there = lane / 4 + i / 2 * 8 < tokens;
-      weights[i] = there ? (scores[0][i] + scores[1][i]) * attend.scale : -INFINITY;
+      uint32_t const token = lane / 4 + i / 2 * 8;
+      float score = scores[0][i] + scores[1][i];
+      if (attend.capped > 0.f) score = fmaf(2.f, sigmoid(2.f * attend.capped * score), -1.f);
+      weights[i] = token >= hidden && token < tokens ? score * attend.scale : -INFINITY;
     }
     float factor[2];
 #pragma unroll
@@ -297,14 +301,16 @@ class Attending {
                               char const* rows, uint32_t append) const {
     char* const values = keys + unit_bytes(Dim) / 2;
     uint32_t const before = (unit - segment.first) * kUnitTokens, first = warp_ % 4 * 16;
-    uint32_t const tokens = min_u32(own_.lengths[segment.sequence] + 1 - before, kUnitTokens);
-    if (first >= tokens) return;
+    uint32_t const length = own_.lengths[segment.sequence] + 1, tokens = min_u32(length - before, kUnitTokens);
+    uint32_t const begin = attend_.window && length > attend_.window ? length - attend_.window : 0;  // the window's
+    if (first >= tokens || begin >= before + first + 16) return;
+    uint32_t const hidden = begin > before + first ? begin - before - first : 0;
     if (unit + 1 == segment.last && tokens <= first + 16) {
       put_new(keys, values, tokens - 1, rows, append);
       put_zeros(values, tokens, first + 16);
       __syncwarp();
     }
-    head.add(keys, values, first, tokens - first, attend_, rows);
+    head.add(keys, values, first, hidden, tokens - first, attend_, rows);
   }
 
   /// Writes the new token's key and value into their tiles and into the cache.

@@ -34,6 +34,8 @@ struct Attend {
   uint32_t pages, page_row;     ///< pages in the pool, 0: contiguous cache; pages per sequence
   uint32_t segment_bytes;       ///< bytes per slot, enough for the largest attention stage
   float scale;                  ///< factor on scores, for powers of two
+  float capped;                 ///< factor on products of queries and keys in front of a tanh; 0: no tanh
+  uint32_t window;              ///< tokens that a token attends to, itself included; 0: all
   int32_t const* page_table;
   char const* rotary;           ///< NULL: none
   char const *query_gain, *key_gain;
@@ -54,10 +56,12 @@ struct Produced {
 
 /// A normalization stage, in addition to its Stage.
 struct Normalised {
-  float epsilon;     ///< 0: not a normalization
-  uint32_t centred;  ///< 1: the mean of a row is subtracted
+  float epsilon;           ///< 0: not a normalization
+  uint16_t centred;        ///< 1: the mean of a row is subtracted
+  uint16_t one_plus_gain;  ///< 1: multiplied by one plus the gain
   char const* gain;
-  char const* bias;  ///< optional
+  char const* bias;        ///< optional
+  char const* residual;    ///< optional: an input, or rows that this worker has normalized
 };
 
 /// Parameters of a kernel with attention and normalization, in addition to those of its products.

@@ -124,8 +124,7 @@ class Epilogue {
       auto const finish = [&](uint32_t feature, float x, float y, Element bias) {
         if (block >= kUnits || feature >= share_.count) return;
         float2 const more = *reinterpret_cast<float2 const*>(neighbour.sums + (feature * Width + at) * 4);
-        put(x + more.x + float(bias), feature, at);
-        put(y + more.y + float(bias), feature, at + 1);
+        put({x + more.x + float(bias), y + more.y + float(bias)}, feature, at);
       };
       finish(mine, all[i].x, all[i].y, biases_.upper[0]);
       finish(mine + 8, all[i].z, all[i].w, biases_.lower[0]);
@@ -181,13 +180,13 @@ class Epilogue {
     if (stage_.gated) {
       uint32_t const feature = row / 16 * 8 + threadIdx.x % 32 / 4;
       if (uint32_t const rest = share_.count - row / 16 * 8; rest < 8) v = with_up_of_short_group(v, rest);
-      put(silu(v.x) * v.z, feature, token);
-      put(silu(v.y) * v.w, feature, token + 1);
+      float gates[2]{v.x, v.y};
+      activate_all<2>(stage_.activation, gates);
+      if (has(feature, token)) *at(feature, token) = Element(gates[0] * v.z);
+      if (has(feature, token + 1)) *at(feature, token + 1) = Element(gates[1] * v.w);
     } else {
-      put(v.x + float(bias.upper), row, token);
-      put(v.y + float(bias.upper), row, token + 1);
-      put(v.z + float(bias.lower), row + 8, token);
-      put(v.w + float(bias.lower), row + 8, token + 1);
+      put({v.x + float(bias.upper), v.y + float(bias.upper)}, row, token);
+      put({v.z + float(bias.lower), v.w + float(bias.lower)}, row + 8, token);
     }
   }
 
@@ -199,15 +198,27 @@ class Epilogue {
     return row < 8 ? make_float4(v.x, v.y, x, y) : make_float4(v.x, v.y, z, w);
   }
 
-  /// Gated stages have neither activation nor residual.
-  CUSYNC_DEVICE void put(float value, uint32_t feature, uint32_t token) const {
-    if (feature >= share_.count || token >= m_) return;
-    uint64_t const at = uint64_t(token) * stage_.features + share_.first + feature;
-    float const residual = tensors_.residual ? float(static_cast<Element const*>(tensors_.residual)[at]) : 0.f;
-    if (stage_.residual_first) value += residual;
-    value = activate(stage_.activation, value);
-    if (!stage_.residual_first) value += residual;
-    static_cast<Element*>(tensors_.d)[at] = Element(value);
+  CUSYNC_DEVICE bool has(uint32_t feature, uint32_t token) const { return feature < share_.count && token < m_; }
+  CUSYNC_DEVICE uint64_t index(uint32_t feature, uint32_t token) const {
+    return uint64_t(token) * stage_.features + share_.first + feature;
+  }
+  CUSYNC_DEVICE Element* at(uint32_t feature, uint32_t token) const { return static_cast<Element*>(tensors_.d) + index(feature, token); }
+
+  /// Finishes and stores a feature of two tokens.
+  CUSYNC_DEVICE void put(float2 sums, uint32_t feature, uint32_t token) const {
+    float v[2]{sums.x, sums.y};
+#pragma unroll 1
+    for (uint32_t step = 0; step < 2; ++step) {
+      if (step == stage_.residual_first) {
+        activate_all<2, 1>(stage_.activation, v);
+      } else if (tensors_.residual) {
+        auto const residual = static_cast<Element const*>(tensors_.residual);
+        if (has(feature, token)) v[0] += float(residual[index(feature, token)]);
+        if (has(feature, token + 1)) v[1] += float(residual[index(feature, token + 1)]);
+      }
+    }
+    if (has(feature, token)) *at(feature, token) = Element(v[0]);
+    if (has(feature, token + 1)) *at(feature, token + 1) = Element(v[1]);
   }
 
   Stage const& stage_;

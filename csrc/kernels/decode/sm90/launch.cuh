@@ -125,7 +125,9 @@ bool plan_attend(AnyParams& p, uint32_t s, uint32_t index, uint32_t counters, Re
   attend.kv_heads = heads.kv_heads, attend.group = heads.query_heads / heads.kv_heads;
   attend.head_dim = heads.head_dim, attend.pages = heads.pages;
   attend.page_row = ceil_div(heads.capacity, kUnitTokens);
-  attend.scale = 1.4426950408889634f / std::sqrt(float(heads.head_dim));
+  bool const capped = heads.softcap > 0.f;
+  attend.capped = capped ? heads.scale / heads.softcap : 0.f, attend.window = heads.window;
+  attend.scale = 1.4426950408889634f * (capped ? heads.softcap : heads.scale);
   attend.page_table = data_as<int32_t const>(from, CUSYNC_OPERAND_PAGES);
   attend.rotary = data_as<char const>(from, CUSYNC_OPERAND_ROTARY);
   attend.query_gain = data_as<char const>(from, CUSYNC_OPERAND_QUERY_GAIN);
@@ -145,8 +147,13 @@ template <class AnyParams>
 void plan_norm(AnyParams& p, uint32_t s, cusync_stage const& from, Request const& request) {
   p.stages[s].k = from.n, p.stages[s].chunk_bytes = kSwizzleBytes;
   plan_edges(p.stages[s], from, request);
-  p.norms[s] = {from.shape.norm.epsilon, from.shape.norm.centred, data_as<char const>(from, CUSYNC_OPERAND_GAIN),
-                data_as<char const>(from, CUSYNC_OPERAND_BIAS)};
+  cusync_norm const& norm = from.shape.norm;
+  p.norms[s] = {norm.epsilon,
+                uint16_t(norm.centred),
+                uint16_t(norm.one_plus_gain),
+                data_as<char const>(from, CUSYNC_OPERAND_GAIN),
+                data_as<char const>(from, CUSYNC_OPERAND_BIAS),
+                data_as<char const>(from, CUSYNC_OPERAND_RESIDUAL)};
 }
 
 inline uint32_t attentions(Request const& request) {

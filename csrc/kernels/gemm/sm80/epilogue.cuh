@@ -32,42 +32,61 @@ CUSYNC_DEVICE float2 load_pair(void const* base, uint64_t element) {
 
 /// Finishes a plain GEMM's accumulators and writes them to the staging buffer.
 template <class C, class Accumulators>
-CUSYNC_DEVICE void stage_plain(Stage const& stage, WorkItem const& item, Rows rows, Accumulators const& acc,
+CUSYNC_DEVICE void stage_plain(Stage const& stage, WorkItem const& item, Rows rows, Accumulators& acc,
                                uint16_t* staged, int thread) {
   using namespace cute;
   using Element = typename C::Element;
   auto const coordinates = typename C::TiledMma{}.get_slice(thread).partition_C(
       make_identity_tensor(take<0, 2>(typename C::TileShape{})));  // ((2, 2), MMA_M, MMA_N) -> (row, column)
   uint32_t const col0 = item.n * C::kTileN;
-#pragma unroll
-  for (int j = 0; j < size<2>(acc); ++j) {
-    uint32_t const col = get<1>(coordinates(0, 0, j));
+  auto const finish = [&](uint32_t row, uint32_t col, float2 v, auto const& activation) {
     bool const inside = col0 + col < stage.columns;  // n is a multiple of 8, so both columns of a pair are inside
-    float2 bias{0.f, 0.f};
+    float2 bias{0.f, 0.f}, r{0.f, 0.f};
     if (stage.bias && inside) bias = load_pair<Element>(stage.bias, col0 + col);
+    if (stage.residual && inside && row < rows.count)
+      r = load_pair<Element>(stage.residual, uint64_t(rows.first + row) * stage.columns + col0 + col);
+    v.x += bias.x, v.y += bias.y;
+    if (stage.residual_first) v.x += r.x, v.y += r.y;
+    v.x = activation(v.x), v.y = activation(v.y);
+    if (!stage.residual_first) v.x += r.x, v.y += r.y;
+    *reinterpret_cast<uint32_t*>(staged + row * C::kStagedRow + col) = pack<Element>(v);
+  };
+  auto const measured = [&](float x) {
+    return stage.activation == CUSYNC_GELU_TANH ? gelu_tanh(x) : stage.activation == CUSYNC_RELU ? relu(x) : x;
+  };
+  constexpr int kRows = decltype(size<1>(acc))::value, kAtoms = kRows * decltype(size<2>(acc))::value;
+  if (stage.activation <= CUSYNC_RELU) {
 #pragma unroll
-    for (int i = 0; i < size<1>(acc); ++i)
+    for (int atom = 0; atom < kAtoms; ++atom)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        uint32_t const row = get<0>(coordinates(2 * half, i, j));
-        float2 v{acc(2 * half, i, j) + bias.x, acc(2 * half + 1, i, j) + bias.y};
-        float2 r{0.f, 0.f};
-        if (stage.residual && inside && row < rows.count)
-          r = load_pair<Element>(stage.residual, uint64_t(rows.first + row) * stage.columns + col0 + col);
-        if (stage.residual_first) v.x += r.x, v.y += r.y;
-        v.x = activate(stage.activation, v.x), v.y = activate(stage.activation, v.y);
-        if (!stage.residual_first) v.x += r.x, v.y += r.y;
-        *reinterpret_cast<uint32_t*>(staged + row * C::kStagedRow + col) = pack<Element>(v);
+        auto const at = coordinates(2 * half, atom % kRows, atom / kRows);
+        finish(get<0>(at), get<1>(at), {acc(4 * atom + 2 * half), acc(4 * atom + 2 * half + 1)}, measured);
       }
+    return;
+  }
+  // As in activate_all, one copy of the code, through which accumulators pass in turn.
+#pragma unroll 1
+  for (int atom = 0; atom < kAtoms; ++atom) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      auto const at = coordinates(2 * half, atom % kRows, atom / kRows);
+      finish(get<0>(at), get<1>(at), {acc(2 * half), acc(2 * half + 1)}, [&](float x) { return activate(stage.activation, x); });
+    }
+#pragma unroll
+    for (int i = 0; i + 4 < 4 * kAtoms; ++i) acc(i) = acc(i + 4);
   }
 }
 
 /// The same for a gated GEMM: atoms 2j and 2j + 1 of a warp hold 8 gate columns and the corresponding 8 up columns.
 template <class C, class Accumulators>
-CUSYNC_DEVICE void stage_gated(Accumulators const& acc, uint16_t* staged, int thread) {
+CUSYNC_DEVICE void stage_gated(Stage const& stage, Accumulators& acc, uint16_t* staged, int thread) {
   using namespace cute;
   auto const coordinates = typename C::TiledMma{}.get_slice(thread).partition_C(
       make_identity_tensor(take<0, 2>(typename C::TileShape{})));  // ((2, 2), MMA_M, MMA_N) -> (row, column)
+  // Accumulators of an atom are contiguous, and those of rows follow each other: gates of one column of atoms, then ups.
+  constexpr int kColumn = decltype(size<0>(acc) * size<1>(acc))::value;
+  activate_all<decltype(size(acc))::value, kColumn, 2 * kColumn>(stage.activation, acc.data());
 #pragma unroll
   for (int j = 0; j < size<2>(acc); j += 2) {
     uint32_t const packed = get<1>(coordinates(0, 0, j)), col = packed / 16 * 8 + packed % 8;
@@ -76,8 +95,8 @@ CUSYNC_DEVICE void stage_gated(Accumulators const& acc, uint16_t* staged, int th
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         uint32_t const row = get<0>(coordinates(2 * half, i, j));
-        float2 const v{silu(acc(2 * half, i, j)) * acc(2 * half, i, j + 1),
-                       silu(acc(2 * half + 1, i, j)) * acc(2 * half + 1, i, j + 1)};
+        float2 const v{acc(2 * half, i, j) * acc(2 * half, i, j + 1),
+                       acc(2 * half + 1, i, j) * acc(2 * half + 1, i, j + 1)};
         *reinterpret_cast<uint32_t*>(staged + row * C::kStagedRow + col) = pack<typename C::Element>(v);
       }
   }

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT Params
     uint32_t const row0 = item.m * params.tile_rows;
     Rows const rows{row0, min_u32(stage.m - row0, params.tile_rows)};
     if constexpr (C::kGated)
-      stage_gated<C>(acc, shared.staged, thread);
+      stage_gated<C>(stage, acc, shared.staged, thread);
     else
       stage_plain<C>(stage, item, rows, acc, shared.staged, thread);
     __syncthreads();

@@ -26,7 +26,7 @@ struct GroupNorm {
   uint32_t channels, groups, pixels;
   uint32_t ctas, share;  ///< of a cluster; pixels of a CTA, the last one may have fewer
   uint32_t kept;         ///< 1: the share fits in shared memory
-  uint32_t silu;
+  uint32_t activation;  ///< enum cusync_activation
   float epsilon, part;  ///< part: 1 / elements of a group
   cusync_delays delays;
 };
@@ -123,12 +123,13 @@ __global__ void __launch_bounds__(kMostThreads, 2) normalise(GroupNorm const nor
     Words const gain = *reinterpret_cast<Words const*>(static_cast<Element const*>(norm.gain) + column);
     Words const bias = *reinterpret_cast<Words const*>(static_cast<Element const*>(norm.bias) + column);
     each(piece, norm.kept, [&](Words& words, uint32_t, uint64_t at) {
+      float y[kWidth];
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        float const y = (to_float(words.values[i]) - mean) * scale * to_float(gain.values[i]) +
-                        to_float(bias.values[i]);
-        words.values[i] = from_float<Element>(norm.silu ? silu(y) : y);
-      }
+      for (int i = 0; i < kWidth; ++i)
+        y[i] = (to_float(words.values[i]) - mean) * scale * to_float(gain.values[i]) + to_float(bias.values[i]);
+      activate_all<kWidth, 1>(norm.activation, y);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) words.values[i] = from_float<Element>(y[i]);
       *reinterpret_cast<Words*>(out + at) = words;
     });
   });
@@ -182,7 +183,7 @@ struct GroupNormOf {
     norm.gain = data_of(stage, CUSYNC_OPERAND_GAIN), norm.bias = data_of(stage, CUSYNC_OPERAND_BIAS);
     norm.out = stage.out;
     norm.channels = stage.n, norm.groups = shape.groups, norm.pixels = shape.pixels;
-    norm.silu = shape.silu, norm.epsilon = shape.epsilon;
+    norm.activation = shape.activation, norm.epsilon = shape.epsilon;
     norm.part = float(1.0 / (double(shape.pixels) * columns));
     norm.delays = request.sync.test.delays;
     switch (columns & -columns) {  // the largest power of two that divides a group

@@ -19,10 +19,12 @@ constexpr uint32_t kMostThreads = 1024, kLeastOfTwo = 257, kMostOfTwo = 384;
 struct RowNorm {
   void const* x;
   void const* gain;
-  void const* bias;  ///< optional
+  void const* bias;      ///< optional
+  void const* residual;  ///< optional: as many rows as x
   void* out;
   uint32_t rows, vectors;  ///< all rows; vectors per row
   uint32_t centred;
+  float one;             ///< added to the gain
   float epsilon, share;  ///< share: 1 / number of columns
   cusync_delays delays;
 };
@@ -102,11 +104,13 @@ __global__ void __launch_bounds__(kRows == 1 ? kMostThreads : kMostOfTwo, kRows)
     take(bias, norm.bias ? __ldg(from) : uint4{});
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      uint32_t made[4];
+      uint32_t made[4], added[4];
+      take(added, norm.residual && first + r < norm.rows ? __ldcs(row(norm.residual, r) + thread + j * threads) : uint4{});
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float2 const v = pair(x[r][j][i], type), g = pair(gain[j][i], type), b = pair(bias[i], type);
-        made[i] = word({(v.x - mean[r]) * scale[r] * g.x + b.x, (v.y - mean[r]) * scale[r] * g.y + b.y}, type);
+        float2 const d = pair(added[i], type);
+        made[i] = word({(v.x - mean[r]) * scale[r] * (g.x + norm.one) + b.x + d.x, (v.y - mean[r]) * scale[r] * (g.y + norm.one) + b.y + d.y}, type);
       }
       if (first + r < norm.rows)
         const_cast<uint4*>(row(norm.out, r))[thread + j * threads] = {made[0], made[1], made[2], made[3]};
@@ -144,10 +148,12 @@ struct Norm {
     RowNorm const norm{data_of(stage, CUSYNC_OPERAND_A),
                        data_of(stage, CUSYNC_OPERAND_GAIN),
                        data_of(stage, CUSYNC_OPERAND_BIAS),
+                       data_of(stage, CUSYNC_OPERAND_RESIDUAL),
                        stage.out,
                        stage.m,
                        stage.n / kElements,
                        stage.shape.norm.centred,
+                       float(stage.shape.norm.one_plus_gain),
                        stage.shape.norm.epsilon,
                        1.f / float(stage.n),
                        request.sync.test.delays};

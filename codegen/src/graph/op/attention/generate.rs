@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{Cache, Heads, PAGE, constant, in_qkv};
+use super::{Cache, Heads, PAGE, Scores, constant, in_qkv};
 use crate::device::Operation;
 use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
@@ -16,6 +16,8 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 pub struct Attend {
     /// Its heads.
     pub heads: Heads,
+    /// How it weighs tokens.
+    pub scores: Scores,
     /// The cache with earlier tokens.
     pub cache: Cache,
     /// Whether queries and keys are rotated by their position.
@@ -66,9 +68,10 @@ impl Rules for Attend {
     fn label(&self) -> String {
         let Heads { query, kv, dim, .. } = self.heads;
         let paged = if self.cache.pages.is_some() { "paged " } else { "" };
-        let capacity = self.cache.capacity;
+        let (capacity, scores) = (self.cache.capacity, self.scores.suffix(dim));
         format!(
-            "attention of a token, {query} heads of {dim} columns, a {paged}cache of {kv} for {capacity} tokens,"
+            "attention of a token, {query} heads of {dim} columns, a {paged}cache of {kv} for {capacity} \
+             tokens,{scores}"
         )
     }
 
@@ -151,7 +154,8 @@ mod tests {
     fn footprints_are_what_is_read_at_every_tile() {
         let heads = Heads { query: 8, kv: 2, dim: 64, norm: Some(1e-6) };
         for pages in [None, Some(11)] {
-            let shape = Attend { heads, cache: Cache { capacity: 256, pages }, rotary: true, expected: 256 };
+            let (cache, scores) = (Cache { capacity: 256, pages }, Scores::usual(64));
+            let shape = Attend { heads, scores, cache, rotary: true, expected: 256 };
             for kind in [
                 OperandKind::Query,
                 OperandKind::Key,

@@ -7,12 +7,14 @@
 mod generate;
 mod prompt;
 mod rotated;
+mod scores;
 
 use std::ops::Range;
 
 pub use generate::Attend;
 pub use prompt::Attention;
 pub use rotated::Rotated;
+pub use scores::Scores;
 
 use super::{Constant, Op, Stated, gemm};
 use crate::diagnostic::{Diagnostic, Span};
@@ -21,11 +23,6 @@ use crate::spec::{AttentionSpec, HeadsSpec, TensorUse};
 
 /// Tokens per page of a cache, and per load of a kernel.
 pub const PAGE: u32 = 64;
-/// Head widths that kernels and caches support.
-const KERNEL_HEADS: [u32; 2] = [64, 128];
-/// Maximum query heads per cache head: one side of the matrix product that a kernel computes for them.
-const MAX_GROUP: u32 = 8;
-
 /// The heads of an attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Heads {
@@ -117,15 +114,17 @@ pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u3
     let positions = cache.map_or(tokens / batch, |cache| cache.capacity);
     let rotary = rotary(stated, heads, positions)?;
     normed(&spec.qkv, stated, heads, generates && rotary)?;
+    let scores = scores::lower(spec, stated, heads.dim, generates)?;
     Ok(match cache.filter(|_| generates) {
         Some(cache) => {
             let expected = expected(spec, stated, cache)?;
-            (Op::Attend(Attend { heads, cache, rotary, expected }), cache.capacity)
+            (Op::Attend(Attend { heads, scores, cache, rotary, expected }), cache.capacity)
         }
         None => {
             let causal = spec.causal.as_ref().is_none_or(|causal| causal.value);
-            let prompt = Attention { heads, causal, sequences: batch, tokens: tokens / batch, cache, rotary };
-            (Op::Attention(prompt), tokens / batch)
+            let tokens = tokens / batch;
+            let prompt = Attention { heads, scores, causal, sequences: batch, tokens, cache, rotary };
+            (Op::Attention(prompt), tokens)
         }
     })
 }
@@ -134,12 +133,6 @@ pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u3
 pub(super) fn lower_rotated(spec: &HeadsSpec, stated: &Stated<'_>) -> Result<(Op, u32), Diagnostic> {
     let k = gemm::lower(stated)?;
     let heads = heads(spec, stated, (stated.out(), stated.out.span))?;
-    if !KERNEL_HEADS.contains(&heads.dim) {
-        let message = format!("heads of {} columns are not rotated", heads.dim);
-        return Err(Diagnostic::new("bad-heads", message)
-            .at(stated.out.span, format!("heads of {} columns", heads.dim))
-            .help("heads have 64 or 128 columns"));
-    }
     let rows = stated.out().rows;
     let tokens = rows / sequences(spec, stated, rows)?.unwrap_or(1);
     rotary(stated, heads, tokens)?;
@@ -342,20 +335,6 @@ impl Caching<'_> {
 
     /// Checks that caches support the heads, and that lengths are given exactly where they are read.
     fn kinds(&self, at: Span) -> Result<(), Diagnostic> {
-        let Heads { dim, kv, query, .. } = self.heads;
-        if !KERNEL_HEADS.contains(&dim) {
-            return Err(Diagnostic::new("bad-cache", format!("a cache takes no heads of {dim} columns"))
-                .at(at, "a cache")
-                .also(self.stated.reads[0].span, format!("heads of {dim} columns"))
-                .help("with a cache, heads have 64 or 128 columns"));
-        }
-        if self.heads.group() > MAX_GROUP {
-            let message = format!("{} query heads share a head of the cache", self.heads.group());
-            let span = self.spec.qkv.kv_heads.as_ref().map_or(self.spec.qkv.heads.span, |e| e.span);
-            return Err(Diagnostic::new("bad-cache", message)
-                .at(span, format!("{query} heads of queries, {kv} of keys and values"))
-                .help(format!("with a cache, at most {MAX_GROUP} query heads share keys and values")));
-        }
         if let Some(causal) = self.spec.causal.as_ref().filter(|c| self.generates && !c.value) {
             return Err(Diagnostic::new(
                 "bad-cache",

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{Cache, Heads, KERNEL_HEADS, PAGE, constant, in_qkv};
+use super::{Cache, Heads, PAGE, Scores, constant, in_qkv};
 use crate::device::Operation;
 use crate::graph::fit::Fit;
 use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
@@ -21,7 +21,7 @@ const TILES: &[(u32, u32)] = &[(64, 64), (128, 64), (KERNEL_TOKENS, KERNEL_TOKEN
 /// Queries per planned tile, and tokens per step (`CUSYNC_PROMPT_TOKENS`). The kernel divides such tiles further.
 const KERNEL_TOKENS: u32 = 128;
 
-/// Maximum columns of a head in a spec.
+/// Maximum columns of a head, in specs and kernels.
 pub(super) const MAX_HEAD: u32 = 256;
 
 /// Achieved fraction of the matrix rate: published kernels with causal masks and heads of 128 columns, on H100.
@@ -32,6 +32,8 @@ const EFFICIENCY: f64 = 0.6;
 pub struct Attention {
     /// Its heads.
     pub heads: Heads,
+    /// How it weighs tokens.
+    pub scores: Scores,
     /// Whether a token attends only to itself and earlier tokens of its sequence.
     pub causal: bool,
     /// Sequences, stored one after another in the rows of QKV.
@@ -116,7 +118,8 @@ impl Rules for Attention {
     fn label(&self) -> String {
         let causal = if self.causal { "causal " } else { "" };
         let Heads { query, kv, dim, .. } = self.heads;
-        format!("{causal}attention, {query} heads of {dim} columns, {kv} of keys and values,")
+        let scores = self.scores.suffix(dim);
+        format!("{causal}attention, {query} heads of {dim} columns, {kv} of keys and values,{scores}")
     }
 
     fn noun(&self) -> &'static str {
@@ -149,8 +152,6 @@ impl Rules for Attention {
         Some(if self.rotary {
             Obstacle::new("rotates what it reads, which kernels of whole sequences do not")
                 .help("state a RotatedGemm where queries and keys are made")
-        } else if !KERNEL_HEADS.contains(&self.heads.dim) {
-            Obstacle::new(format!("has heads of {} columns, and kernels have 64 or 128", self.heads.dim))
         } else if self.cache.is_some_and(|cache| cache.pages.is_some()) {
             Obstacle::new("fills the pages of a cache, which no kernel does")
                 .help("fill a cache without pages")
@@ -236,7 +237,8 @@ mod tests {
 
     fn shape(query: u32, kv: u32) -> Attention {
         let heads = Heads { query, kv, dim: 128, norm: None };
-        Attention { heads, causal: true, sequences: 1, tokens: 512, cache: None, rotary: false }
+        let scores = Scores::usual(128);
+        Attention { heads, scores, causal: true, sequences: 1, tokens: 512, cache: None, rotary: false }
     }
 
     #[test]

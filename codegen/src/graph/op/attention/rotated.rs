@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::{Heads, KERNEL_HEADS};
+use super::Heads;
 use crate::device::Operation;
 use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles, gemm};
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
@@ -64,7 +64,6 @@ impl Rules for Rotated {
     }
 
     fn unfit(&self, tile: MmaTile) -> Option<Obstacle> {
-        debug_assert!(KERNEL_HEADS.contains(&self.heads.dim));
         let (columns, head) = (tile.1, self.heads.dim);
         let cut = || format!("has heads of {head} columns, which its tiles of {columns} columns cut");
         (!self.whole(columns)).then(|| Obstacle::new(cut()).numbers(columns, head))

@@ -5,8 +5,8 @@
 use std::ops::Range;
 
 use cusync_gen::graph::{
-    Attention, Axis, Conv, Graph, GroupedConv, Heads, NormedGemm, Op, OperandKind, Partition, Pool, Sliding,
-    StageId, TensorId,
+    Attention, Axis, Conv, Graph, GroupedConv, Heads, NormedGemm, Op, OperandKind, Partition, Pool, Scores,
+    Sliding, StageId, TensorId,
 };
 use cusync_gen::sync::Tile;
 
@@ -31,7 +31,7 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
     let stage = &graph.stages[stage.0];
     match stage.op {
         // Gate and up columns are side by side in the accumulator.
-        Op::GatedGemm | Op::NormedGemm(NormedGemm { gated: true, .. }) => {
+        Op::GatedGemm(_) | Op::NormedGemm(NormedGemm { gated: true, .. }) => {
             (stage.mma_tile.0, stage.mma_tile.1 / 2)
         }
         // Whole rows of an image, or whole images.
@@ -86,7 +86,7 @@ pub(crate) fn grid(graph: &Graph, stage: StageId) -> (u32, u32) {
 pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
     let definition = &graph.stages[stage.0];
     let length = match &definition.op {
-        Op::Gemm(_) | Op::GatedGemm | Op::NormedGemm(_) | Op::RotatedGemm(_) => definition.k,
+        Op::Gemm(_) | Op::GatedGemm(_) | Op::NormedGemm(_) | Op::RotatedGemm(_) => definition.k,
         // Blocks of 64 channels, with all taps of each.
         Op::Conv2d(shape) if shape.window.is_some() => {
             return shape.filter.0 * shape.filter.1 * shape.channels.div_ceil(64);
@@ -201,7 +201,7 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
         (Op::GroupNorm(_), OperandKind::A) => (own_rows, own_cols),
         (Op::GroupNorm(_), _) => (0..1, own_cols),
         (Op::NormedGemm(_), OperandKind::Gain) => (0..1, 0..tensor.cols),
-        (Op::Norm(_), OperandKind::A) => (own_rows, 0..tensor.cols),
+        (Op::Norm(_), OperandKind::A | OperandKind::Residual) => (own_rows, 0..tensor.cols),
         (Op::Norm(_), _) => (0..1, 0..tensor.cols),
         (_, OperandKind::A) => (own_rows, along(k, depth, tensor.cols)),
         (_, OperandKind::B | OperandKind::Up) => (along(k, depth, tensor.rows), own_cols),
@@ -346,7 +346,9 @@ fn reads_are_those_of_the_definitions() {
     assert_eq!(pixels_under(&shape, 3..5, 64..72), [(15..16, 0..8), (21..22, 0..8)]);
 
     let heads = Heads { query: 4, kv: 2, dim: 8, norm: None };
-    let shape = Attention { heads, causal: true, sequences: 1, tokens: 64, cache: None, rotary: false };
+    let scores = Scores::usual(8);
+    let shape =
+        Attention { heads, scores, causal: true, sequences: 1, tokens: 64, cache: None, rotary: false };
     // Four query heads, two key heads, two value heads.
     assert_eq!(head(&shape, OperandKind::Query, 3), 24..32);
     assert_eq!([1, 2].map(|h| head(&shape, OperandKind::Key, h)), [32..40, 40..48]);
