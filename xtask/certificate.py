@@ -52,7 +52,7 @@ class Stage:
             self.tile = (self.mma[0], self.mma[1] // 2)
         elif kind == "norm":
             self.tile = (self.mma[0], self.cols)
-        elif kind == "pool":
+        elif kind in ("pool", "grouped_conv"):
             pixels, line = self.mma[0], self.op["output"][1]
             image = self.op["output"][0] * line
             rows_of_one = pixels % line == 0 and image % pixels == 0
@@ -78,7 +78,7 @@ class Stage:
         if kind == "attention":
             length = self.op["tokens"]
             demand(self.rows == length * self.op["sequences"], f"{self.name}: rows that are no whole sequences")
-        known = {"custom": raw["k_blocks"], "norm": 1, "group_norm": 1, "pool": 1, "attend": 1}
+        known = {"custom": raw["k_blocks"], "norm": 1, "group_norm": 1, "pool": 1, "grouped_conv": 1, "attend": 1}
         if self.op.get("window"):
             # Blocks of 64 channels, and the taps of each.
             known[kind] = self.op["filter"][0] * self.op["filter"][1] * ceil(self.op["channels"], 64)
@@ -130,7 +130,7 @@ class Stage:
             return [(rows if kind in ("a", "residual") else (0, tensor["rows"]), (0, tensor["cols"]))]
         if op == "group_norm":
             return [(rows if kind == "a" else (0, tensor["rows"]), cols)]
-        if op == "pool":
+        if op == "pool" or op == "grouped_conv" and kind == "a":
             return self.window(rows, (0, tensor["cols"]))
         if op in ("attention", "attend"):
             query, kv, d = self.op["heads"]
@@ -166,12 +166,12 @@ class Stage:
         """Of each image all rows from the first that a tap of an output pixel meets to the last."""
         o, areas = self.op, []
         (ih, iw), (oh, ow) = o["input"], o["output"]
-        columns = [q * o["stride"][1] + s - o["padding"][1] for q in range(ow) for s in range(o["filter"][1])]
+        columns = [q * o["stride"][1] + s * o["dilation"][1] - o["padding"][1] for q in range(ow) for s in range(o["filter"][1])]
         lines = range(out[0] // ow, ceil(out[1], ow)) if any(0 <= w < iw for w in columns) else ()
         met = {}
         for line in lines:
             for r in range(o["filter"][0]):
-                h = line % oh * o["stride"][0] + r - o["padding"][0]
+                h = line % oh * o["stride"][0] + r * o["dilation"][0] - o["padding"][0]
                 if 0 <= h < ih:
                     met.setdefault(line // oh, []).append(h)
         for image, rows in sorted(met.items()):
@@ -190,7 +190,8 @@ class Stage:
             for pixel in range(*out):
                 rest, q = divmod(pixel, ow)
                 image, p = divmod(rest, oh)
-                h, w = p * o["stride"][0] + r - o["padding"][0], q * o["stride"][1] + s - o["padding"][1]
+                h = p * o["stride"][0] + r * o["dilation"][0] - o["padding"][0]
+                w = q * o["stride"][1] + s * o["dilation"][1] - o["padding"][1]
                 if 0 <= h < ih and 0 <= w < iw:
                     row = (image * ih + h) * iw + w
                     if areas and areas[-1][1] == (c, c + stop - at) and areas[-1][0][1] == row:

@@ -23,7 +23,8 @@ enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
 enum cusync_operation {
   CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_CONV2D = 2, CUSYNC_ATTENTION = 3, CUSYNC_NORM = 4, CUSYNC_ATTEND = 5,
   CUSYNC_POOL = 6, CUSYNC_GROUP_NORM = 7,
-  CUSYNC_INPUT_NORM = 8  ///< of kernels, not of stages: products can normalize A
+  CUSYNC_INPUT_NORM = 8,  ///< of kernels, not of stages: products can normalize A
+  CUSYNC_GROUPED_CONV = 9
 };
 /// Element-wise functions. GELU: by tanh, by erf (x Phi(x)), and QUICK_GELU, x sigmoid(1.702 x); SILU: x sigmoid(x);
 /// HARD_SWISH: x min(max(x + 3, 0), 6) / 6.
@@ -155,6 +156,13 @@ typedef struct cusync_images {
   uint32_t mean;  ///< CUSYNC_POOL: 1: average, without padding; 0: maximum
 } cusync_images;
 
+/// A convolution in groups of consecutive channels.
+typedef struct cusync_grouped_conv {
+  cusync_images images;  ///< a tile as of a pool
+  uint32_t groups;       ///< more than one divide the channels, and n
+  uint32_t dilation_rows, dilation_cols;  ///< input pixels from one tap to the next
+} cusync_grouped_conv;
+
 /// The tiles of a stage as they were planned and proved.
 typedef struct cusync_tiles {
   uint32_t rows, columns;   ///< of one tile: output rows; columns of accumulators, or of the output of a row operation
@@ -196,6 +204,7 @@ typedef union cusync_shape {
   cusync_images images;  ///< CUSYNC_CONV2D, CUSYNC_POOL
   cusync_norm norm;      ///< CUSYNC_NORM; CUSYNC_GEMM and CUSYNC_GATED_GEMM of decode kernels that normalize A
   cusync_group_norm group_norm;  ///< CUSYNC_GROUP_NORM
+  cusync_grouped_conv grouped_conv;  ///< CUSYNC_GROUPED_CONV
   cusync_heads heads;    ///< CUSYNC_ATTENTION, CUSYNC_ATTEND
 } cusync_shape;
 
@@ -215,6 +224,10 @@ typedef union cusync_shape {
 /// CUSYNC_GROUP_NORM (alone): out = act((A - mean) / sqrt(variance + epsilon) * gain + bias), with the mean and variance
 /// of each group of columns over the rows of each image. A tile is one group of one image, with one k-block of all its
 /// elements; k is their number. GAIN and BIAS have n elements.
+///
+/// CUSYNC_GROUPED_CONV (alone): like CUSYNC_CONV2D, but output channel j is a sum over the input channels of its group,
+/// j / (n / groups), only. B is (filter_rows * filter_cols * channels / groups) x n. A tile has all columns, and one
+/// k-block with all k terms of a sum.
 ///
 /// CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x
 /// (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,

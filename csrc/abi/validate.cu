@@ -83,18 +83,20 @@ bool valid_sizes(cusync_stage const& s, bool scalar) {
   return (scalar || s.n % 8 == 0) && (!is_product(s.operation) || s.k % 8 == 0);
 }
 
-/// Images without empty axes, whose windows stay inside. Tiles are whole rows of pixels.
-bool valid_images(cusync_stage const& s) {
+/// Images without empty axes, whose windows stay inside. Tiles are whole rows of pixels. Taps are `dilation_rows` and
+/// `dilation_cols` pixels apart.
+bool valid_images(cusync_stage const& s, uint32_t dilation_rows = 1, uint32_t dilation_cols = 1) {
   cusync_images const& i = s.shape.images;
   for (uint32_t const size : {i.height, i.width, i.channels, i.out_height, i.out_width, i.filter_rows, i.filter_cols,
                               i.stride_rows, i.stride_cols})
     if (size == 0 || size > kMaxSize) return false;
   if (i.padding_rows > kMaxSize || i.padding_cols > kMaxSize || i.channels % 8 || s.tiles.rows % i.out_width) return false;
-  auto const fits = [](uint64_t in, uint64_t padding, uint64_t filter, uint64_t stride, uint64_t out) {
-    return in + 2 * padding >= filter && (in + 2 * padding - filter) / stride + 1 == out;
+  auto const fits = [](uint64_t in, uint64_t padding, uint64_t reach, uint64_t stride, uint64_t out) {
+    return in + 2 * padding >= reach && (in + 2 * padding - reach) / stride + 1 == out;
   };
-  return fits(i.height, i.padding_rows, i.filter_rows, i.stride_rows, i.out_height) &&
-         fits(i.width, i.padding_cols, i.filter_cols, i.stride_cols, i.out_width) &&
+  auto const reach = [](uint64_t filter, uint64_t dilation) { return (filter - 1) * dilation + 1; };
+  return fits(i.height, i.padding_rows, reach(i.filter_rows, dilation_rows), i.stride_rows, i.out_height) &&
+         fits(i.width, i.padding_cols, reach(i.filter_cols, dilation_cols), i.stride_cols, i.out_width) &&
          s.m % (uint64_t(i.out_height) * i.out_width) == 0;
 }
 
@@ -128,6 +130,17 @@ bool valid_groups(cusync_stage const& s) {
   return s.m % g.pixels == 0 && s.n % g.groups == 0 && s.tiles.rows == g.pixels && s.tiles.columns == s.n / g.groups;
 }
 
+/// Groups that divide the channels. The taps of a depthwise filter fit in shared memory.
+bool valid_grouped_conv(cusync_stage const& s) {
+  cusync_grouped_conv const& g = s.shape.grouped_conv;
+  cusync_images const& i = g.images;
+  if (!g.groups || !g.dilation_rows || !g.dilation_cols || g.dilation_rows > kMaxSize || g.dilation_cols > kMaxSize) return false;
+  if (!valid_images(s, g.dilation_rows, g.dilation_cols) || i.channels % g.groups || s.n % g.groups) return false;
+  uint64_t const taps = uint64_t(i.filter_rows) * i.filter_cols;
+  bool const depthwise = i.channels == g.groups && s.n == g.groups;
+  return taps * (i.channels / g.groups) == s.k && s.tiles.columns == s.n && (!depthwise || taps <= 255);
+}
+
 /// The limits of an operation's kernels. `normalizes`: whether products can normalize A.
 bool valid_shape(cusync_stage const& s, uint32_t family, bool normalizes) {
   bool const decode = family == CUSYNC_FAMILY_DECODE;
@@ -135,6 +148,7 @@ bool valid_shape(cusync_stage const& s, uint32_t family, bool normalizes) {
   switch (s.operation) {
     case CUSYNC_CONV2D: return !decode && valid_images(s) && uint64_t(i.filter_rows) * i.filter_cols * i.channels == s.k;
     case CUSYNC_POOL: return !decode && valid_images(s) && i.channels == s.n;
+    case CUSYNC_GROUPED_CONV: return !decode && valid_grouped_conv(s);
     case CUSYNC_NORM: {
       bool const plain = !s.shape.norm.one_plus_gain && !operand(s, CUSYNC_OPERAND_RESIDUAL);
       return s.shape.norm.one_plus_gain <= 1 && (family == CUSYNC_FAMILY_CHAIN ? plain : !decode || s.n <= CUSYNC_MAX_NORMED);
@@ -334,7 +348,7 @@ bool valid(Request const& r) {
 int32_t validate(Request const& r) {
   for (uint32_t i = 0; r.stages && i < r.count; ++i) {
     uint32_t const operation = r.stages[i].operation;
-    if (operation > CUSYNC_GROUP_NORM) return CUSYNC_ERROR_BAD_ARGUMENT;
+    if (operation > CUSYNC_GROUPED_CONV || operation == CUSYNC_INPUT_NORM) return CUSYNC_ERROR_BAD_ARGUMENT;
     if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
   }
   if (!valid(r) || !valid_jobs(r)) return CUSYNC_ERROR_BAD_ARGUMENT;

@@ -51,8 +51,19 @@ fn operation(stage: &Stage) -> Option<u32> {
 fn shape(stage: &Stage) -> ffi::cusync_shape {
     match &stage.op {
         Op::Gemm(_) | Op::GatedGemm(_) | Op::RotatedGemm(_) | Op::Custom => ffi::cusync_shape::default(),
-        Op::Conv2d(conv) => images(&conv.sliding, conv.channels, false),
-        Op::Pool(pool) => images(&pool.sliding, stage.n, pool.mean),
+        Op::Conv2d(conv) => ffi::cusync_shape { images: images(&conv.sliding, conv.channels, false) },
+        Op::GroupedConv(conv) => {
+            let groups = stage.n / conv.features;
+            ffi::cusync_shape {
+                grouped_conv: ffi::cusync_grouped_conv {
+                    images: images(&conv.sliding, groups * conv.channels, false),
+                    groups,
+                    dilation_rows: conv.sliding.dilation.0,
+                    dilation_cols: conv.sliding.dilation.1,
+                },
+            }
+        }
+        Op::Pool(pool) => ffi::cusync_shape { images: images(&pool.sliding, stage.n, pool.mean) },
         Op::Attention(prompt) => {
             heads(&prompt.heads, &prompt.scores, (prompt.tokens, prompt.causal), prompt.cache)
         }
@@ -101,22 +112,20 @@ fn heads(
     }
 }
 
-fn images(sliding: &Sliding, channels: u32, mean: bool) -> ffi::cusync_shape {
-    ffi::cusync_shape {
-        images: ffi::cusync_images {
-            height: sliding.input.0,
-            width: sliding.input.1,
-            channels,
-            out_height: sliding.output.0,
-            out_width: sliding.output.1,
-            filter_rows: sliding.filter.0,
-            filter_cols: sliding.filter.1,
-            stride_rows: sliding.stride.0,
-            stride_cols: sliding.stride.1,
-            padding_rows: sliding.padding.0,
-            padding_cols: sliding.padding.1,
-            mean: mean.into(),
-        },
+fn images(sliding: &Sliding, channels: u32, mean: bool) -> ffi::cusync_images {
+    ffi::cusync_images {
+        height: sliding.input.0,
+        width: sliding.input.1,
+        channels,
+        out_height: sliding.output.0,
+        out_width: sliding.output.1,
+        filter_rows: sliding.filter.0,
+        filter_cols: sliding.filter.1,
+        stride_rows: sliding.stride.0,
+        stride_cols: sliding.stride.1,
+        padding_rows: sliding.padding.0,
+        padding_cols: sliding.padding.1,
+        mean: mean.into(),
     }
 }
 

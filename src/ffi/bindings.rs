@@ -264,6 +264,7 @@ pub const CUSYNC_POOL: cusync_operation = 6;
 pub const CUSYNC_GROUP_NORM: cusync_operation = 7;
 #[doc = "< of kernels, not of stages: products can normalize A"]
 pub const CUSYNC_INPUT_NORM: cusync_operation = 8;
+pub const CUSYNC_GROUPED_CONV: cusync_operation = 9;
 pub type cusync_operation = ::std::os::raw::c_uint;
 pub const CUSYNC_IDENTITY: cusync_activation = 0;
 pub const CUSYNC_GELU_TANH: cusync_activation = 1;
@@ -589,6 +590,32 @@ const _: () = {
         [::std::mem::offset_of!(cusync_images, padding_cols) - 40usize];
     ["Offset of field: cusync_images::mean"][::std::mem::offset_of!(cusync_images, mean) - 44usize];
 };
+#[doc = " A convolution in groups of consecutive channels."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_grouped_conv {
+    #[doc = "< a tile as of a pool"]
+    pub images: cusync_images,
+    #[doc = "< more than one divide the channels, and n"]
+    pub groups: u32,
+    #[doc = "< input pixels from one tap to the next"]
+    pub dilation_rows: u32,
+    #[doc = "< input pixels from one tap to the next"]
+    pub dilation_cols: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_grouped_conv"][::std::mem::size_of::<cusync_grouped_conv>() - 60usize];
+    ["Alignment of cusync_grouped_conv"][::std::mem::align_of::<cusync_grouped_conv>() - 4usize];
+    ["Offset of field: cusync_grouped_conv::images"]
+        [::std::mem::offset_of!(cusync_grouped_conv, images) - 0usize];
+    ["Offset of field: cusync_grouped_conv::groups"]
+        [::std::mem::offset_of!(cusync_grouped_conv, groups) - 48usize];
+    ["Offset of field: cusync_grouped_conv::dilation_rows"]
+        [::std::mem::offset_of!(cusync_grouped_conv, dilation_rows) - 52usize];
+    ["Offset of field: cusync_grouped_conv::dilation_cols"]
+        [::std::mem::offset_of!(cusync_grouped_conv, dilation_cols) - 56usize];
+};
 #[doc = " The tiles of a stage as they were planned and proved."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -630,6 +657,8 @@ const _: () = {
     ["Size of cusync_norm"][::std::mem::size_of::<cusync_norm>() - 12usize];
     ["Alignment of cusync_norm"][::std::mem::align_of::<cusync_norm>() - 4usize];
     ["Offset of field: cusync_norm::centred"][::std::mem::offset_of!(cusync_norm, centred) - 0usize];
+    ["Offset of field: cusync_norm::one_plus_gain"]
+        [::std::mem::offset_of!(cusync_norm, one_plus_gain) - 4usize];
     ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 8usize];
 };
 #[doc = " Parameters of a stage that normalizes groups of channels."]
@@ -666,7 +695,7 @@ pub struct cusync_heads {
     pub query_heads: u32,
     #[doc = "< CUSYNC_ATTEND: at most 8 query heads share a key/value head"]
     pub kv_heads: u32,
-    #[doc = "< 64 or 128"]
+    #[doc = "< a multiple of 8, at most 256; CUSYNC_ATTEND: 64 or 128"]
     pub head_dim: u32,
     #[doc = "< of each sequence in A; CUSYNC_ATTEND: 1"]
     pub tokens: u32,
@@ -699,6 +728,9 @@ const _: () = {
     ["Offset of field: cusync_heads::pages"][::std::mem::offset_of!(cusync_heads, pages) - 24usize];
     ["Offset of field: cusync_heads::norm_epsilon"]
         [::std::mem::offset_of!(cusync_heads, norm_epsilon) - 28usize];
+    ["Offset of field: cusync_heads::scale"][::std::mem::offset_of!(cusync_heads, scale) - 32usize];
+    ["Offset of field: cusync_heads::softcap"][::std::mem::offset_of!(cusync_heads, softcap) - 36usize];
+    ["Offset of field: cusync_heads::window"][::std::mem::offset_of!(cusync_heads, window) - 40usize];
 };
 #[doc = " The sizes of an operation that m, n and k do not state."]
 #[repr(C)]
@@ -710,16 +742,20 @@ pub union cusync_shape {
     pub norm: cusync_norm,
     #[doc = "< CUSYNC_GROUP_NORM"]
     pub group_norm: cusync_group_norm,
+    #[doc = "< CUSYNC_GROUPED_CONV"]
+    pub grouped_conv: cusync_grouped_conv,
     #[doc = "< CUSYNC_ATTENTION, CUSYNC_ATTEND"]
     pub heads: cusync_heads,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_shape"][::std::mem::size_of::<cusync_shape>() - 48usize];
+    ["Size of cusync_shape"][::std::mem::size_of::<cusync_shape>() - 60usize];
     ["Alignment of cusync_shape"][::std::mem::align_of::<cusync_shape>() - 4usize];
     ["Offset of field: cusync_shape::images"][::std::mem::offset_of!(cusync_shape, images) - 0usize];
     ["Offset of field: cusync_shape::norm"][::std::mem::offset_of!(cusync_shape, norm) - 0usize];
     ["Offset of field: cusync_shape::group_norm"][::std::mem::offset_of!(cusync_shape, group_norm) - 0usize];
+    ["Offset of field: cusync_shape::grouped_conv"]
+        [::std::mem::offset_of!(cusync_shape, grouped_conv) - 0usize];
     ["Offset of field: cusync_shape::heads"][::std::mem::offset_of!(cusync_shape, heads) - 0usize];
 };
 impl Default for cusync_shape {
@@ -731,7 +767,7 @@ impl Default for cusync_shape {
         }
     }
 }
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = act(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack. Those with CUSYNC_INPUT_NORM, given\n an `epsilon`, divide each row of A by the root of its mean square plus epsilon; gains are part of B.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_GROUP_NORM (alone): out = act((A - mean) / sqrt(variance + epsilon) * gain + bias), with the mean and variance\n of each group of columns over the rows of each image. A tile is one group of one image, with one k-block of all its\n elements; k is their number. GAIN and BIAS have n elements.\n\n CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x\n (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,\n capacity, head_dim) are given, keys and values are written there from row 0. `pages` is 0.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. With a `norm_epsilon`, which needs\n ROTARY, each head of queries and the new key is divided by the root of its mean square plus epsilon and multiplied\n by QUERY_GAIN or KEY_GAIN (head_dim elements) first. The new key and value are appended to the cache and attended to\n with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) if `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = act(A Bg) * (A Bu), where B interleaves the columns of Bg and Bu in groups of 8 (g0..g7\n u0..u7 g8..g15 ...), so its rows have 2 n elements. Decode kernels read B in the layout of cusync_repack. Those with CUSYNC_INPUT_NORM, given\n an `epsilon`, divide each row of A by the root of its mean square plus epsilon; gains are part of B.\n CUSYNC_CONV2D: like CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols *\n channels) x n, and the rows of `out` are output pixels. A k-block is 64 channels of one tap, channels outermost:\n block b has channels from 64 * (b / taps) of tap b % taps. Taps are ordered by the remainders of row and column\n modulo the strides, then by row and column. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias\n + residual for each row; A and the output are m x n. Its tiles have one k-block of n elements. In decode kernels its tiles are\n single rows of at most CUSYNC_MAX_NORMED elements and post one slot, m times per run. CUSYNC_POOL: each output row\n is the maximum or mean of the rows of A, pixels x n, under a filter window; its tiles have all columns, and one\n k-block with as many elements as the window has pixels.\n\n CUSYNC_GROUP_NORM (alone): out = act((A - mean) / sqrt(variance + epsilon) * gain + bias), with the mean and variance\n of each group of columns over the rows of each image. A tile is one group of one image, with one k-block of all its\n elements; k is their number. GAIN and BIAS have n elements.\n\n CUSYNC_GROUPED_CONV (alone): like CUSYNC_CONV2D, but output channel j is a sum over the input channels of its group,\n j / (n / groups), only. B is (filter_rows * filter_cols * channels / groups) x n. A tile has all columns, and one\n k-block with all k terms of a sum.\n\n CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x\n (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,\n capacity, head_dim) are given, keys and values are written there from row 0. `pages` is 0.\n\n CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2\n kv_heads) * head_dim: queries, keys, values of all heads; n is query_heads * head_dim. KEYS\n and VALUES are (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), assigned to\n sequences by PAGES (m x capacity / 64, rounded up). LENGTHS are read at run time: sequence b has lengths[b] tokens\n in the cache. With ROTARY (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key\n are rotated by that position, with elements (i, i + head_dim / 2) as a pair. With a `norm_epsilon`, which needs\n ROTARY, each head of queries and the new key is divided by the root of its mean square plus epsilon and multiplied\n by QUERY_GAIN or KEY_GAIN (head_dim elements) first. The new key and value are appended to the cache and attended to\n with the cached ones. If a sequence's length is negative or leaves no room, or if any of\n its pages up to the new token's is not in the pool, its output is zero and nothing is appended; the report says so,\n and the other results are correct. All attention stages of a kernel have the same LENGTHS, capacity and kv_heads.\n They post one slot per key/value head, m times per run."]
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct cusync_stage {
@@ -768,7 +804,7 @@ pub struct cusync_stage {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 992usize];
+    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 1000usize];
     ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
     ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
     ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
@@ -780,18 +816,18 @@ const _: () = {
     ["Offset of field: cusync_stage::k"][::std::mem::offset_of!(cusync_stage, k) - 24usize];
     ["Offset of field: cusync_stage::tiles"][::std::mem::offset_of!(cusync_stage, tiles) - 28usize];
     ["Offset of field: cusync_stage::shape"][::std::mem::offset_of!(cusync_stage, shape) - 48usize];
-    ["Offset of field: cusync_stage::round"][::std::mem::offset_of!(cusync_stage, round) - 96usize];
-    ["Offset of field: cusync_stage::rounds"][::std::mem::offset_of!(cusync_stage, rounds) - 100usize];
+    ["Offset of field: cusync_stage::round"][::std::mem::offset_of!(cusync_stage, round) - 108usize];
+    ["Offset of field: cusync_stage::rounds"][::std::mem::offset_of!(cusync_stage, rounds) - 112usize];
     ["Offset of field: cusync_stage::operand_count"]
-        [::std::mem::offset_of!(cusync_stage, operand_count) - 104usize];
+        [::std::mem::offset_of!(cusync_stage, operand_count) - 116usize];
     ["Offset of field: cusync_stage::wait_count"]
-        [::std::mem::offset_of!(cusync_stage, wait_count) - 108usize];
+        [::std::mem::offset_of!(cusync_stage, wait_count) - 120usize];
     ["Offset of field: cusync_stage::post_count"]
-        [::std::mem::offset_of!(cusync_stage, post_count) - 112usize];
-    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 120usize];
-    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 248usize];
-    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 256usize];
-    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 768usize];
+        [::std::mem::offset_of!(cusync_stage, post_count) - 124usize];
+    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 128usize];
+    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 256usize];
+    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 264usize];
+    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 776usize];
 };
 impl Default for cusync_stage {
     fn default() -> Self {

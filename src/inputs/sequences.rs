@@ -28,6 +28,7 @@ pub(super) fn appended(stage: &Stage) -> Option<(u32, u32)> {
         | Op::NormedGemm(_)
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)
+        | Op::GroupedConv(_)
         | Op::Norm(_)
         | Op::GroupNorm(_)
         | Op::Pool(_)

@@ -1,16 +1,18 @@
 //! Convolutions by definition: no tiles, no matrix product, sums in float64.
 
-use cusync_gen::graph::Conv;
+use cusync_gen::graph::Sliding;
 use rayon::prelude::*;
 
 use super::Matrix;
 use super::gemm::{Sums, norm};
 
-/// Every output pixel as the sum over the filter taps that are on the image.
-pub(super) fn convolve(shape: &Conv, images: &Matrix, filter: &Matrix) -> Sums {
+/// Every output pixel as the sum over the filter taps that are on the image, for each group of channels.
+pub(super) fn convolve(shape: &Sliding, groups: usize, images: &Matrix, filter: &Matrix) -> Sums {
     let [h_len, w_len] = [shape.input.0, shape.input.1].map(i64::from);
     let [p_len, q_len] = [shape.output.0, shape.output.1].map(i64::from);
-    let (channels, features) = (images.cols, filter.cols);
+    let (features, all) = (filter.cols, images.cols);
+    // Input and output channels of a group.
+    let (channels, width) = (all / groups, features / groups);
     let rows = (i64::from(shape.images) * p_len * q_len) as usize;
     let mut out = Matrix { rows, cols: features, data: vec![0.0; rows * features] };
     let mut largest = vec![0f32; rows * features];
@@ -28,20 +30,25 @@ pub(super) fn convolve(shape: &Conv, images: &Matrix, filter: &Matrix) -> Sums {
         let mut sums = vec![0.0f64; features];
         for r in 0..i64::from(shape.filter.0) {
             for s in 0..i64::from(shape.filter.1) {
-                let h = p * i64::from(shape.stride.0) + r - i64::from(shape.padding.0);
-                let w = q * i64::from(shape.stride.1) + s - i64::from(shape.padding.1);
+                let (down, right) = (r * i64::from(shape.dilation.0), s * i64::from(shape.dilation.1));
+                let h = p * i64::from(shape.stride.0) + down - i64::from(shape.padding.0);
+                let w = q * i64::from(shape.stride.1) + right - i64::from(shape.padding.1);
                 if h < 0 || h >= h_len || w < 0 || w >= w_len {
                     continue;
                 }
-                let x = &images.data[((b * h_len + h) * w_len + w) as usize * channels..][..channels];
+                let x = &images.data[((b * h_len + h) * w_len + w) as usize * all..][..all];
                 let tap = (r * i64::from(shape.filter.1) + s) as usize;
-                let of_pixel = norm(x.iter().map(|x| f64::from(*x)));
-                for (c, x) in x.iter().enumerate() {
-                    let f = &filter.data[(tap * channels + c) * features..][..features];
-                    sums.iter_mut().zip(f).for_each(|(sum, f)| *sum += f64::from(*x) * f64::from(*f));
-                }
-                for ((most, sum), of_feature) in largest.iter_mut().zip(&sums).zip(&norms[tap]) {
-                    *most = most.max((sum.abs() + of_pixel * of_feature) as f32);
+                for (group, x) in x.chunks(channels).enumerate() {
+                    let (own, of_pixel) = (group * width.., norm(x.iter().map(|x| f64::from(*x))));
+                    let sums = &mut sums[own.clone()][..width];
+                    for (c, x) in x.iter().enumerate() {
+                        let f = &filter.data[(tap * channels + c) * features..][own.clone()][..width];
+                        sums.iter_mut().zip(f).for_each(|(sum, f)| *sum += f64::from(*x) * f64::from(*f));
+                    }
+                    let norms = &norms[tap][own.clone()];
+                    for ((most, sum), of_feature) in largest[own].iter_mut().zip(&*sums).zip(norms) {
+                        *most = most.max((sum.abs() + of_pixel * of_feature) as f32);
+                    }
                 }
             }
         }
@@ -53,30 +60,52 @@ pub(super) fn convolve(shape: &Conv, images: &Matrix, filter: &Matrix) -> Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cusync_gen::graph::{Activation, Sliding};
 
     #[test]
     fn a_convolution_by_hand() {
         // One image of 2 x 3 pixels with one channel, a 2 x 2 filter, one row of zeros above and below.
-        let shape = Conv {
-            epilogue: Activation::Identity.into(),
-            sliding: Sliding {
-                images: 1,
-                input: (2, 3),
-                output: (3, 2),
-                filter: (2, 2),
-                stride: (1, 1),
-                padding: (1, 0),
-            },
-            channels: 1,
-            window: None,
+        let shape = Sliding {
+            images: 1,
+            input: (2, 3),
+            output: (3, 2),
+            filter: (2, 2),
+            stride: (1, 1),
+            padding: (1, 0),
+            dilation: (1, 1),
         };
         let images = Matrix { rows: 6, cols: 1, data: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0] };
         let filter = Matrix { rows: 4, cols: 1, data: vec![1.0, 10.0, 100.0, 1000.0] };
         let expected = [2100.0, 3200.0, 21.0 + 5400.0, 32.0 + 6500.0, 54.0, 65.0];
-        let sums = convolve(&shape, &images, &filter);
+        let sums = convolve(&shape, 1, &images, &filter);
         assert_eq!(sums.values.data, expected);
         let bounded = sums.largest.iter().zip(expected).all(|(most, sum)| (sum..=2.0 * sum).contains(most));
         assert!(bounded, "all terms are positive: {:?}", sums.largest);
+        // Columns two apart: the first and the third.
+        let shape = Sliding { output: (3, 1), dilation: (1, 2), ..shape };
+        assert_eq!(convolve(&shape, 1, &images, &filter).values.data, [3100.0, 31.0 + 6400.0, 64.0]);
+    }
+
+    #[test]
+    fn groups_by_hand() {
+        // One image of one pixel with four channels in two groups; each has two taps, one of them beside the image, and
+        // three output channels.
+        let shape = Sliding {
+            images: 1,
+            input: (1, 1),
+            output: (1, 1),
+            filter: (1, 2),
+            stride: (2, 2),
+            padding: (0, 1),
+            dilation: (1, 1),
+        };
+        let images = Matrix { rows: 1, cols: 4, data: vec![1.0, 2.0, 3.0, 4.0] };
+        let beside = [9.0; 12];
+        let on_it = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0];
+        let filter = Matrix { rows: 4, cols: 6, data: [beside, on_it].concat() };
+        let sums = convolve(&shape, 2, &images, &filter);
+        let second = [12.0 + 160.0, 15.0 + 200.0, 18.0 + 240.0];
+        assert_eq!(sums.values.data, [[21.0, 42.0, 63.0], second].concat());
+        let bounded = sums.largest.iter().zip(&sums.values.data);
+        assert!(bounded.clone().all(|(most, sum)| (*sum..=2.0 * sum).contains(most)), "{:?}", sums.largest);
     }
 }

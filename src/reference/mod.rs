@@ -135,8 +135,13 @@ pub(crate) fn apply(
         Op::NormedGemm(shape) => gemm::normed(stage, shape, operands, element),
         Op::RotatedGemm(shape) => gemm::rotated(stage, shape, operands, rounds),
         Op::Conv2d(shape) => {
-            let sums = conv::convolve(shape, &need(OperandKind::A)?, &need(OperandKind::B)?);
+            let sums = conv::convolve(&shape.sliding, 1, &need(OperandKind::A)?, &need(OperandKind::B)?);
             gemm::ended(gemm::summed(sums, stage.k as usize, rounds), shape.epilogue, stage, operands)
+        }
+        Op::GroupedConv(shape) => {
+            let groups = (stage.n / shape.features) as usize;
+            let sums = conv::convolve(&shape.sliding, groups, &need(OperandKind::A)?, &need(OperandKind::B)?);
+            gemm::ended(gemm::summed(sums, stage.k as usize, None), shape.epilogue, stage, operands)
         }
         Op::Attention(shape) => with_reads(stage, operands, |reads| attention::attend(shape, reads, element)),
         Op::Attend(shape) => {
@@ -176,6 +181,7 @@ pub(crate) fn changed(
         | Op::NormedGemm(_)
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)
+        | Op::GroupedConv(_)
         | Op::Norm(_)
         | Op::GroupNorm(_)
         | Op::Pool(_)

@@ -59,6 +59,7 @@ mod tests {
             filter: (2, 2),
             stride: (2, 2),
             padding: (1, 0),
+            dilation: (1, 1),
         };
         let images = Matrix { rows: 6, cols: 1, data: vec![-1.0, -2.0, 3.0, 4.0, -5.0, 6.0] };
         assert_eq!(pool(&Pool { mean: false, sliding }, &images).values.data, [-1.0, 6.0]);

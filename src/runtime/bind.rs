@@ -22,7 +22,7 @@ impl Pipeline {
         let stage = &self.plan.graph().stages[index];
         let weights = match self.sets.get(set).and_then(|s| s.packed[index].clone()) {
             Some(packed) => Some(packed),
-            None if !stage.op.has_kernel_tiles() => None,
+            None if stage.operand(OperandKind::B).is_none() => None,
             None => Some(self.operand(set, stage, OperandKind::B)?),
         };
         self.bind_stage(set, index, weights.map(OperandSource::Matrix), Edges::default())
@@ -202,7 +202,7 @@ mod tests {
     use cusync_gen::check::Executor;
     use cusync_gen::choose;
     use cusync_gen::device::{Operation, Profile};
-    use cusync_gen::graph::{Graph, Stage};
+    use cusync_gen::graph::{Activation, Graph, Stage};
 
     use super::*;
     use crate::device::{takes_alone, words};
@@ -240,9 +240,21 @@ mod tests {
         Some(taken)
     }
 
+    /// [`taken`] for the only stage of a spec, as `serial` plans it: alone.
+    fn takes_planned(source: &str, operation: Operation) -> Option<bool> {
+        let h100 = Profile::named("h100").expect("it ships");
+        let resolved = resolve_text(source, "p", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+        let chosen = choose::candidate(&resolved, h100, Executor::Serial).expect("a kernel of its own");
+        assert_eq!(chosen.launch.kernels()[0].kernel, StageKernel::Alone);
+        let taken = taken(&chosen.graph, operation);
+        if taken.is_none() {
+            println!("skipped: needs kernels, and no GPU");
+        }
+        taken
+    }
+
     #[test]
     fn the_library_takes_the_planned_groups_of_channels() {
-        let h100 = Profile::named("h100").expect("it ships");
         for (images, side, channels, groups) in
             [(1, 64, 320, 32), (5, 7, 64, 8), (2, 9, 40, 40), (3, 1, 24, 8), (1, 512, 8, 1)]
         {
@@ -251,15 +263,27 @@ mod tests {
                 r#"Pipeline(name: "g", dims: {{}}, stages: [GroupNorm(name: "norm", input: "X({shape})", groups: {groups},
                     gain: "g({channels})", bias: "b({channels})", epilogue: Silu, out: "N({shape})")])"#
             );
-            let resolved =
-                resolve_text(&source, "g", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
-            let chosen = choose::candidate(&resolved, h100, Executor::Serial).expect("a kernel of its own");
-            assert_eq!(chosen.launch.kernels()[0].kernel, StageKernel::Alone);
-            let Some(taken) = taken(&chosen.graph, Operation::GroupNorm) else {
-                println!("skipped: needs kernels, and no GPU");
-                return;
-            };
-            assert!(taken, "{source}");
+            assert_ne!(takes_planned(&source, Operation::GroupNorm), Some(false), "{source}");
+        }
+    }
+
+    #[test]
+    fn the_library_takes_the_planned_convolutions_in_groups() {
+        for (images, filter, out) in [
+            ("8,56,56,144", r#"filter: "F(3,3,1,144)", groups: 144, padding: (1,1)"#, "8,56,56,144"),
+            (
+                "2,9,40,24",
+                r#"filter: "F(2,4,1,24)", groups: 24, stride: (1,3), dilation: (3,2)"#,
+                "2,6,12,24",
+            ),
+            ("1,20,20,16", r#"filter: "F(15,17,1,16)", groups: 16, padding: (7,8)"#, "1,20,20,16"),
+            ("3,7,7,64", r#"filter: "F(3,3,8,128)", groups: 8, bias: "b(128)", epilogue: Relu"#, "3,5,5,128"),
+        ] {
+            let source = format!(
+                r#"Pipeline(name: "g", dims: {{}}, stages: [
+                    Conv2d(name: "conv", input: "X({images})", {filter}, out: "Y({out})")])"#
+            );
+            assert_ne!(takes_planned(&source, Operation::GroupedConv), Some(false), "{source}");
         }
     }
 
@@ -303,6 +327,7 @@ mod tests {
             (Operation::Pool, ffi::CUSYNC_POOL),
             (Operation::GroupNorm, ffi::CUSYNC_GROUP_NORM),
             (Operation::InputNorm, ffi::CUSYNC_INPUT_NORM),
+            (Operation::GroupedConv, ffi::CUSYNC_GROUPED_CONV),
         ];
         for (operation, number) in pairs {
             assert_eq!(operation as u32, number, "{operation:?}");

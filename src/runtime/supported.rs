@@ -58,6 +58,7 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
         | Op::NormedGemm(_)
         | Op::RotatedGemm(_)
         | Op::Conv2d(_)
+        | Op::GroupedConv(_)
         | Op::Attention(_)
         | Op::Attend(_)
         | Op::Norm(_)

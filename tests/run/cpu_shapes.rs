@@ -53,3 +53,47 @@ fn images_of_any_number_of_channels_are_right() {
         Pool(name: "mean", input: "P(3,5,4,27)", kind: Average, out: "A(3,1,1,27)"),"#,
     );
 }
+
+#[test]
+fn convolutions_in_groups_are_right() {
+    for (fields, out) in [
+        (
+            r#"filter: "F(3,3,1,24)", groups: 24, padding: (1,1), bias: "b(24)", residual: "Y(2,11,7,24)", epilogue: Relu"#,
+            "2,11,7,24",
+        ),
+        (
+            r#"filter: "F(5,3,1,24)", groups: 24, stride: (2,1), padding: (4,2), dilation: (2,2), residual: "R(2,6,7,24)",
+                residual_at: BeforeActivation, epilogue: Gelu"#,
+            "2,6,7,24",
+        ),
+        (r#"filter: "F(3,3,3,16)", groups: 8, padding: (1,1)"#, "2,11,7,16"),
+        (r#"filter: "F(1,2,8,9)", groups: 3, stride: (3,3), bias: "b(9)""#, "2,4,2,9"),
+        (r#"filter: "F(2,2,1,72)", groups: 24, epilogue: Relu"#, "2,10,6,72"),
+    ] {
+        let features = out.rsplit_once(',').expect("axes").1;
+        right(&format!(
+            r#"Conv2d(name: "before", input: "X(2,11,7,5)", filter: "F1(3,3,5,24)", padding: (1,1), out: "Y(2,11,7,24)"),
+            Conv2d(name: "grouped", input: "Y(2,11,7,24)", {fields}, out: "D({out})"),
+            Conv2d(name: "after", input: "D({out})", filter: "F2(1,1,{features},8)", out: "Z({})"),"#,
+            out.replace(&format!(",{features}"), ",8")
+        ));
+    }
+}
+
+#[test]
+fn filters_with_gaps_are_right() {
+    for fields in [
+        r#"filter: "F2(3,3,24,40)", padding: (2,3), dilation: (2,3), epilogue: Relu, out: "Z(2,13,9,40)""#,
+        r#"filter: "F2(2,3,24,40)", stride: (2,2), padding: (0,1), dilation: (3,1), out: "Z(2,5,5,40)""#,
+    ] {
+        let source = format!(
+            r#"Pipeline(name: "gaps", dims: {{}}, stages: [
+                Conv2d(name: "before", input: "X(2,13,9,5)", filter: "F1(3,3,5,24)", padding: (1,1), out: "Y(2,13,9,24)"),
+                Conv2d(name: "wide", input: "Y(2,13,9,24)", {fields}),
+            ])"#
+        );
+        for policy in [Policy::ConvHalo, Policy::Row, Policy::Tile] {
+            verify(&plan(&source, 0, Element::F16, Some(policy)), options(Workers::TeamPerStage), 2);
+        }
+    }
+}

@@ -167,11 +167,12 @@ impl Page<'_> {
         }
         let features = self.pick(&[8, 24, 40]);
         let (r, s) = self.pick(&[(1, 1), (3, 3), (3, 1)]);
-        let padding = (r / 2, s / 2);
+        let (groups, apart) = (self.pick(&[1, 1, 4, 8]), self.pick(&[1, 1, 2]));
         let fields = format!(
-            r#"{input} filter: "F{n}({r},{s},{channels},{features})", padding: ({}, {}), {}"#,
-            padding.0,
-            padding.1,
+            r#"{input} filter: "F{n}({r},{s},{},{features})", groups: {groups}, padding: ({}, {}), dilation: ({apart}, {apart}), {}"#,
+            channels / groups,
+            r / 2 * apart,
+            s / 2 * apart,
             self.activation("epilogue")
         );
         self.stage("Conv2d", &fields, (rows, features), &format!("1,{height},{width},{features}"));

@@ -9,7 +9,7 @@ use super::{
     Candidate, EpochSource, Event, How, KernelContract, Launch, StartGuarantee, StoreCompletion, TileProgram,
 };
 use super::{Refutation, obligations};
-use crate::graph::{Axis, Heads, NormedGemm, Op, Operand, Partition, Pool, Stage, StageId, When};
+use crate::graph::{Axis, Heads, NormedGemm, Op, Operand, Partition, Pool, Sliding, Stage, StageId, When};
 use crate::schedule::{Item, Part, Schedule};
 use crate::sync::Tile;
 
@@ -150,23 +150,30 @@ fn op(op: &Op) -> Value {
             json!({ "kind": "gemm" })
         }
         Op::GatedGemm(_) | Op::NormedGemm(_) => json!({ "kind": "gated_gemm" }),
-        Op::Conv2d(conv) => json!({
-            "kind": "conv2d", "input": conv.input, "channels": conv.channels, "output": conv.output, "filter": conv.filter,
-            "stride": conv.stride, "padding": conv.padding,
-            "window": conv.window.map(|w| [w.rows, w.images]),
-        }),
+        Op::Conv2d(conv) => {
+            let mut op = images("conv2d", &conv.sliding);
+            op["channels"] = conv.channels.into();
+            op["window"] = json!(conv.window.map(|w| [w.rows, w.images]));
+            op
+        }
+        Op::GroupedConv(conv) => images("grouped_conv", &conv.sliding),
         Op::Attention(attention) => json!({
             "kind": "attention", "heads": heads(&attention.heads), "causal": attention.causal, "sequences": attention.sequences, "tokens": attention.tokens,
         }),
         Op::Attend(attend) => json!({ "kind": "attend", "heads": heads(&attend.heads) }),
         Op::Norm(_) => json!({ "kind": "norm" }),
         Op::GroupNorm(_) => json!({ "kind": "group_norm" }),
-        Op::Pool(Pool { mean: _, sliding }) => json!({
-            "kind": "pool", "input": sliding.input, "output": sliding.output, "filter": sliding.filter,
-            "stride": sliding.stride, "padding": sliding.padding,
-        }),
+        Op::Pool(Pool { mean: _, sliding }) => images("pool", sliding),
         Op::Custom => json!({ "kind": "custom" }),
     }
+}
+
+fn images(kind: &str, sliding: &Sliding) -> Value {
+    let Sliding { images: _, input, output, filter, stride, padding, dilation } = sliding;
+    json!({
+        "kind": kind, "input": input, "output": output, "filter": filter, "stride": stride, "padding": padding,
+        "dilation": dilation,
+    })
 }
 
 fn heads(heads: &Heads) -> [u32; 3] {

@@ -28,6 +28,8 @@ pub enum Operation {
     GroupNorm = 7,
     /// A matrix product, or two with a common epilogue, of rows that it normalizes first.
     InputNorm = 8,
+    /// A convolution in groups of channels.
+    GroupedConv = 9,
 }
 
 /// An element-wise function: of the sums of a product, of a gate, or of normalized values. Numbered as in the C ABI.
@@ -295,6 +297,7 @@ fn instance(line: &str) -> Option<Instance> {
         "pool" => Some(Operation::Pool),
         "group_norm" => Some(Operation::GroupNorm),
         "input_norm" => Some(Operation::InputNorm),
+        "grouped_conv" => Some(Operation::GroupedConv),
         _ => None,
     };
     let operations = words.map(operation).collect::<Option<Vec<_>>>()?;

@@ -139,7 +139,9 @@ fn resolve_edge(resolved: &Resolved, edge: &EdgeSpec) -> Result<StatedEdge, Diag
             let message = format!("`{}` does not read the images of a convolution here", edge.to.value);
             return Err(Diagnostic::new("no-halo", message)
                 .at(policy.span, "waits for the halo of a filter")
-                .help("use `Row` or another policy: only the input of a `Conv2d` has a halo"));
+                .help(
+                    "use `Row` or another policy: only the input of a `Conv2d` without groups has a halo",
+                ));
         }
     }
     for other in &resolved.edges {

@@ -150,6 +150,7 @@ fn decodes(op: &Op) -> bool {
         Op::Gemm(_) | Op::GatedGemm(_) | Op::NormedGemm(_) | Op::Attend(_) | Op::Norm(_) => true,
         Op::RotatedGemm(_)
         | Op::Conv2d(_)
+        | Op::GroupedConv(_)
         | Op::Attention(_)
         | Op::GroupNorm(_)
         | Op::Pool(_)

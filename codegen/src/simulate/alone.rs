@@ -1,7 +1,7 @@
-//! Normalizations and attentions that run alone, by kernels without lists.
+//! Normalizations, grouped convolutions and attentions that run alone, by kernels without lists.
 
 use crate::device::{AloneCost, Profile};
-use crate::graph::{Op, Stage};
+use crate::graph::{Op, OperandKind, Stage};
 use crate::schedule::WorkerTimes;
 
 /// Bytes of an element.
@@ -18,6 +18,11 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
     match &stage.op {
         Op::Norm(_) | Op::GroupNorm(_) => {
             cost.norm_us + memory_us(2.0 * f64::from(stage.m) * f64::from(stage.n))
+        }
+        Op::GroupedConv(conv) => {
+            let residual = f64::from(u8::from(stage.operand(OperandKind::Residual).is_some()));
+            let outputs = f64::from(stage.m) * f64::from(stage.n);
+            cost.norm_us + memory_us(conv.image_elements(stage.n) + (1.0 + residual) * outputs)
         }
         Op::Attention(attention) => {
             let kept = attention.cache.map_or(0, |_| 2 * attention.heads.kv * attention.heads.dim);

@@ -70,6 +70,7 @@ pub(super) fn rotation_us(stage: &Stage, device: &Profile) -> f64 {
         | Op::GatedGemm(_)
         | Op::NormedGemm(_)
         | Op::Conv2d(_)
+        | Op::GroupedConv(_)
         | Op::Attention(_)
         | Op::Attend(_)
         | Op::Norm(_)

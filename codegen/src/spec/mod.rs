@@ -135,6 +135,9 @@ pub(crate) struct ConvSpec {
     pub(crate) epilogue: Epilogue,
     pub(crate) stride: Option<Spanned<(Expr, Expr)>>,
     pub(crate) padding: Option<Spanned<(Expr, Expr)>>,
+    pub(crate) dilation: Option<Spanned<(Expr, Expr)>>,
+    /// Default: one.
+    pub(crate) groups: Option<Expr>,
 }
 
 /// The heads and sequences of a matrix of queries, keys and values.

@@ -47,7 +47,7 @@ raw!(enum Stage {
     Gemm { name a b out; input_norm bias residual residual_at epilogue }
     RotatedGemm { name a b heads rotary out; bias kv_heads sequences head_norm }
     GatedGemm { name a gate up out; activation input_norm }
-    Conv2d { name input filter out; bias residual residual_at stride padding epilogue }
+    Conv2d { name input filter out; bias residual residual_at groups stride padding dilation epilogue }
     Attention { name qkv heads out; kv_heads causal window softcap scale sequences cache pages rotary head_norm expected }
     RmsNorm { name x gain out; epsilon one_plus_gain residual }
     LayerNorm { name x gain bias out; epsilon residual }

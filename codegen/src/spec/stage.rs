@@ -82,6 +82,8 @@ fn conv2d<'a>(source: Source<'a>, raw: raw::Conv2d<'a>) -> Result<StageSpec, Dia
         epilogue: epilogue(source, raw.epilogue, raw.residual, raw.residual_at)?,
         stride: optional_pair(source, raw.stride, "a stride (rows, columns)")?,
         padding: optional_pair(source, raw.padding, "a padding (rows, columns)")?,
+        dilation: optional_pair(source, raw.dilation, "a dilation (rows, columns)")?,
+        groups: raw.groups.map(|raw| expr(source, raw)).transpose()?,
     };
     let out = volume(source, raw.out, "Y(B,P,Q,K)")?;
     Ok(StageSpec { name: name(source, raw.name)?, kind: StageKind::Conv2d(Box::new(spec)), reads, out })

@@ -17,8 +17,15 @@ fn conv(
     let out = |x: u32| Some((x + 2 * padding).checked_sub(filter)? / stride + 1);
     let output = (out(input.0)?, out(input.1)?);
     let both = |x: u32| (x, x);
-    let sliding =
-        Sliding { images, input, output, filter: both(filter), stride: both(stride), padding: both(padding) };
+    let sliding = Sliding {
+        images,
+        input,
+        output,
+        filter: both(filter),
+        stride: both(stride),
+        padding: both(padding),
+        dilation: (1, 1),
+    };
     Some(Conv { epilogue: Activation::Relu.into(), sliding, channels, window: None })
 }
 

@@ -59,6 +59,8 @@ fn convolutions_of_any_stride_and_padding_are_proved() {
         r#"filter: "F2(1,1,64,64)", stride: (2,2), out: "Z(3,7,5,64)""#,
         r#"filter: "F2(5,1,64,64)", out: "Z(3,10,10,64)""#,
         r#"filter: "F2(2,3,64,64)", stride: (1,3), padding: (2,4), out: "Z(3,17,6,64)""#,
+        r#"filter: "F2(3,3,64,64)", dilation: (3,2), padding: (3,2), out: "Z(3,14,10,64)""#,
+        r#"filter: "F2(3,2,64,64)", stride: (2,1), dilation: (2,4), padding: (1,0), out: "Z(3,6,6,64)""#,
         r#"filter: "F2(7,7,64,64)", stride: (2,2), padding: (3,3), bias: "b(64)", residual: "R(3,7,5,64)", out: "Z(3,7,5,64)""#,
     ] {
         for policy in [Policy::ConvHalo, Policy::Row, Policy::Tile, Policy::Batched { rows: 2, cols: 1 }] {
@@ -578,5 +580,74 @@ fn a_group_normalisation_has_one_tile_and_is_launched_alone() {
     // The images are read and written once, at memory bandwidth at best.
     let alone = simulate_serial(&c).stages[0];
     let least_us = 2.0 * 2.0 * 4096.0 * 320.0 / (device.read_tbs * 1e6);
+    assert!(alone.1 - alone.0 >= least_us && alone.1 - alone.0 < least_us + 10.0, "{alone:?}, {least_us}");
+}
+
+/// A convolution over 3 images of 8 x 4 pixels in tiles of 8 pixels and 32 channels, a depthwise one in tiles of four rows,
+/// and a product of the result.
+fn depthwise() -> Graph {
+    let source = r#"Pipeline(name: "d", dims: {}, stages: [
+        Conv2d(name: "first", input: "X(3,8,4,64)", filter: "F1(3,3,64,48)", padding: (1,1), out: "Y(3,8,4,48)"),
+        Conv2d(name: "depthwise", input: "Y(3,8,4,48)", filter: "F2(3,3,1,48)", groups: 48, padding: (1,1), bias: "b(48)",
+            residual: "R(3,8,4,48)", epilogue: Relu, out: "D(3,8,4,48)"),
+        Gemm(name: "second", a: "D(96,48)", b: "W(48,64)", out: "Z(96,64)"),
+    ])"#;
+    graph(source, &[(8, 32, 64), (16, 48, 9), (32, 64, 16)])
+}
+
+#[test]
+fn grouped_convolutions_are_proved_under_every_policy() {
+    let graph = depthwise();
+    let stage = &graph.stages[1];
+    assert_eq!((stage.out_tile(), stage.grid, stage.k_blocks, stage.k), ((16, 48), (6, 1), 1, 9));
+    assert_eq!(graph.dependences.len(), 2);
+    for policy in [Policy::Tile, Policy::Row, Policy::Batched { rows: 3, cols: 2 }, Policy::Strided(2)] {
+        for wait_at in EVERYWHERE {
+            let c = candidate(graph.clone(), &policy, wait_at);
+            assert_eq!(judge(&c).refutations, [], "{policy:?} {wait_at:?}");
+            let predicted = predict(&c);
+            assert!(predicted.serial_us > 0.0 && predicted.synchronised_us > 0.0);
+        }
+    }
+}
+
+#[test]
+fn a_grouped_convolution_that_leaves_a_tile_under_its_filter_unawaited_is_refuted() {
+    let c = candidate(depthwise(), &Policy::Tile, WaitAt::PerKBlock);
+    for slot in 0..24 {
+        let wrong = Without { base: Generated::new(&c), drop: |edge, dropped| (edge, dropped) == (0, slot) };
+        let report = judge_program(&c, &wrong);
+        assert_eq!(report.refutations.len(), 1, "{slot}: {:?}", report.refutations);
+        let text = report.refutation(Obligation::Cover).expect("a race").to_string();
+        assert!(text.contains("depthwise(") && text.contains("may read `Y` before first("), "{text}");
+    }
+    // Without the row above, without the row below, and without the last channels.
+    let boxes: [fn(&mut cusync_gen::graph::Footprint); 3] =
+        [|f| f.rows.offset = 0, |f| f.rows.extent = 16, |f| f.cols.extent = 32];
+    for change in boxes {
+        let mut wrong = candidate(depthwise(), &Policy::Tile, WaitAt::PerKBlock);
+        change(&mut wrong.graph.stages[1].operands[0].footprint);
+        refuted(&wrong);
+    }
+}
+
+#[test]
+fn a_depthwise_convolution_is_launched_alone() {
+    let source = include_str!("../../../policies/mobilenetv2.ron");
+    let resolved = spec::parse(source, "p").and_then(|s| s.resolve(&[])).expect("sound");
+    let refused = resolved.graph(&[(64, 64, 64); 3]).expect_err("neither rows nor images");
+    assert!(
+        refused.message.contains("the grouped convolution `depthwise` has no tile"),
+        "{}",
+        refused.message
+    );
+    let device = Profile::named("h200").expect("shipped");
+    let c = cusync_gen::choose::candidate(&resolved, device, Executor::Serial).expect("a choice");
+    assert_eq!((c.graph.stages[1].op.name(), c.graph.stages[1].k), ("Conv2d of groups", 9));
+    assert_eq!(c.launch.kernels()[1].kernel, cusync_gen::check::StageKernel::Alone);
+    assert_eq!(judge(&c).refutations, []);
+    // The images are read and written once, at memory bandwidth at best.
+    let alone = simulate_serial(&c).stages[1];
+    let least_us = 2.0 * 2.0 * 8.0 * 3136.0 * 144.0 / (device.read_tbs * 1e6);
     assert!(alone.1 - alone.0 >= least_us && alone.1 - alone.0 < least_us + 10.0, "{alone:?}, {least_us}");
 }

@@ -58,6 +58,8 @@ const GROUPS_THEN_CONV: &str = r#"Pipeline(name: "p", dims: {}, stages: [
     Conv2d(name: "c", input: "N(2,16,16,64)", filter: "F(3,3,64,64)", padding: (1,1), out: "Y(2,16,16,64)"),
 ])"#;
 
+const INVERTED: &str = include_str!("../../../policies/mobilenetv2.ron");
+
 /// A chain of GEMMs.
 fn chain(stages: usize) -> String {
     let stage = |i: usize| {
@@ -104,7 +106,11 @@ fn every_executor_names_the_first_real_obstacle_with_its_numbers() {
             assert_eq!(obstacle.numbers, Some(numbers), "{executor:?}: {obstacle}");
         }
     };
+    let dilated = convolution("1,20,20,8", "3,3,8,8", "1,16,16,8", "dilation: (2,2)");
+    let depthwise = convolution("1,20,20,8", "16,16,1,8", "1,5,5,8", "groups: 8");
     let beyond = &[Serial, Library, Fused];
+    meets(&dilated, beyond, "c", "a dilation of 2 x 2", (2, 1));
+    meets(&depthwise, beyond, "c", "256 taps", (256, 255));
     meets(&stride, beyond, "c", "a stride of 9", (9, 8));
     meets(&taps, beyond, "c", "256 taps", (256, 255));
     meets(&rows, beyond, "c", "rows of 301 pixels", (301, 255));
@@ -133,6 +139,12 @@ fn every_executor_names_the_first_real_obstacle_with_its_numbers() {
     for executor in [Fused, Streams, Programmatic] {
         says(GROUPS_THEN_CONV, "h200", executor, &["stage `gn`", "is GroupNorm", "neither waits nor posts"]);
     }
+    for executor in [Fused, Streams, Programmatic] {
+        let reason = &["stage `depthwise`", "is Conv2d of groups", "neither waits nor posts"];
+        says(INVERTED, "h200", executor, reason);
+    }
+    says(INVERTED, "a100", Serial, &["stage `depthwise`", "no kernel of its own on a100"]);
+    says(&dilated, "a100", Streams, &["stage `c`", "a dilation of 2 x 2"]);
     let projected = GROUPS_THEN_CONV.replace(
         r#"Conv2d(name: "c", input: "N(2,16,16,64)", filter: "F(3,3,64,64)", padding: (1,1), out: "Y(2,16,16,64)")"#,
         r#"Gemm(name: "c", a: "N(512,64)", b: "W(64,64)", out: "Y(512,64)")"#,
@@ -147,7 +159,7 @@ fn every_executor_names_the_first_real_obstacle_with_its_numbers() {
     for (executor, source) in [Serial, Library]
         .into_iter()
         .flat_map(|executor| {
-            [CONV_THEN_GEMM, PROMPTS_OF_197, PROMPTS_OF_200].map(|source| (executor, source))
+            [CONV_THEN_GEMM, PROMPTS_OF_197, PROMPTS_OF_200, INVERTED].map(|source| (executor, source))
         })
         .chain([(Serial, GROUPS_THEN_CONV)])
     {
@@ -229,6 +241,7 @@ fn whatever_has_no_obstacle_is_chosen_and_proved() {
         include_str!("../../../policies/resnet_layer.ron"),
         include_str!("../../../policies/vgg19_body.ron"),
         include_str!("../../../policies/chain3.ron"),
+        INVERTED,
     ];
     let more = [
         images(32768, 16),
@@ -237,6 +250,7 @@ fn whatever_has_no_obstacle_is_chosen_and_proved() {
         images(2, 224),
         chain(64),
         convolution("1,20,20,8", "3,3,8,8", "1,2,2,8", "stride: (9,9)"),
+        convolution("1,20,20,16", "3,3,2,24", "1,16,16,24", "groups: 8, dilation: (2,2)"),
     ];
     let cases = [WIDE_GATE, PROMPTS_OF_197, PROMPTS_OF_200, CONV_THEN_GEMM, RAGGED];
     let all = shipped.into_iter().chain(cases).chain(more.iter().map(String::as_str));

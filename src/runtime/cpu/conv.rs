@@ -44,8 +44,8 @@ impl CpuPipeline {
                 let count = (channels - channel).min(length - done);
                 let part = &mut line[done..done + count];
                 // Coordinates in the padded image.
-                let h = p * shape.stride.0 as usize + tap / width;
-                let w = q * shape.stride.1 as usize + tap % width;
+                let h = p * shape.stride.0 as usize + tap / width * shape.dilation.0 as usize;
+                let w = q * shape.stride.1 as usize + tap % width * shape.dilation.1 as usize;
                 let inside =
                     |x: usize, padding: u32, len: usize| x.checked_sub(padding as usize).filter(|x| *x < len);
                 match (inside(h, shape.padding.0, h_len), inside(w, shape.padding.1, w_len)) {

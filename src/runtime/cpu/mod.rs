@@ -29,6 +29,7 @@ mod custom;
 mod error;
 mod gemm;
 mod generate;
+mod grouped_conv;
 mod memory;
 mod norm;
 mod pool;

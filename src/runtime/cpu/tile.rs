@@ -62,6 +62,7 @@ impl CpuPipeline {
             Op::NormedGemm(shape) => self.normed_gemm(&mut place, shape, scratch)?,
             Op::RotatedGemm(shape) => self.rotated_gemm(&mut place, shape, scratch)?,
             Op::Conv2d(shape) => self.convolve(&mut place, shape, scratch)?,
+            Op::GroupedConv(shape) => self.convolve_groups(&place, shape, scratch).map(|()| true)?,
             Op::Attention(shape) => self.attend(&place, shape, scratch).map(|()| true)?,
             Op::Attend(shape) => self.generate(&place, shape, scratch).map(|()| true)?,
             Op::Norm(shape) => self.normalise_rows(&place, shape, scratch).map(|()| true)?,

@@ -46,7 +46,8 @@ const SHAPES: [Shape; 12] = [
 
 fn every_shape(element: Element) {
     let Some(gpu) = hopper() else { return };
-    for ([images, height, width, channels], [r, s], [groups, features], [stride, padding, dilation]) in SHAPES {
+    for ([images, height, width, channels], [r, s], [groups, features], [stride, padding, dilation]) in SHAPES
+    {
         let along = |length: u32, taps: u32, axis: usize| {
             (length + 2 * padding[axis] - dilation[axis] * (taps - 1) - 1) / stride[axis] + 1
         };

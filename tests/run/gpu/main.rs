@@ -23,6 +23,7 @@ mod fused;
 mod fused_decode;
 mod fused_runs;
 mod group_norms;
+mod grouped_convs;
 mod helpers;
 mod library;
 mod norms;

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::{Activation, At, Bound, Constant, Cost, MmaTile, Op, Rules, Stated, Tiles, norm};
 use crate::device::Operation;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Span};
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
 use crate::obstacle::Obstacle;
 use crate::spec::GroupNormSpec;
@@ -41,17 +41,7 @@ pub(super) fn lower(spec: &GroupNormSpec, stated: &Stated<'_>) -> Result<(Op, u3
             .help("a normalisation keeps all axes: (B, H, W, C) stays (B, H, W, C)"));
     }
     let groups = stated.dims.size(&spec.groups, "the number of groups")?;
-    if !all.is_multiple_of(groups) {
-        let nearest = (1..=all).filter(|g| all.is_multiple_of(*g)).min_by_key(|g| g.abs_diff(groups));
-        let message = format!("{all} channels are not {groups} groups of one size");
-        return Err(Diagnostic::new("bad-groups", message)
-            .at(spec.groups.span, format!("{groups} groups"))
-            .also(input.span, format!("{all} channels"))
-            .help(format!(
-                "the number of groups divides the channels: the nearest is {}",
-                nearest.unwrap_or(1)
-            )));
-    }
+    divides((groups, spec.groups.span), (all, input.span))?;
     for (i, read) in stated.reads.iter().enumerate().skip(1) {
         let tensor = stated.tensor(i);
         if (tensor.rows, tensor.cols) != (1, all) {
@@ -66,6 +56,19 @@ pub(super) fn lower(spec: &GroupNormSpec, stated: &Stated<'_>) -> Result<(Op, u3
     let (pixels, channels) = (stated.out().rows / images, all / groups);
     let norm = GroupNorm { pixels, channels, epsilon, activation: spec.activation };
     Ok((Op::GroupNorm(norm), norm.elements()))
+}
+
+/// Checks that a number of groups divides the channels of a tensor.
+pub(super) fn divides((groups, at): (u32, Span), (all, tensor): (u32, Span)) -> Result<(), Diagnostic> {
+    if all.is_multiple_of(groups) {
+        return Ok(());
+    }
+    let nearest = (1..=all).filter(|g| all.is_multiple_of(*g)).min_by_key(|g| g.abs_diff(groups));
+    let message = format!("{all} channels are not {groups} groups of one size");
+    Err(Diagnostic::new("bad-groups", message)
+        .at(at, format!("{groups} groups"))
+        .also(tensor, format!("{all} channels"))
+        .help(format!("the number of groups divides the channels: the nearest is {}", nearest.unwrap_or(1))))
 }
 
 impl GroupNorm {

@@ -41,6 +41,11 @@ impl GroupedConv {
     fn inputs(&self, n: u32) -> u32 {
         n / self.features * self.channels
     }
+
+    /// Elements of the input images, if an output pixel has `n` channels.
+    pub(crate) fn image_elements(&self, n: u32) -> f64 {
+        f64::from(self.sliding.all_inputs()) * f64::from(self.inputs(n))
+    }
 }
 
 impl Rules for GroupedConv {
@@ -53,9 +58,12 @@ impl Rules for GroupedConv {
     }
 
     fn label(&self) -> String {
-        let (GroupedConv { channels, features, .. }, (r, s)) = (self, self.sliding.filter);
-        let groups = format!("groups of {channels} to {features} channels");
-        format!("{r} x {s} convolution, {groups}, {}{}", self.sliding.steps(), self.epilogue.suffix())
+        let (r, s) = self.sliding.filter;
+        let groups = match (self.channels, self.features) {
+            (1, 1) => "depthwise convolution".into(),
+            (channels, features) => format!("convolution of groups of {channels} to {features} channels"),
+        };
+        format!("{r} x {s} {groups}, {}{}", self.sliding.steps(), self.epilogue.suffix())
     }
 
     fn epilogue(&self) -> Epilogue {

@@ -38,7 +38,7 @@ pub(in crate::graph) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic
             (Op::NormedGemm(normed), gemm::lower(stated)?)
         }
         StageKind::Rotated(spec) => attention::lower_rotated(spec, stated)?,
-        StageKind::Conv2d(spec) => (Op::Conv2d(conv::lower(spec, stated)?), stated.tensor(1).rows),
+        StageKind::Conv2d(spec) => conv::lower(spec, stated)?,
         StageKind::Attention(spec) => attention::lower(spec, stated)?,
         StageKind::Pool(spec) => {
             let pool = pool::lower(spec, stated)?;

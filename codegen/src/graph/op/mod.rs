@@ -9,6 +9,7 @@ mod cost;
 mod custom;
 mod gemm;
 mod group_norm;
+mod grouped_conv;
 mod lower;
 mod norm;
 mod normed_gemm;
@@ -21,6 +22,7 @@ pub use attention::{Attend, Attention, Cache, Heads, PAGE, Rotated, Scores};
 pub use conv::Conv;
 pub(crate) use cost::{Bound, Cost};
 pub use group_norm::GroupNorm;
+pub use grouped_conv::GroupedConv;
 pub(super) use lower::{Lowered, Stated, lower};
 pub use norm::Norm;
 pub use normed_gemm::NormedGemm;
@@ -51,6 +53,8 @@ pub enum Op {
     RotatedGemm(Rotated),
     /// A GEMM of `conv(a, b)` over NHWC images with the same epilogue; b is the filter, R S C x K.
     Conv2d(Conv),
+    /// The same in groups of channels; b is R S C/groups x K.
+    GroupedConv(GroupedConv),
     /// Scaled dot-product attention over the whole sequences of a fused QKV matrix.
     Attention(Attention),
     /// The same for the next token of each sequence, with earlier tokens in a cache.
@@ -74,6 +78,7 @@ impl Op {
             Op::NormedGemm(normed) => normed,
             Op::RotatedGemm(rotated) => rotated,
             Op::Conv2d(conv) => conv,
+            Op::GroupedConv(conv) => conv,
             Op::Attention(attention) => attention,
             Op::Attend(attend) => attend,
             Op::Norm(norm) => norm,
@@ -89,6 +94,7 @@ impl Op {
             Op::Conv2d(conv) => Op::Conv2d(conv.tiled(tile)),
             Op::Gemm(_)
             | Op::GatedGemm(_)
+            | Op::GroupedConv(_)
             | Op::NormedGemm(_)
             | Op::RotatedGemm(_)
             | Op::Attention(_)
@@ -124,6 +130,7 @@ impl Op {
             | Op::NormedGemm(_)
             | Op::RotatedGemm(_)
             | Op::Conv2d(_)
+            | Op::GroupedConv(_)
             | Op::Attention(_)
             | Op::Norm(_)
             | Op::GroupNorm(_)
@@ -142,6 +149,7 @@ impl Op {
             | Op::NormedGemm(_)
             | Op::RotatedGemm(_)
             | Op::Conv2d(_)
+            | Op::GroupedConv(_)
             | Op::Norm(_)
             | Op::GroupNorm(_)
             | Op::Pool(_)

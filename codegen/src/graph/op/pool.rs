@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::sliding::{StatedWindow, pair};
-use super::{At, Bound, Cost, MmaTile, Rules, Sliding, Stated, Tiles, Window};
+use super::{At, Bound, Cost, MmaTile, Rules, Sliding, Stated, Tiles};
 use crate::device::Operation;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
@@ -44,6 +44,7 @@ pub(super) fn lower(spec: &PoolSpec, stated: &Stated<'_>) -> Result<Pool, Diagno
         stride: &spec.stride,
         usual_stride: filter,
         padding: &spec.padding,
+        dilation: &None,
     };
     let sliding = Sliding::lower(stated, (images, height, width), (p, q), &window)?;
     if let Some(padding) = &spec.padding {
@@ -72,21 +73,6 @@ impl Pool {
     fn taps(&self) -> u32 {
         self.sliding.filter.0 * self.sliding.filter.1
     }
-
-    /// The window of tiles with this many output pixels; `None` if they are neither rows that divide an image nor
-    /// whole images.
-    fn window(&self, pixels: u32) -> Option<Window> {
-        let (p, q) = self.sliding.output;
-        let (rows, images) = (pixels / q, pixels / (p * q));
-        match pixels {
-            0 => None,
-            _ if pixels.is_multiple_of(q) && p.is_multiple_of(rows) => {
-                Some(Window { rows, images: 1, pitch: q })
-            }
-            _ if pixels.is_multiple_of(p * q) => Some(Window { rows: p, images, pitch: q }),
-            _ => None,
-        }
-    }
 }
 
 impl Rules for Pool {
@@ -99,11 +85,9 @@ impl Rules for Pool {
     }
 
     fn label(&self) -> String {
-        let Sliding { filter: (r, s), stride, padding, .. } = self.sliding;
+        let (r, s) = self.sliding.filter;
         let kind = if self.mean { "average" } else { "max" };
-        let (stride, padding) =
-            (format!("{} x {}", stride.0, stride.1), format!("{} x {}", padding.0, padding.1));
-        format!("{r} x {s} {kind} pool, stride {stride}, padding {padding}")
+        format!("{r} x {s} {kind} pool, {}", self.sliding.steps())
     }
 
     fn noun(&self) -> &'static str {
@@ -111,16 +95,13 @@ impl Rules for Pool {
     }
 
     fn tiles(&self, n: u32) -> Tiles {
-        let Sliding { output: (p, q), images, .. } = self.sliding;
-        let of_image = (1..=p).filter(|rows| p.is_multiple_of(*rows)).map(|rows| rows * q);
-        let whole = std::iter::successors(Some(2), |images| Some(images * 2)).take_while(|i| *i <= images);
-        let pixels = of_image.chain(whole.map(|images| images * p * q));
         let meaning = "(pixels of whole rows or images, channels, pixels of the window)";
-        Tiles::Own { list: pixels.map(|m| (m, n, self.taps())).collect(), meaning, of_kernel: false }
+        let list = self.sliding.whole_rows().map(|m| (m, n, self.taps())).collect();
+        Tiles::Own { list, meaning, of_kernel: false }
     }
 
     fn takes(&self, tile: MmaTile, n: u32) -> bool {
-        (tile.1, tile.2) == (n, self.taps()) && self.window(tile.0).is_some()
+        (tile.1, tile.2) == (n, self.taps()) && self.sliding.window(tile.0).is_some()
     }
 
     fn unsplit(&self) -> Option<&'static str> {
@@ -132,7 +113,7 @@ impl Rules for Pool {
     }
 
     fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
-        let window = self.window(tile.0).filter(|_| kind == OperandKind::A)?;
+        let window = self.sliding.window(tile.0).filter(|_| kind == OperandKind::A)?;
         let cols = Axis { extent: i32::try_from(tile.1).ok()?, ..Axis::default() };
         Some((Footprint { rows: self.sliding.rows_under(&window)?, cols }, None))
     }
@@ -142,7 +123,7 @@ impl Rules for Pool {
     }
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
-        if let Some(window) = self.window(at.stage.mma_tile.0) {
+        if let Some(window) = self.sliding.window(at.stage.mma_tile.0) {
             self.sliding.pixels_in(&window, at.tile.0, &mut |rows| f(rows, 0..at.tensor.cols));
         }
     }
@@ -164,7 +145,8 @@ mod tests {
         let out = |x: u32, f: u32, s: u32, p: u32| (x + 2 * p - f) / s + 1;
         let output =
             (out(input.0, filter.0, stride.0, padding.0), out(input.1, filter.1, stride.1, padding.1));
-        Pool { mean: false, sliding: Sliding { images: 3, input, output, filter, stride, padding } }
+        let dilation = (1, 1);
+        Pool { mean: false, sliding: Sliding { images: 3, input, output, filter, stride, padding, dilation } }
     }
 
     #[test]
@@ -177,7 +159,7 @@ mod tests {
         ] {
             let Tiles::Own { list, .. } = pool.tiles(16) else { panic!("tiles of its own") };
             assert!(list.len() > 1 && list.is_sorted(), "{list:?}");
-            let Sliding { images, input, output: (p, q), stride, padding, filter } = pool.sliding;
+            let Sliding { images, input, output: (p, q), stride, padding, filter, .. } = pool.sliding;
             for tile in list {
                 assert!(pool.takes(tile, 16) && !pool.takes(tile, 8));
                 let (footprint, _) = pool.footprint(OperandKind::A, tile).expect("small");
@@ -196,6 +178,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(pool((8, 6), (2, 2), (2, 2), (0, 0)).window(5), None, "neither rows nor images");
+        assert_eq!(pool((8, 6), (2, 2), (2, 2), (0, 0)).sliding.window(5), None, "neither rows nor images");
     }
 }

@@ -1,4 +1,5 @@
-//! A window that slides over NHWC images: which input pixels an output pixel reads. Shared by convolutions and pools.
+//! A window that slides over NHWC images: which input pixels an output pixel reads. Shared by convolutions, grouped
+//! ones and pools.
 
 use std::ops::Range;
 
@@ -23,6 +24,8 @@ pub struct Sliding {
     pub stride: (u32, u32),
     /// Padding pixels around an image: zeros, or ignored.
     pub padding: (u32, u32),
+    /// Input pixels from one pixel of the window to the next.
+    pub dilation: (u32, u32),
 }
 
 /// How tiles cut images: into whole rows of pixels.
@@ -46,6 +49,7 @@ pub(super) struct StatedWindow<'a> {
     /// The default stride.
     pub(super) usual_stride: (u32, u32),
     pub(super) padding: &'a Option<Spanned<(Expr, Expr)>>,
+    pub(super) dilation: &'a Option<Spanned<(Expr, Expr)>>,
 }
 
 /// A stated pair of numbers, each at least `least`.
@@ -84,22 +88,25 @@ impl Sliding {
         let (input, name) = (&stated.stage.reads[0].1, &stated.stage.name.value);
         let stride = pair(stated, window.stride, window.usual_stride, (1, "a stride"))?;
         let padding = pair(stated, window.padding, (0, 0), (0, "a padding"))?;
+        let dilation = pair(stated, window.dilation, (1, 1), (1, "a dilation"))?;
         let fault = |message: String, at: Span, label: String, also: String, help: &str| {
             let diagnostic = Diagnostic::new("shape-mismatch", message).at(at, label);
             Err(diagnostic.also(input.span, also).help(help))
         };
         // Windows and paddings are bounded so that sums stay within 32 bits.
-        let along = |length: u32, filter: u32, stride: u32, padding: u32| {
+        let along = |length: u32, filter: u32, (stride, padding, dilation): (u32, u32, u32)| {
             (u64::from(length) + 2 * u64::from(padding))
-                .checked_sub(filter.into())
+                .checked_sub(u64::from(dilation) * u64::from(filter - 1) + 1)
                 .map(|rest| rest / u64::from(stride) + 1)
         };
-        let (rows, cols) = (along(height, r, stride.0, padding.0), along(width, s, stride.1, padding.1));
+        let rows = along(height, r, (stride.0, padding.0, dilation.0));
+        let cols = along(width, s, (stride.1, padding.1, dilation.1));
+        let dilated = dilation != (1, 1);
         let (Some(rows), Some(cols)) = (rows, cols) else {
             return fault(
                 format!("the {noun} of `{name}` is larger than its padded images"),
                 span,
-                format!("{r} x {s} taps"),
+                format!("{r} x {s} taps{}", steps_apart(dilation)),
                 format!("{height} x {width} pixels, {} and {} of padding a side", padding.0, padding.1),
                 &format!("use a smaller {noun} or more padding"),
             );
@@ -110,15 +117,63 @@ impl Sliding {
                 stated.stage.out.span,
                 format!("{p} x {q} here"),
                 format!(
-                    "{height} x {width} pixels, {r} x {s} taps, stride {} x {}, padding {} x {}",
-                    stride.0, stride.1, padding.0, padding.1
+                    "{height} x {width} pixels, {r} x {s} taps{}, stride {} x {}, padding {} x {}",
+                    steps_apart(dilation),
+                    stride.0,
+                    stride.1,
+                    padding.0,
+                    padding.1
                 ),
                 &format!(
-                    "an axis of `n` pixels comes out with (n + 2*padding - {noun}) / stride + 1, rounded down"
+                    "an axis of `n` pixels comes out with (n + 2*padding - {}) / stride + 1, rounded down",
+                    if dilated { format!("dilation*({noun} - 1) - 1") } else { noun.into() }
                 ),
             );
         }
-        Ok(Sliding { images, input: (height, width), output: (p, q), filter: (r, s), stride, padding })
+        let (input, output, filter) = ((height, width), (p, q), (r, s));
+        Ok(Sliding { images, input, output, filter, stride, padding, dilation })
+    }
+
+    /// Stride, padding, and dilation if there is any, as a label.
+    pub(super) fn steps(&self) -> String {
+        let Sliding { stride, padding, dilation, .. } = self;
+        let (stride, padding) =
+            (format!("{} x {}", stride.0, stride.1), format!("{} x {}", padding.0, padding.1));
+        let dilated = match dilation {
+            (1, 1) => String::new(),
+            (rows, cols) => format!(", dilation {rows} x {cols}"),
+        };
+        format!("stride {stride}, padding {padding}{dilated}")
+    }
+
+    /// Input pixels from the first to the last that a window covers along each axis.
+    fn reach(&self) -> (u32, u32) {
+        let along = |filter: u32, dilation: u32| dilation * (filter - 1) + 1;
+        (along(self.filter.0, self.dilation.0), along(self.filter.1, self.dilation.1))
+    }
+
+    /// Pixels of the tiles that are rows that divide an image, or whole images, ascending.
+    pub(super) fn whole_rows(&self) -> impl Iterator<Item = u32> + use<> {
+        let Sliding { output: (p, q), images, .. } = *self;
+        let of_image = (1..=p).filter(move |rows| p.is_multiple_of(*rows)).map(move |rows| rows * q);
+        let whole =
+            std::iter::successors(Some(2), |images| Some(images * 2)).take_while(move |i| *i <= images);
+        of_image.chain(whole.map(move |images| images * p * q))
+    }
+
+    /// The window of tiles with this many output pixels; `None` if they are neither rows that divide an image nor
+    /// whole images.
+    pub(super) fn window(&self, pixels: u32) -> Option<Window> {
+        let (p, q) = self.output;
+        let (rows, images) = (pixels / q, pixels / (p * q));
+        match pixels {
+            0 => None,
+            _ if pixels.is_multiple_of(q) && p.is_multiple_of(rows) => {
+                Some(Window { rows, images: 1, pitch: q })
+            }
+            _ if pixels.is_multiple_of(p * q) => Some(Window { rows: p, images, pitch: q }),
+            _ => None,
+        }
     }
 
     /// Pixels of the output.
@@ -148,7 +203,7 @@ impl Sliding {
         let (first, row) = (m / tiles * window.images, i64::from(m % tiles * window.rows * self.stride.0));
         let begin = (row - i64::from(self.padding.0)).clamp(0, self.input.0.into()) as u32;
         let end =
-            row + i64::from((window.rows - 1) * self.stride.0 + self.filter.0) - i64::from(self.padding.0);
+            row + i64::from((window.rows - 1) * self.stride.0 + self.reach().0) - i64::from(self.padding.0);
         let end = end.clamp(begin.into(), self.input.0.into()) as u32;
         for image in first..self.images.min(first + window.images) {
             let line = |h: u32| (image * self.input.0 + h) * self.input.1;
@@ -186,8 +241,9 @@ impl Sliding {
 
     /// The rows and columns of an output image for which the tap lies inside the input image.
     fn inside(&self, tap: (u32, u32)) -> (Range<u32>, Range<u32>) {
-        let rows = inside(self.input.0, self.output.0, self.stride.0, self.padding.0, tap.0);
-        (rows, inside(self.input.1, self.output.1, self.stride.1, self.padding.1, tap.1))
+        let (r, s) = (tap.0 * self.dilation.0, tap.1 * self.dilation.1);
+        let rows = inside(self.input.0, self.output.0, self.stride.0, self.padding.0, r);
+        (rows, inside(self.input.1, self.output.1, self.stride.1, self.padding.1, s))
     }
 
     /// The input pixels under a tap for the `pixels` in row `line`; for `inside` see [`Sliding::inside`].
@@ -205,8 +261,8 @@ impl Sliding {
         if !rows.contains(&p) || first >= last {
             return None;
         }
-        let h = p * self.stride.0 + tap.0 - self.padding.0;
-        let w = |q: u32| q * self.stride.1 + tap.1 - self.padding.1;
+        let h = p * self.stride.0 + tap.0 * self.dilation.0 - self.padding.0;
+        let w = |q: u32| q * self.stride.1 + tap.1 * self.dilation.1 - self.padding.1;
         let base = (image * self.input.0 + h) * self.input.1;
         Some(base + w(first)..base + w(last - 1) + 1)
     }
@@ -216,11 +272,17 @@ pub(super) fn along_m((m, k, offset, extent): (i32, i32, i32, i32)) -> Axis {
     Axis { m, n: 0, k, offset, extent }
 }
 
+/// The dilation of a filter's taps in a message.
+fn steps_apart((rows, cols): (u32, u32)) -> String {
+    if (rows, cols) == (1, 1) { String::new() } else { format!(" in steps of {rows} x {cols} pixels") }
+}
+
 fn area((rows, cols): (u32, u32)) -> u64 {
     u64::from(rows) * u64::from(cols)
 }
 
-/// The output positions, of `outputs` along an axis, with a tap inside the image and not in the padding.
+/// The output positions, of `outputs` along an axis, with a tap, `tap` pixels from the first, inside the image and not
+/// in the padding.
 fn inside(inputs: u32, outputs: u32, stride: u32, padding: u32, tap: u32) -> Range<u32> {
     let begin = padding.saturating_sub(tap).div_ceil(stride);
     let end = (inputs + padding).checked_sub(tap + 1).map_or(0, |last| last / stride + 1);

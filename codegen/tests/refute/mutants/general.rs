@@ -1,4 +1,4 @@
-//! Small random convolutions, pools, attentions, norms of rows and of groups of channels.
+//! Small random convolutions, grouped ones, pools, attentions, norms of rows and of groups of channels.
 
 use std::fmt::Write as _;
 
@@ -34,6 +34,22 @@ const FILTERS: &[Filter] = &[
     ((5, 2), (2, 1), (3, 0)),
 ];
 
+/// Steps between taps.
+const DILATIONS: &[(u32, u32)] = &[(1, 1), (1, 1), (1, 1), (2, 1), (1, 2), (2, 2)];
+
+/// A filter that fits padded images, and the output images.
+fn filter(rng: &mut SmallRng, input: (u32, u32), dilation: (u32, u32)) -> (Filter, (u32, u32)) {
+    let along = |length: u32, (taps, stride, padding, dilation): (u32, u32, u32, u32)| {
+        Some((length + 2 * padding).checked_sub(dilation * (taps - 1) + 1)? / stride + 1)
+    };
+    let out = |(taps, stride, padding): &Filter| {
+        let rows = along(input.0, (taps.0, stride.0, padding.0, dilation.0))?;
+        Some((rows, along(input.1, (taps.1, stride.1, padding.1, dilation.1))?))
+    };
+    let fitting: Vec<_> = FILTERS.iter().filter_map(|filter| Some((*filter, out(filter)?))).collect();
+    pick(rng, &fitting)
+}
+
 /// Pool windows: adjacent, overlapping, and with gaps.
 const POOLS: &[Filter] = &[
     ((2, 2), (2, 2), (0, 0)),
@@ -56,10 +72,8 @@ pub(super) fn convolutions(rng: &mut SmallRng) -> Graph {
     let (mut stages, mut tiles) = (String::new(), Vec::new());
     let mut residuals: Vec<(String, (u32, u32, u32))> = Vec::new();
     for stage in 0..rng.random_range(2..4) {
-        let fits = |f: &&Filter| f.0.0 <= height + 2 * f.2.0 && f.0.1 <= width + 2 * f.2.1;
-        let filters: Vec<Filter> = FILTERS.iter().filter(fits).copied().collect();
-        let ((r, s), (down, right), (above, beside)) = pick(rng, &filters);
-        let out = ((height + 2 * above - r) / down + 1, (width + 2 * beside - s) / right + 1);
+        let dilation = if windows { (1, 1) } else { pick(rng, DILATIONS) };
+        let (((r, s), (down, right), (above, beside)), out) = filter(rng, (height, width), dilation);
         let features = pick(rng, &[8, 16, 24]);
         let shape = (out.0, out.1, features);
         let input = format!("X{stage}({images},{height},{width},{channels})");
@@ -70,7 +84,8 @@ pub(super) fn convolutions(rng: &mut SmallRng) -> Graph {
         write!(
             stages,
             r#"Conv2d(name: "c{stage}", input: "{input}", filter: "F{stage}({r},{s},{channels},{features})",
-               stride: ({down}, {right}), padding: ({above}, {beside}), out: "{output}"{residual}),"#
+               stride: ({down}, {right}), padding: ({above}, {beside}), dilation: ({}, {}), out: "{output}"{residual}),"#,
+            dilation.0, dilation.1
         )
         .expect("a string takes all");
         residuals.push((output, shape));
@@ -110,6 +125,33 @@ pub(super) fn pool(rng: &mut SmallRng) -> Graph {
     let rows: Vec<u32> = (1..=out.0).filter(|rows| out.0.is_multiple_of(*rows)).chain([2 * out.0]).collect();
     let pool = (pick(rng, &rows) * out.1, channels, r * s);
     graph(&dims, &stages, &[pick(rng, &flat), pool, pick(rng, &flat)])
+}
+
+/// A convolution, a grouped one of its output, and a convolution of that; sometimes an earlier output is added.
+pub(super) fn grouped(rng: &mut SmallRng) -> Graph {
+    let (images, height, width) = (rng.random_range(1..4), rng.random_range(4..9), rng.random_range(3..7));
+    let (channels, features, groups) =
+        pick(rng, &[(8, 8, 8), (8, 8, 2), (16, 8, 4), (8, 24, 8), (16, 16, 8), (24, 24, 24)]);
+    let dilation = pick(rng, DILATIONS);
+    let (((r, s), (down, right), (above, beside)), (p, q)) = filter(rng, (height, width), dilation);
+    let same = (p, q, features) == (height, width, channels) && rng.random();
+    let residual = if same { r#"residual: "Y(B,H,W,C)", "# } else { "" };
+    let dims = format!(
+        r#""B": {images}, "H": {height}, "W": {width}, "C": {channels}, "K": {features}, "P": {p}, "Q": {q}"#
+    );
+    let stages = format!(
+        r#"Conv2d(name: "first", input: "X(B,H,W,8)", filter: "F1(3,3,8,C)", padding: (1, 1), out: "Y(B,H,W,C)"),
+           Conv2d(name: "grouped", input: "Y(B,H,W,C)", filter: "F2({r},{s},{},K)", groups: {groups}, bias: "b(K)",
+               stride: ({down}, {right}), padding: ({above}, {beside}), dilation: ({}, {}), {residual}out: "D(B,P,Q,K)"),
+           Conv2d(name: "second", input: "D(B,P,Q,K)", filter: "F3(1,1,K,8)", out: "Z(B,P,Q,8)"),"#,
+        channels / groups,
+        dilation.0,
+        dilation.1
+    );
+    let flat = [(16, 16, 16), (8, 16, 32), (16, 8, 24), (64, 64, 64)];
+    let rows: Vec<u32> = (1..=p).filter(|rows| p.is_multiple_of(*rows)).chain([2 * p]).collect();
+    let tile = (pick(rng, &rows) * q, features, r * s * channels / groups);
+    graph(&dims, &stages, &[pick(rng, &flat), tile, pick(rng, &flat)])
 }
 
 /// A convolution, a norm of groups of its channels, and a convolution of that; sometimes the first one's output is added.

@@ -1,7 +1,7 @@
 //! Mutations of shapes: waits derived for a different shape than the one read.
 
 use cusync_gen::check::{Candidate, Event};
-use cusync_gen::graph::{Footprint, Op, Operand, OperandKind, Partition, StageId};
+use cusync_gen::graph::{Footprint, Op, Operand, OperandKind, Partition, Sliding, StageId};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -42,6 +42,15 @@ fn operand(
     all.choose(rng).copied()
 }
 
+/// The filter of a convolution, over its images.
+fn filter(op: &Op) -> Option<Sliding> {
+    match op {
+        Op::Conv2d(conv) => Some(conv.sliding),
+        Op::GroupedConv(conv) => Some(conv.sliding),
+        _ => None,
+    }
+}
+
 /// The boxes that a policy may wait for: the whole halo, and the box that follows a filter.
 fn windows(operand: &mut Operand) -> impl Iterator<Item = &mut Footprint> {
     std::iter::once(&mut operand.footprint).chain(&mut operand.sliding)
@@ -55,7 +64,7 @@ fn waits_of(base: &Candidate, other: &Candidate) -> Option<Mutant> {
 /// The waits omit the halo; the loads include it.
 fn shrink_halo(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     let (stage, at) = operand(rng, base, |op, o| {
-        let images = matches!(op, Op::Conv2d(_)) && o.kind == OperandKind::A;
+        let images = filter(op).is_some() && o.kind == OperandKind::A;
         (images || matches!(o.kind, OperandKind::Custom(_)))
             && (o.footprint.rows.offset < 0 || o.footprint.cols.offset < 0)
     })?;
@@ -75,11 +84,11 @@ fn shrink_halo(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
 
 /// The waits are shifted up or down by a pixel, a row of pixels, or an image.
 fn shift_halo(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
-    let images = |op: &Op, o: &Operand| matches!(op, Op::Conv2d(_)) && o.kind == OperandKind::A;
+    let images = |op: &Op, o: &Operand| filter(op).is_some() && o.kind == OperandKind::A;
     let (stage, at) = operand(rng, base, images)?;
     let mut shifted = base.clone();
     let reader = &mut shifted.graph.stages[stage];
-    let Op::Conv2d(shape) = &reader.op else { return None };
+    let shape = filter(&reader.op)?;
     let (height, width) = (shape.input.0 as i32, shape.input.1 as i32);
     let by = *[1, width, height * width].choose(rng)? * if rng.random() { 1 } else { -1 };
     windows(&mut reader.operands[at]).for_each(|window| window.rows.offset += by);
@@ -167,8 +176,8 @@ fn grow_consumer(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded) -> O
     let mut c = base.clone();
     let StageId(at) = c.graph.dependences.choose(rng)?.consumer;
     let stage = &mut c.graph.stages[at];
-    // Windowed tiles have the size that fits, pool tiles are whole rows or images, and groups have one size.
-    let fits = matches!(&stage.op, Op::Pool(_) | Op::GroupNorm(_))
+    // Windowed tiles have the size that fits, some tiles are whole rows or images, and groups have one size.
+    let fits = matches!(&stage.op, Op::Pool(_) | Op::GroupedConv(_) | Op::GroupNorm(_))
         || matches!(&stage.op, Op::Conv2d(conv) if conv.window.is_some());
     if stage.grid.0 < 2 || stage.op == Op::Custom || fits {
         return None;

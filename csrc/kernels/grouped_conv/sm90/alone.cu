@@ -112,12 +112,19 @@ __global__ void __launch_bounds__(kThreads, 5) convolve(GroupedConv const conv) 
     uint64_t const at = (uint64_t(line) * i.out_width + left + p) * conv.vectors + vector;
     Words residual{}, result;
     if (conv.residual) residual = static_cast<Words const*>(conv.residual)[at];
+    float y[kElements];
+    auto const add = [&](Words const& other) {
 #pragma unroll
-    for (uint32_t e = 0; e < kElements; ++e) {
-      float const other = to_float(residual.values[e]), all = sum[p][e] + to_float(bias.values[e]);
-      float const y = conv.residual_first ? activate(conv.activation, all + other) : activate(conv.activation, all) + other;
-      result.values[e] = from_float<Element>(y);
-    }
+      for (uint32_t e = 0; e < kElements; ++e) y[e] += to_float(other.values[e]);
+    };
+#pragma unroll
+    for (uint32_t e = 0; e < kElements; ++e) y[e] = sum[p][e];
+    add(bias);
+    if (conv.residual_first) add(residual);
+    activate_all<kElements>(conv.activation, y);
+    if (!conv.residual_first) add(residual);
+#pragma unroll
+    for (uint32_t e = 0; e < kElements; ++e) result.values[e] = from_float<Element>(y[e]);
     static_cast<Words*>(conv.out)[at] = result;
   }
 }

@@ -4,11 +4,11 @@ use super::Conv;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::graph::OperandKind;
 use crate::graph::op::sliding::StatedWindow;
-use crate::graph::op::{Sliding, Stated};
+use crate::graph::op::{GroupedConv, Op, Sliding, Stated, group_norm};
 use crate::spec::ConvSpec;
 
-/// The shape of a convolution, after checking its tensors.
-pub(in crate::graph::op) fn lower(spec: &ConvSpec, stated: &Stated<'_>) -> Result<Conv, Diagnostic> {
+/// A convolution, after checking its tensors, and the terms of its sums.
+pub(in crate::graph::op) fn lower(spec: &ConvSpec, stated: &Stated<'_>) -> Result<(Op, u32), Diagnostic> {
     let (input, filter) = (&stated.stage.reads[0].1, &stated.stage.reads[1].1);
     let (
         [images, height, width, channels],
@@ -18,16 +18,29 @@ pub(in crate::graph::op) fn lower(spec: &ConvSpec, stated: &Stated<'_>) -> Resul
     let fault = |message: String, at: Span, label: String, also: (Span, String), help: &str| {
         Err(Diagnostic::new("shape-mismatch", message).at(at, label).also(also.0, also.1).help(help))
     };
-    if filter_channels != channels {
+    let groups = match &spec.groups {
+        Some(groups) => {
+            let number = stated.dims.size(groups, "the number of groups")?;
+            group_norm::divides((number, groups.span), (channels, input.span))?;
+            group_norm::divides((number, groups.span), (features, filter.span))?;
+            number
+        }
+        None => 1,
+    };
+    if filter_channels != channels / groups {
+        let (of_groups, form) = match groups {
+            1 => (String::new(), "a filter is (R, S, C, K), images are (B, H, W, C)"),
+            _ => (format!(" in {groups} groups"), "a filter is (R, S, C/groups, K), images are (B, H, W, C)"),
+        };
         return fault(
             format!(
-                "the filter of `{}` has {filter_channels} input channels, its images {channels}",
+                "the filter of `{}` has {filter_channels} input channels, its images {channels}{of_groups}",
                 stated.stage.name.value
             ),
             filter.span,
             format!("{filter_channels} channels: the third axis"),
             (input.span, format!("{channels} channels: the last axis")),
-            "a filter is (R, S, C, K), images are (B, H, W, C)",
+            form,
         );
     }
     if (out_images, out_channels) != (images, features) {
@@ -49,10 +62,19 @@ pub(in crate::graph::op) fn lower(spec: &ConvSpec, stated: &Stated<'_>) -> Resul
         stride: &spec.stride,
         usual_stride: (1, 1),
         padding: &spec.padding,
+        dilation: &spec.dilation,
     };
     let sliding = Sliding::lower(stated, (images, height, width), (p, q), &window)?;
     check_epilogue(stated)?;
-    Ok(Conv { epilogue: spec.epilogue, sliding, channels, window: None })
+    let (epilogue, terms) = (spec.epilogue, stated.tensor(1).rows);
+    let op = match groups {
+        1 => Op::Conv2d(Conv { epilogue, sliding, channels, window: None }),
+        _ => {
+            let (channels, features) = (channels / groups, features / groups);
+            Op::GroupedConv(GroupedConv { epilogue, sliding, channels, features })
+        }
+    };
+    Ok((op, terms))
 }
 
 /// Checks that bias and residual of a convolution have the shapes of its GEMM.

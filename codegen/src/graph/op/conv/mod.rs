@@ -57,10 +57,8 @@ impl Rules for Conv {
     }
 
     fn label(&self) -> String {
-        let Sliding { filter: (r, s), stride, padding, .. } = self.sliding;
-        let (stride, padding) =
-            (format!("{} x {}", stride.0, stride.1), format!("{} x {}", padding.0, padding.1));
-        format!("{r} x {s} convolution, stride {stride}, padding {padding}{}", self.epilogue.suffix())
+        let (r, s) = self.sliding.filter;
+        format!("{r} x {s} convolution, {}{}", self.sliding.steps(), self.epilogue.suffix())
     }
 
     fn epilogue(&self) -> Epilogue {

@@ -108,7 +108,11 @@ impl Conv {
         // On overflow, use the maximum.
         let row = self.pitch().map_or(u64::MAX, |(pitch, _)| u64::from(pitch) * u64::from(self.stride.1));
         let beyond = |text: String, have: u64, limit: u32| Some(Obstacle::new(text).numbers(have, limit));
-        if stride > STRIDE {
+        if self.dilation != (1, 1) {
+            let (rows, cols) = self.dilation;
+            let text = format!("has a dilation of {rows} x {cols}, and kernels read neighboring pixels");
+            beyond(text, rows.max(cols).into(), 1)
+        } else if stride > STRIDE {
             let text =
                 format!("has a stride of {stride}, and a copy of the TMA steps {STRIDE} pixels at most");
             beyond(text, stride.into(), STRIDE)
@@ -208,8 +212,9 @@ impl Conv {
         let length = self.filter.0 * self.filter.1 * self.channels;
         let blocks = length.div_ceil(k);
         let per_tile = self.inputs_of(tile_m)?;
-        // Rows advance by W from one row of taps to the next, R times along the k-blocks.
-        let travel = i64::from(self.input.1) * i64::from(self.filter.0) / i64::from(blocks);
+        // Rows advance by W for each step from one row of taps to the next, R times along the k-blocks.
+        let rows = i64::from(self.filter.0) * i64::from(self.dilation.0);
+        let travel = i64::from(self.input.1) * rows / i64::from(blocks);
         let mut whole = Fit::new(&[(per_tile, 0)]);
         let mut sliding = Fit::new(&[(per_tile, 0), (per_tile, travel), (per_tile, travel + 1)]);
         let mut columns = Fit::new(&[(0, 0), (0, i64::from(k))]);
@@ -253,9 +258,28 @@ mod tests {
                 filter,
                 stride,
                 padding,
+                dilation: (1, 1),
             },
             window: None,
         }
+    }
+
+    /// Filters with gaps, which no window holds.
+    fn dilated() -> [Conv; 3] {
+        let with_gaps = |c: Conv, dilation: (u32, u32)| {
+            let out = |input: u32, taps: u32, stride: u32, padding: u32, dilation: u32| {
+                (input + 2 * padding - dilation * (taps - 1) - 1) / stride + 1
+            };
+            let Sliding { input, filter, stride, padding, .. } = c.sliding;
+            let rows = out(input.0, filter.0, stride.0, padding.0, dilation.0);
+            let cols = out(input.1, filter.1, stride.1, padding.1, dilation.1);
+            Conv { sliding: Sliding { output: (rows, cols), dilation, ..c.sliding }, ..c }
+        };
+        [
+            with_gaps(conv((9, 9), (3, 3), (1, 1), (2, 2)), (2, 2)),
+            with_gaps(conv((11, 7), (3, 2), (2, 1), (1, 3)), (3, 4)),
+            with_gaps(conv((6, 10), (2, 5), (1, 3), (0, 0)), (5, 2)),
+        ]
     }
 
     /// Odd shapes, strides and paddings, including padding wider than the filter.
@@ -275,15 +299,15 @@ mod tests {
     fn under(c: &Conv, pixel: u32, (r, s): (u32, u32)) -> Option<u32> {
         let (q, p) = (pixel % c.output.1, pixel / c.output.1 % c.output.0);
         let image = pixel / c.output.1 / c.output.0;
-        let h = i64::from(p * c.stride.0 + r) - i64::from(c.padding.0);
-        let w = i64::from(q * c.stride.1 + s) - i64::from(c.padding.1);
+        let h = i64::from(p * c.stride.0 + r * c.dilation.0) - i64::from(c.padding.0);
+        let w = i64::from(q * c.stride.1 + s * c.dilation.1) - i64::from(c.padding.1);
         let inside = (0..i64::from(c.input.0)).contains(&h) && (0..i64::from(c.input.1)).contains(&w);
         inside.then(|| image * c.input.0 * c.input.1 + h as u32 * c.input.1 + w as u32)
     }
 
     #[test]
     fn ranges_hold_the_pixels_of_the_definition_and_no_others() {
-        for c in shapes() {
+        for c in shapes().into_iter().chain(dilated()) {
             let pixels = c.images * c.output.0 * c.output.1;
             for tap in (0..c.filter.0).flat_map(|r| (0..c.filter.1).map(move |s| (r, s))) {
                 for begin in 0..pixels {
@@ -306,7 +330,7 @@ mod tests {
 
     #[test]
     fn affine_footprints_hold_every_pixel_and_every_channel() {
-        for c in shapes() {
+        for c in shapes().into_iter().chain(dilated()) {
             let pixels = c.images * c.output.0 * c.output.1;
             let length = c.filter.0 * c.filter.1 * c.channels;
             for (tile, k) in [(16, 8), (64, 32), (7, 64)] {
@@ -393,6 +417,15 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn filters_with_gaps_have_no_window() {
+        for c in dilated() {
+            assert_eq!(c.tiled((64, 64, 64)).window, None);
+            let why = c.unfit((64, 64, 64)).expect("kernels read neighboring pixels");
+            assert!(why.reason.contains("a dilation of"), "{why}");
         }
     }
 

@@ -5,8 +5,8 @@
 use std::ops::Range;
 
 use cusync_gen::graph::{
-    Attention, Axis, Conv, Graph, Heads, NormedGemm, Op, OperandKind, Partition, Scores, Sliding, StageId,
-    TensorId,
+    Attention, Axis, Conv, Graph, GroupedConv, Heads, NormedGemm, Op, OperandKind, Partition, Pool, Scores,
+    Sliding, StageId, TensorId,
 };
 use cusync_gen::sync::Tile;
 
@@ -45,8 +45,8 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
         // One token, and the query heads that share a KV head.
         Op::Attend(shape) => (1, shape.heads.query / shape.heads.kv * shape.heads.dim),
         // Blocks of whole rows of pixels, or of whole images.
-        Op::Pool(shape) => {
-            let (rows, (p, q)) = (stage.mma_tile.0, shape.sliding.output);
+        Op::Pool(Pool { sliding, .. }) | Op::GroupedConv(GroupedConv { sliding, .. }) => {
+            let (rows, (p, q)) = (stage.mma_tile.0, sliding.output);
             let whole = (p * q).is_multiple_of(rows) && rows.is_multiple_of(q) || rows.is_multiple_of(p * q);
             assert!(whole, "tiles of {rows} pixels of images of {p} x {q}: {stage:?}");
             (rows, graph.tensors[stage.out.0].cols)
@@ -94,7 +94,7 @@ pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
         Op::Conv2d(shape) => shape.filter.0 * shape.filter.1 * shape.channels,
         // Every token of the sequence has a query and a key.
         Op::Attention(_) => graph.tensors[definition.out.0].rows,
-        Op::Norm(_) | Op::GroupNorm(_) | Op::Pool(_) | Op::Attend(_) => return 1,
+        Op::Norm(_) | Op::GroupNorm(_) | Op::Pool(_) | Op::GroupedConv(_) | Op::Attend(_) => return 1,
         Op::Custom => return definition.k_blocks,
     };
     length.div_ceil(definition.mma_tile.2)
@@ -191,10 +191,10 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
             (stated(&footprint.rows, tile, k, tensor.rows), stated(&footprint.cols, tile, k, tensor.cols))
         }
         // The mean and the scale of a row cover the whole row.
-        (Op::Pool(shape), OperandKind::A) => {
-            // The same pixels that a filter would read.
+        (Op::Pool(Pool { sliding, .. }) | Op::GroupedConv(GroupedConv { sliding, .. }), OperandKind::A) => {
+            // The same pixels that a filter of all channels would read.
             let epilogue = cusync_gen::graph::Activation::Identity.into();
-            let filter = Conv { epilogue, sliding: shape.sliding, channels: 1, window: None };
+            let filter = Conv { epilogue, sliding: *sliding, channels: 1, window: None };
             return window_under(&filter, own_rows, 0..tensor.cols);
         }
         // A group has its own mean and scale, so it reads the elements that it writes.
@@ -258,7 +258,7 @@ fn window_under(shape: &Conv, pixels: Range<u32>, channels: Range<u32>) -> Vec<A
 }
 
 /// Image pixels and channels that output pixels need for elements `ks` of the reduction, where `out[b][p][q] = sum over
-/// r, s, c of image[b][p * stride + r - padding][q * stride + s - padding][c] * filter[r][s][c]` and everything outside
+/// r, s, c of image[b][p * stride + r * dilation - padding][q * stride + s * dilation - padding][c] * filter[r][s][c]` and everything outside
 /// an image is 0. Elements are counted by c, then s, then r; pixels by column, row and image.
 fn pixels_under(shape: &Conv, pixels: Range<u32>, ks: Range<u32>) -> Vec<Area> {
     let mut taps: Vec<((u32, u32), Range<u32>)> = Vec::new();
@@ -278,8 +278,8 @@ fn pixels_under(shape: &Conv, pixels: Range<u32>, ks: Range<u32>) -> Vec<Area> {
         for pixel in pixels.clone() {
             let (q, rest) = (pixel % shape.output.1, pixel / shape.output.1);
             let (p, image) = (rest % shape.output.0, rest / shape.output.0);
-            let h = inside(p, r, shape.stride.0, shape.padding.0, shape.input.0);
-            let w = inside(q, s, shape.stride.1, shape.padding.1, shape.input.1);
+            let h = inside(p, r * shape.dilation.0, shape.stride.0, shape.padding.0, shape.input.0);
+            let w = inside(q, s * shape.dilation.1, shape.stride.1, shape.padding.1, shape.input.1);
             let (Some(h), Some(w)) = (h, w) else { continue };
             let row = (image * shape.input.0 + h) * shape.input.1 + w;
             match areas.last_mut() {
@@ -324,8 +324,15 @@ pub(crate) fn memory_of(graph: &Graph, mut tensor: TensorId) -> TensorId {
 /// Written by hand: the definition must not come from the code under test.
 #[test]
 fn reads_are_those_of_the_definitions() {
-    let sliding =
-        Sliding { images: 2, input: (4, 4), output: (2, 2), filter: (3, 3), stride: (2, 2), padding: (1, 1) };
+    let sliding = Sliding {
+        images: 2,
+        input: (4, 4),
+        output: (2, 2),
+        filter: (3, 3),
+        stride: (2, 2),
+        padding: (1, 1),
+        dilation: (1, 1),
+    };
     let shape =
         Conv { epilogue: cusync_gen::graph::Activation::Identity.into(), sliding, channels: 8, window: None };
     // The first output pixel is at a corner: its first row of taps is outside the image; its center tap reads the pixel
