@@ -105,7 +105,8 @@ mod tests {
         let sums = convolve(&shape, 2, &images, &filter);
         let second = [12.0 + 160.0, 15.0 + 200.0, 18.0 + 240.0];
         assert_eq!(sums.values.data, [[21.0, 42.0, 63.0], second].concat());
-        let bounded = sums.largest.iter().zip(&sums.values.data);
-        assert!(bounded.clone().all(|(most, sum)| (*sum..=2.0 * sum).contains(most)), "{:?}", sums.largest);
+        let mut bounded = sums.largest.iter().zip(&sums.values.data);
+        // The product of two norms is above the sum of two terms.
+        assert!(bounded.all(|(most, sum)| (2.0 * sum..=2.2 * sum).contains(most)), "{:?}", sums.largest);
     }
 }

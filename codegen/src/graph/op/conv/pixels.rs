@@ -244,41 +244,26 @@ mod tests {
     use crate::graph::op::{Rules, Sliding};
 
     fn conv(input: (u32, u32), filter: (u32, u32), stride: (u32, u32), padding: (u32, u32)) -> Conv {
-        let out = |x: u32, f: u32, s: u32, p: u32| (x + 2 * p - f) / s + 1;
-        Conv {
-            epilogue: Activation::Relu.into(),
-            channels: 24,
-            sliding: Sliding {
-                images: 3,
-                input,
-                output: (
-                    out(input.0, filter.0, stride.0, padding.0),
-                    out(input.1, filter.1, stride.1, padding.1),
-                ),
-                filter,
-                stride,
-                padding,
-                dilation: (1, 1),
-            },
-            window: None,
-        }
+        with_gaps(Sliding { images: 3, input, output: (0, 0), filter, stride, padding, dilation: (1, 1) })
+    }
+
+    /// A convolution with the output that follows.
+    fn with_gaps(sliding: Sliding) -> Conv {
+        let Sliding { input, filter, stride, padding, dilation, .. } = sliding;
+        let out = |x: u32, f: u32, s: u32, p: u32, d: u32| (x + 2 * p - d * (f - 1) - 1) / s + 1;
+        let rows = out(input.0, filter.0, stride.0, padding.0, dilation.0);
+        let output = (rows, out(input.1, filter.1, stride.1, padding.1, dilation.1));
+        let sliding = Sliding { output, ..sliding };
+        Conv { epilogue: Activation::Relu.into(), channels: 24, sliding, window: None }
     }
 
     /// Filters with gaps, which no window holds.
     fn dilated() -> [Conv; 3] {
-        let with_gaps = |c: Conv, dilation: (u32, u32)| {
-            let out = |input: u32, taps: u32, stride: u32, padding: u32, dilation: u32| {
-                (input + 2 * padding - dilation * (taps - 1) - 1) / stride + 1
-            };
-            let Sliding { input, filter, stride, padding, .. } = c.sliding;
-            let rows = out(input.0, filter.0, stride.0, padding.0, dilation.0);
-            let cols = out(input.1, filter.1, stride.1, padding.1, dilation.1);
-            Conv { sliding: Sliding { output: (rows, cols), dilation, ..c.sliding }, ..c }
-        };
+        let apart = |c: Conv, dilation: (u32, u32)| with_gaps(Sliding { dilation, ..c.sliding });
         [
-            with_gaps(conv((9, 9), (3, 3), (1, 1), (2, 2)), (2, 2)),
-            with_gaps(conv((11, 7), (3, 2), (2, 1), (1, 3)), (3, 4)),
-            with_gaps(conv((6, 10), (2, 5), (1, 3), (0, 0)), (5, 2)),
+            apart(conv((9, 9), (3, 3), (1, 1), (2, 2)), (2, 2)),
+            apart(conv((11, 7), (3, 2), (2, 1), (1, 3)), (3, 4)),
+            apart(conv((6, 10), (2, 5), (1, 3), (0, 0)), (5, 2)),
         ]
     }
 
