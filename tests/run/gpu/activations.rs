@@ -1,6 +1,6 @@
 //! Every activation on a GPU, in the epilogue of each kernel that has one: right, and bit-identical in every run.
 
-use crate::common::{Gpu, assert_right, plan_of, quick};
+use crate::common::{Gpu, assert_right, assert_runs_right, plan_of, quick};
 use crate::fused::{STATIC, expected, hopper};
 use crate::fused_runs::assert_repeats as repeats;
 use cusync::runtime::Overrides;
@@ -48,6 +48,10 @@ fn right(gpu: &Gpu, source: &str, (rows, executor): (Option<u64>, Executor), ele
     let plan = plan_of(gpu, source, &overrides, executor);
     let label = format!("{} {rows:?} {executor:?} {element:?}", plan.graph().name);
     let (inputs, reference) = expected(gpu, &plan, 1, 11);
+    // cuBLASLt does not promise equal bits.
+    if executor == Executor::Library {
+        return assert_runs_right(gpu, &label, &plan, &inputs, &reference);
+    }
     repeats(gpu, &label, (&plan, &inputs), &mut |label, pipeline, _| {
         assert_right(label, &reference.compare(pipeline).unwrap_or_else(|e| panic!("{label}: {e}")));
     });
