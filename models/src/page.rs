@@ -55,7 +55,7 @@ pub fn generation(
                 "Cache(keys: \"K_{layer}(B,HKV,S,D)\", values: \"V_{layer}(B,HKV,S,D)\", lengths: \"n(B)\")"
             ),
         );
-        let attend = attend.text("rotary", "cs(S,D)");
+        let attend = windowed(attend.text("rotary", "cs(S,D)"), decoder, rows);
         let stages = block(decoder, layer, "B", &state(layer), &out, LayerPass::Step, attend);
         page = stages.into_iter().fold(page, PipelineBuilder::stage);
     }
@@ -73,6 +73,7 @@ pub fn prompt(decoder: &Decoder, tokens: usize, rows: usize, element: Element) -
     let attend = Stage::new("Attention", "attend_0")
         .word("sequences", 1)
         .word("cache", "Cache(keys: \"K_0(1,HKV,S,D)\", values: \"V_0(1,HKV,S,D)\")");
+    let attend = windowed(attend, decoder, tokens);
     let stages = block(decoder, 0, "T", "X(T,E)", "Z(T,E)", LayerPass::Prompt, attend);
     stages.into_iter().fold(page, PipelineBuilder::stage)
 }
@@ -82,6 +83,14 @@ fn dims(name: &str, decoder: &Decoder, element: Element) -> PipelineBuilder {
     let dims = [("E", width), ("HQ", heads), ("HKV", kv_heads), ("D", columns), ("I", inner)];
     dims.into_iter()
         .fold(PipelineBuilder::new(name).element(element), |page, (dim, n)| page.dim(dim, *n as u64))
+}
+
+/// An attention with the window of the model, if sequences of up to `tokens` tokens are longer.
+fn windowed(attend: Stage, decoder: &Decoder, tokens: usize) -> Stage {
+    match decoder.window.filter(|window| *window < tokens) {
+        Some(window) => attend.word("window", window),
+        None => attend,
+    }
 }
 
 /// A product that normalizes its rows first.
@@ -159,7 +168,8 @@ fn block(
     stages.push(heads(attend).text("qkv", &rows).text("out", &a));
     stages.push(gemm("project", &a, &weight("Wo", "HQ*D,E"), &h, x));
     behind_norm(2, &h, &mut stages, &|a| {
-        Stage::gated_gemm(&stage("gate_up"), a, &weight("Wg", "E,I"), &weight("Wu", "E,I"), &y)
+        let gated = Stage::gated_gemm(&stage("gate_up"), a, &weight("Wg", "E,I"), &weight("Wu", "E,I"), &y);
+        gated.word("activation", decoder.gate)
     });
     stages.push(gemm("down", &y, &weight("Wd", "I,E"), z, &h));
     stages

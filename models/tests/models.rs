@@ -104,7 +104,14 @@ impl Reference {
                         let dot: f64 = query.iter().zip(&key[first..]).map(|(q, k)| q * k).sum();
                         (dot / (columns as f64).sqrt()).exp()
                     };
-                    let scores: Vec<f64> = keys.iter().map(score).collect();
+                    // A token outside the window has no weight.
+                    let window = config.sliding_window.unwrap_or(usize::MAX);
+                    let seen = |at: usize| position - at < window;
+                    let scores: Vec<f64> = keys
+                        .iter()
+                        .enumerate()
+                        .map(|(at, key)| if seen(at) { score(key) } else { 0.0 })
+                        .collect();
                     let sum: f64 = scores.iter().sum();
                     let weighted =
                         |i: usize| scores.iter().zip(&*values).map(|(s, v)| s * v[first + i]).sum::<f64>();
@@ -124,7 +131,13 @@ impl Reference {
                             product(self.weight(layer, "mlp.up_proj.weight"), &n),
                         ),
                     };
-                let y: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+                let act = |g: f64| match config.hidden_act.as_deref() {
+                    Some("gelu_pytorch_tanh") => {
+                        0.5 * g * (1.0 + (0.7978845608 * (g + 0.044715 * g.powi(3))).tanh())
+                    }
+                    _ => g / (1.0 + (-g).exp()),
+                };
+                let y: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| act(*g) * u).collect();
                 add(&mut x, &product(self.weight(layer, "mlp.down_proj.weight"), &y));
             }
             let n = self.norm(&x, &self.weights["model.norm.weight"]);
@@ -290,14 +303,39 @@ fn bytes_go_through_the_tokenizer_and_back() {
     assert_eq!(streamed, "grüße, 世界");
 }
 
-/// Changes a field of a configuration and returns the error.
-fn refused(field: &str, value: serde_json::Value) -> String {
-    let folder = tiny_model("LlamaForCausalLM");
-    let path = folder.path().join("config.json");
+/// Changes a field of a model's configuration.
+fn change(folder: &Path, field: &str, value: serde_json::Value) {
+    let path = folder.join("config.json");
     let mut config: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&path).expect("written")).expect("JSON");
     config[field] = value;
     std::fs::write(&path, config.to_string()).expect("written");
+}
+
+#[test]
+fn windows_and_other_gates_have_the_logits_of_their_definition() {
+    for (architecture, window) in
+        [("MistralForCausalLM", 5), ("Phi3ForCausalLM", 1), ("LlamaForCausalLM", 64)]
+    {
+        let folder = tiny_model(architecture);
+        change(folder.path(), "hidden_act", "gelu_pytorch_tanh".into());
+        change(folder.path(), "sliding_window", window.into());
+        let tokens: Vec<u32> = "a window moves along".bytes().map(u32::from).collect();
+        let want = Reference::open(folder.path()).logits(&tokens);
+        let mut model = Model::open(folder.path(), &host(1, 64), |_| ()).expect("opened");
+        for (token, want) in tokens.iter().zip(&want) {
+            let have = model.step(&[(0, *token)]).expect("a step").row(0);
+            let error: f64 = have.iter().zip(want).map(|(h, w)| (f64::from(*h) - w).powi(2)).sum();
+            let norm: f64 = want.iter().map(|w| w * w).sum();
+            assert!((error / norm).sqrt() < 0.02, "{architecture}: {}", (error / norm).sqrt());
+        }
+    }
+}
+
+/// Changes a field of a configuration and returns the error.
+fn refused(field: &str, value: serde_json::Value) -> String {
+    let folder = tiny_model("LlamaForCausalLM");
+    change(folder.path(), field, value);
     let error = Model::open(folder.path(), &host(1, 64), |_| ()).err().expect("refused");
     error.to_string()
 }
@@ -309,7 +347,7 @@ fn mistakes_are_named_before_weights_are_loaded() {
         ("architectures", json!(["GptNeoForCausalLM"]), "LlamaForCausalLM, MistralForCausalLM"),
         ("intermediate_size", json!(512), "gate_proj.weight`: has the shape [256, 128]"),
         ("num_hidden_layers", json!(3), "`model.layers.2.input_layernorm.weight`: is in no safetensors file"),
-        ("hidden_act", json!("gelu"), "gelu is not supported"),
+        ("hidden_act", json!("mish"), "there are silu, swish, gelu,"),
         ("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0}), "yarn"),
         ("num_key_value_heads", json!(3), "evenly"),
         ("torch_dtype", json!("float8"), "float8"),

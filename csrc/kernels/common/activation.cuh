@@ -32,7 +32,7 @@ struct Curve {
 
 /// By enum cusync_activation. Phi of GELU is fitted up to |x| = 6.5, where its relative error is at most 4e-6.
 __constant__ Curve const kCurves[] = {
-    {{0.f, 1.f, INFINITY}, -1.f, 0.f, 0.f, 1.f, 0.f},  // identity, whose callers return before
+    {{1.f, 0.f, 1.f}, -1.f, 1.f, 0.f, 0.f, 0.f},
     {{0.f, -2.3022081980f, 0.f, -0.1029432397f}, 1.f, 1.f, 0.f, 0.f, 0.f},
     {{0.f, 1.f, INFINITY}, -1.f, 0.f, 0.f, 1.f, 0.f},
     {{0.f, -1.4426950409f}, 1.f, 1.f, 0.f, 0.f, 0.f},
@@ -63,26 +63,53 @@ CUSYNC_DEVICE float on_curve(Curve const& curve, float x) {
   return f * (curve.w * x + curve.v * f + curve.u) + curve.r;
 }
 
-/// Applies an enum cusync_activation to `Count` values in each `Stride`, from the first on, with `Together` of them in a
-/// row. Activations of the models that are measured have code of their own. The others are numbers: code for each would
-/// take many times the space of the rest of an epilogue.
-template <int Count, int Together = Count, int Stride = Together>
-CUSYNC_DEVICE void activate_all(uint32_t activation, float* v) {
-  static_assert(Count % Stride == 0 && Together <= Stride);
-  auto const each = [&](auto const& function) {
+/// Whether something is true in few runs: the compiler then keeps its code out of the way of the rest. An epilogue's
+/// code is fetched as often as it runs.
+CUSYNC_DEVICE bool rarely(bool condition) { return __builtin_expect(condition, 0); }
+
+/// Applies an activation without code of its own to the first `Together` values of each `Stride`. Values pass in turn
+/// through one copy of the code.
+template <int Count, int Together, int Stride>
+CUSYNC_DEVICE void follow_curve(uint32_t activation, float* v) {
+#pragma unroll 1
+  for (int turn = 0; turn < Count; ++turn) {
+    float const first = turn % Stride < Together ? on_curve(kCurves[activation], v[0]) : v[0];
 #pragma unroll
-    for (int i = 0; i < Count; ++i)
-      if (i % Stride < Together) v[i] = function(v[i]);
-  };
-  if (activation == CUSYNC_IDENTITY) return;
-  if (activation == CUSYNC_GELU_TANH) return each([](float x) { return gelu_tanh(x); });
-  if (activation == CUSYNC_RELU) return each([](float x) { return relu(x); });
-  if (activation == CUSYNC_SILU) return each([](float x) { return silu(x); });
-  each([&](float x) { return on_curve(kCurves[activation], x); });
+    for (int i = 0; i + 1 < Count; ++i) v[i] = v[i + 1];
+    v[Count - 1] = first;
+  }
+}
+
+/// Applies an enum cusync_activation to sums.
+template <int Count>
+CUSYNC_DEVICE void activate_all(uint32_t activation, float* v) {
+  if (activation == CUSYNC_GELU_TANH) {
+#pragma unroll
+    for (int i = 0; i < Count; ++i) v[i] = gelu_tanh(v[i]);
+  } else if (activation == CUSYNC_RELU) {
+#pragma unroll
+    for (int i = 0; i < Count; ++i) v[i] = relu(v[i]);
+  } else if (rarely(activation != CUSYNC_IDENTITY)) {
+    follow_curve<Count, 1, 1>(activation, v);
+  }
 }
 
 CUSYNC_DEVICE float activate(uint32_t activation, float x) {
   activate_all<1>(activation, &x);
+  return x;
+}
+
+/// Applies it to gates: the first `Together` values of each `Stride`.
+template <int Count, int Together = 1, int Stride = Together>
+CUSYNC_DEVICE void activate_gates(uint32_t activation, float* v) {
+  if (rarely(activation != CUSYNC_SILU)) return follow_curve<Count, Together, Stride>(activation, v);
+#pragma unroll
+  for (int i = 0; i < Count; ++i)
+    if (i % Stride < Together) v[i] = silu(v[i]);
+}
+
+CUSYNC_DEVICE float activate_gate(uint32_t activation, float x) {
+  activate_gates<1>(activation, &x);
   return x;
 }
 

@@ -14,7 +14,7 @@ __global__ void gated_activation(Group<From> const* packed, Group<Element>* d, u
     float gates[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j) gates[j] = to_float(gate.values[j]);
-    activate_all<8>(activation, gates);
+    activate_gates<8>(activation, gates);
 #pragma unroll
     for (int j = 0; j < 8; ++j) out.values[j] = from_float<Element>(gates[j] * to_float(up.values[j]));
     d[i] = out;

@@ -7,5 +7,5 @@ use crate::error::Result;
 pub(super) const MISTRAL: Architecture = Architecture { name: "MistralForCausalLM", decoder };
 
 fn decoder(config: &ModelConfig) -> Result<Decoder> {
-    Ok(Decoder::new(config)?.within_window(config))
+    Ok(Decoder::new(config)?.windowed(config))
 }

@@ -26,6 +26,18 @@ pub struct Architecture {
 /// All architectures.
 pub const ALL: &[Architecture] = &[llama::LLAMA, mistral::MISTRAL, qwen2::QWEN2, qwen3::QWEN3, phi3::PHI3];
 
+/// Activations of gates by their names in configurations, and in specs.
+const GATES: [(&str, &str); 8] = [
+    ("silu", "Silu"),
+    ("swish", "Silu"),
+    ("gelu", "GeluErf"),
+    ("gelu_new", "Gelu"),
+    ("gelu_pytorch_tanh", "Gelu"),
+    ("quick_gelu", "QuickGelu"),
+    ("relu", "Relu"),
+    ("relu2", "SquaredRelu"),
+];
+
 /// A stack of layers of attention and a gated MLP, with a norm before each, and a head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoder {
@@ -49,6 +61,10 @@ pub struct Decoder {
     pub rotary: Rotary,
     /// Largest number of tokens of a sequence.
     pub context: usize,
+    /// Tokens that a token attends to at most, itself included; `None`: all before it.
+    pub window: Option<usize>,
+    /// Activation of the gate, as a spec names it.
+    pub gate: &'static str,
     /// Whether queries, keys and values have a bias.
     pub bias: bool,
     /// Whether each head of queries and keys is normalized.
@@ -89,9 +105,13 @@ impl Decoder {
     /// The configuration asks for something that the layers cannot compute.
     pub fn new(config: &ModelConfig) -> Result<Decoder> {
         let refused = |text: String| Err(Error::Config(text));
-        if let Some(other) = config.hidden_act.as_deref().filter(|act| *act != "silu") {
-            return refused(format!("the gate's activation {other} is not supported\n  help: silu is"));
-        }
+        let act = config.hidden_act.as_deref().unwrap_or("silu");
+        let Some((_, gate)) = GATES.iter().find(|(name, _)| *name == act) else {
+            let known = GATES.map(|(name, _)| name).join(", ");
+            return refused(format!(
+                "the gate's activation {act} is not supported\n  help: there are {known}"
+            ));
+        };
         if config.mlp_bias {
             return refused("a bias in the MLP is not supported".into());
         }
@@ -129,6 +149,8 @@ impl Decoder {
             epsilon: config.rms_norm_eps,
             rotary: Rotary::new(config, columns)?,
             context: config.max_position_embeddings,
+            window: None,
+            gate,
             bias: config.attention_bias,
             head_norm: false,
             tied: config.tie_word_embeddings,
@@ -136,8 +158,13 @@ impl Decoder {
         })
     }
 
-    /// A window of attention that is at least as long as every sequence has no effect, so sequences are
-    /// limited to its length.
+    /// With the window of the configuration, which all layers have.
+    pub fn windowed(self, config: &ModelConfig) -> Decoder {
+        Decoder { window: config.sliding_window, ..self }
+    }
+
+    /// For a window that only some layers have. One that is at least as long as every sequence has no effect, so
+    /// sequences are limited to its length.
     pub fn within_window(self, config: &ModelConfig) -> Decoder {
         let window = config.sliding_window.filter(|_| config.use_sliding_window != Some(false));
         Decoder { context: window.map_or(self.context, |w| w.min(self.context)), ..self }

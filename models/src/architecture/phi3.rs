@@ -7,5 +7,5 @@ use crate::error::Result;
 pub(super) const PHI3: Architecture = Architecture { name: "Phi3ForCausalLM", decoder };
 
 fn decoder(config: &ModelConfig) -> Result<Decoder> {
-    Ok(Decoder { joined: true, ..Decoder::new(config)? }.within_window(config))
+    Ok(Decoder { joined: true, ..Decoder::new(config)? }.windowed(config))
 }

@@ -143,7 +143,7 @@ CUSYNC_DEVICE void append(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>
 }
 
 /// Called by both consumer warpgroups.
-template <class Element, int Dim>
+template <class Element, int Dim, bool Usual>
 CUSYNC_DEVICE void attend(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>& memory) {
   constexpr int kSums = Dim / 2, kHalf = kSums / 2;  // sums per thread; those of them that it finishes
   int const thread = int(threadIdx.x % 128);
@@ -154,7 +154,7 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>
   while (!ptx::mbarrier_test_parity(&memory.queries, 0)) {
   }
   if (group < tile.steps)
-    attend_steps<Element, Dim>(alone.prompt, tile.row, tile.first, memory.units[0], group, tile.steps, kGroups, ring, softmax, sums,
+    attend_steps<Element, Dim, Usual>(alone.prompt, tile.row, tile.first, memory.units[0], group, tile.steps, kGroups, ring, softmax, sums,
                                thread);
   else
     cute::clear(sums);
@@ -216,7 +216,7 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>
   ptx::cp_async_bulk_wait_group_read<0>();
 }
 
-template <class Element, int Dim>
+template <class Element, int Dim, bool Usual>
 __global__ void __launch_bounds__(kThreads, 1) attention(CUTE_GRID_CONSTANT Alone const alone) {
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto& memory = *reinterpret_cast<Memory<Dim>*>(bytes);
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads, 1) attention(CUTE_GRID_CONSTANT Alon
   Tile<Dim> const tile(alone);
   if (threadIdx.x >= 128) {
     cutlass::arch::warpgroup_reg_alloc<232>();
-    attend<Element, Dim>(alone, tile, memory);
+    attend<Element, Dim, Usual>(alone, tile, memory);
     return;
   }
   cutlass::arch::warpgroup_reg_dealloc<40>();
@@ -249,8 +249,9 @@ __global__ void __launch_bounds__(kThreads, 1) attention(CUTE_GRID_CONSTANT Alon
 }
 
 template <class Element, int Dim>
-Code code() {
-  return {reinterpret_cast<void const*>(attention<Element, Dim>), CUSYNC_SM90A, kThreads, uint32_t(sizeof(Memory<Dim>))};
+Code code(bool usual) {
+  auto const kernel = usual ? attention<Element, Dim, true> : attention<Element, Dim, false>;
+  return {reinterpret_cast<void const*>(kernel), CUSYNC_SM90A, kThreads, uint32_t(sizeof(Memory<Dim>))};
 }
 
 template <class Element, int Dim>
@@ -279,9 +280,10 @@ int32_t create(Request const& request, cusync_kernel** out) {
                       map_box<Element, 4>(alone.out, stage.out, {dim, heads.query_heads, tokens, sequences}, {64, 1, kQueries, 1}) &&
                       map_cache(alone.cache[0], keys) && map_cache(alone.cache[1], values);
   if (!mapped) return status_of(cudaErrorInvalidValue);
+  Code const own = code<Element, Dim>(!capped && !heads.window);
   uint32_t resident = 0;
-  if (int32_t const status = kernels::resident(code<Element, Dim>(), sizeof(Memory<Dim>), &resident); status != CUSYNC_OK) return status;
-  return ready(code<Element, Dim>(), alone.prompt.tiles * alone.heads_of_all, alone, out);
+  if (int32_t const status = kernels::resident(own, sizeof(Memory<Dim>), &resident); status != CUSYNC_OK) return status;
+  return ready(own, alone.prompt.tiles * alone.heads_of_all, alone, out);
 }
 
 template <class Element>
@@ -289,7 +291,7 @@ struct Attention {
   static constexpr cusync_operation kOperation = CUSYNC_ATTENTION;
   static constexpr uint32_t kElement = kElementOf<Element>;
 
-  static Code code() { return sm90::code<Element, 128>(); }
+  static Code code() { return sm90::code<Element, 128>(true); }
   static int32_t create(Request const& request, cusync_kernel** out) {
     uint32_t const dim = request.stages[0].shape.heads.head_dim;
     if (dim > 128) return sm90::create<Element, 256>(request, out);

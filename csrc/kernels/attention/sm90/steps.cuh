@@ -92,8 +92,9 @@ struct Softmax {
 /// divided by the softmax sums; without a step they are unchanged.
 ///
 /// `ring` provides the operands: `ring.wait(n)` waits for the current ring stage and the n - 1 behind it, `ring.piece(i)`
-/// is the address of piece i from the current stage on, and `ring.leave(n)` releases n stages and advances.
-template <class Element, int Dim, class Ring, class Sums>
+/// is the address of piece i from the current stage on, and `ring.leave(n)` releases n stages and advances. `Usual`: there
+/// is neither a window nor a tanh.
+template <class Element, int Dim, bool Usual, class Ring, class Sums>
 CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, uint32_t first_token, char const* queries, uint32_t begin,
                                 uint32_t end, uint32_t stride, Ring& ring, Softmax& softmax, Sums& sums, int thread) {
   using namespace cute;
@@ -149,13 +150,13 @@ CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, uint32
   };
   auto const mask = [&](uint32_t k) {
     uint32_t const from = first_token + k * kTokens, to = from + kTokens;
-    bool const hides = prompt.window && from + prompt.window < first_row + 64;
+    bool const hides = !Usual && prompt.window && from + prompt.window < first_row + 64;
     if (to <= prompt.tokens && !(prompt.causal && to > first_row + 1) && !hides) return;
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       uint32_t const row = first_row + at.row + (i / 2 % 2) * 8, token = from + i / 4 * 8 + at.col + i % 2;
       bool const late = token >= prompt.tokens || (prompt.causal && token > row);
-      if (late || (prompt.window && token + prompt.window <= row)) s[i] = -INFINITY;
+      if (late || (!Usual && prompt.window && token + prompt.window <= row)) s[i] = -INFINITY;
     }
   };
   auto const round = [&] {
@@ -180,7 +181,7 @@ CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, uint32
     warpgroup_wait<0>();
     warpgroup_fence_operand(scores);
     if constexpr (kPieces > 1) ring.leave(kStages);
-    if (prompt.capped > 0.f) cap();
+    if (!Usual && prompt.capped > 0.f) cap();
     mask(k);
     softmax.take(s, rescale, prompt.scale);
     if (k > begin)

@@ -133,13 +133,16 @@ class Head {
         multiply(scores[k % 2], a, word(lost), word(lost + 16));
       }
     }
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) scores[0][i] += scores[1][i];
+    if (rarely(attend.capped > 0.f))
+#pragma unroll
+      for (float& score : scores[0]) score = fmaf(2.f, sigmoid(2.f * attend.capped * score), -1.f);
     float weights[4];
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
       uint32_t const token = lane / 4 + i / 2 * 8;
-      float score = scores[0][i] + scores[1][i];
-      if (attend.capped > 0.f) score = fmaf(2.f, sigmoid(2.f * attend.capped * score), -1.f);
-      weights[i] = token >= hidden && token < tokens ? score * attend.scale : -INFINITY;
+      weights[i] = token >= hidden && token < tokens ? scores[0][i] * attend.scale : -INFINITY;
     }
     float factor[2];
 #pragma unroll

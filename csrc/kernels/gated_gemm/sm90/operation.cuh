@@ -19,7 +19,7 @@ struct Operation<CUSYNC_GATED_GEMM> {
   template <class Element, int Groups, class Residual>
   CUSYNC_DEVICE static void finish(Stage const& stage, float* v, uint32_t, Fragment const&, Residual const&,
                                    uint32_t (&words)[Groups][2]) {
-    activate_all<8 * Groups, 4, 8>(stage.activation, v);
+    activate_gates<8 * Groups, 4, 8>(stage.activation, v);
 #pragma unroll
     for (int j = 0; j < Groups; ++j)
 #pragma unroll

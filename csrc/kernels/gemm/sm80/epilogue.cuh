@@ -76,8 +76,8 @@ CUSYNC_DEVICE void stage_gated(Stage const& stage, Accumulators const& acc, uint
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         uint32_t const row = get<0>(coordinates(2 * half, i, j));
-        float2 const v{activate(stage.activation, acc(2 * half, i, j)) * acc(2 * half, i, j + 1),
-                       activate(stage.activation, acc(2 * half + 1, i, j)) * acc(2 * half + 1, i, j + 1)};
+        float2 const v{activate_gate(stage.activation, acc(2 * half, i, j)) * acc(2 * half, i, j + 1),
+                       activate_gate(stage.activation, acc(2 * half + 1, i, j)) * acc(2 * half + 1, i, j + 1)};
         *reinterpret_cast<uint32_t*>(staged + row * C::kStagedRow + col) = pack<typename C::Element>(v);
       }
   }
