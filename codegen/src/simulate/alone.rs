@@ -1,7 +1,7 @@
 //! Normalizations, grouped convolutions and attentions that run alone, by kernels without lists.
 
 use crate::device::{AloneCost, Profile};
-use crate::graph::{Op, OperandKind, Stage};
+use crate::graph::{Attention, Op, OperandKind, Stage};
 use crate::schedule::WorkerTimes;
 
 /// Bytes of an element.
@@ -27,7 +27,7 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
         Op::Attention(attention) => {
             let kept = attention.cache.map_or(0, |_| 2 * attention.heads.kv * attention.heads.dim);
             let appended_us = memory_us(2.0 * f64::from(stage.m) * f64::from(kept));
-            attention_us(stage, cost, (attention.heads.dim, device.sms)) + appended_us
+            attention_us(stage, attention, (cost, device.sms)) + appended_us
         }
         Op::Gemm(_)
         | Op::GatedGemm(_)
@@ -41,9 +41,11 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
 }
 
 /// The tiles with the most steps first, each on the first free SM.
-fn attention_us(stage: &Stage, cost: &AloneCost, (dim, sms): (u32, u32)) -> f64 {
-    let halves = stage.op.rules().out_tile(stage.mma_tile).0.div_ceil(QUERIES);
-    let mut steps: Vec<u32> = (0..stage.grid.0).map(|m| stage.k_blocks_of(m)).collect();
+fn attention_us(stage: &Stage, attention: &Attention, (cost, sms): (&AloneCost, u32)) -> f64 {
+    let (rows, dim) = (stage.mma_tile.0, attention.heads.dim);
+    let halves = rows.div_ceil(QUERIES);
+    let seen = |m| stage.k_blocks_of(m) - attention.hidden_steps(m, rows, stage.mma_tile.2);
+    let mut steps: Vec<u32> = (0..stage.grid.0).map(seen).collect();
     steps.sort_unstable_by(|a, b| b.cmp(a));
     let tiles = steps.into_iter().flat_map(|steps| (0..halves * stage.grid.1).map(move |_| steps));
     let mut workers = WorkerTimes::new(sms as usize, cost.launch_us);

@@ -142,7 +142,7 @@ class Head {
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
       uint32_t const token = lane / 4 + i / 2 * 8;
-      weights[i] = token >= hidden && token < tokens ? scores[0][i] * attend.scale : -INFINITY;
+      weights[i] = token - hidden < tokens - hidden ? scores[0][i] * attend.scale : -INFINITY;
     }
     float factor[2];
 #pragma unroll

@@ -124,10 +124,8 @@ class Epilogue {
       auto const finish = [&](uint32_t feature, float x, float y, Element bias) {
         if (block >= kUnits || feature >= share_.count) return;
         float2 const more = *reinterpret_cast<float2 const*>(neighbour.sums + (feature * Width + at) * 4);
-        float2 const sums{x + more.x + float(bias), y + more.y + float(bias)};
-        if (rarely(stage_.activation > CUSYNC_RELU)) return follow_curve({sums.x, sums.y, 0.f, 0.f}, feature, at, 2);
-        put(sums.x, feature, at);
-        put(sums.y, feature, at + 1);
+        put(x + more.x + float(bias), feature, at);
+        put(y + more.y + float(bias), feature, at + 1);
       };
       finish(mine, all[i].x, all[i].y, biases_.upper[0]);
       finish(mine + 8, all[i].z, all[i].w, biases_.lower[0]);
@@ -183,16 +181,13 @@ class Epilogue {
     if (stage_.gated) {
       uint32_t const feature = row / 16 * 8 + threadIdx.x % 32 / 4;
       if (uint32_t const rest = share_.count - row / 16 * 8; rest < 8) v = with_up_of_short_group(v, rest);
-      if (rarely(stage_.activation != CUSYNC_SILU)) return follow_curve(v, feature, token, 2);
-      store(silu(v.x) * v.z, feature, token);
-      store(silu(v.y) * v.w, feature, token + 1);
+      store(activate_gate(stage_.activation, v.x) * v.z, feature, token);
+      store(activate_gate(stage_.activation, v.y) * v.w, feature, token + 1);
     } else {
-      v.x += float(bias.upper), v.y += float(bias.upper), v.z += float(bias.lower), v.w += float(bias.lower);
-      if (rarely(stage_.activation > CUSYNC_RELU)) return follow_curve(v, row, token, 4);
-      put(v.x, row, token);
-      put(v.y, row, token + 1);
-      put(v.z, row + 8, token);
-      put(v.w, row + 8, token + 1);
+      put(v.x + float(bias.upper), row, token);
+      put(v.y + float(bias.upper), row, token + 1);
+      put(v.z + float(bias.lower), row + 8, token);
+      put(v.w + float(bias.lower), row + 8, token + 1);
     }
   }
 
@@ -214,34 +209,14 @@ class Epilogue {
     if (has(feature, token)) static_cast<Element*>(tensors_.d)[index(feature, token)] = Element(value);
   }
 
-  /// Finishes a sum with a GELU, a ReLU or none.
   CUSYNC_DEVICE void put(float value, uint32_t feature, uint32_t token) const {
     if (!has(feature, token)) return;
     uint64_t const at = index(feature, token);
-    float const residual = residual_at(at);
+    float const residual = tensors_.residual ? float(static_cast<Element const*>(tensors_.residual)[at]) : 0.f;
     if (stage_.residual_first) value += residual;
-    value = stage_.activation == CUSYNC_GELU_TANH ? gelu_tanh(value) : stage_.activation == CUSYNC_RELU ? relu(value) : value;
+    value = activate(stage_.activation, value);
     if (!stage_.residual_first) value += residual;
     static_cast<Element*>(tensors_.d)[at] = Element(value);
-  }
-
-  CUSYNC_DEVICE float residual_at(uint64_t at) const {
-    return tensors_.residual ? float(static_cast<Element const*>(tensors_.residual)[at]) : 0.f;
-  }
-
-  /// Finishes `count` sums, or two gates with their ups behind them, with an activation without code of its own: two
-  /// tokens of a feature, then of the feature 8 below. They pass in turn through one copy of the code.
-  CUSYNC_DEVICE void follow_curve(float4 v, uint32_t feature, uint32_t token, uint32_t count) const {
-#pragma unroll 1
-    for (uint32_t turn = 0; turn < count; ++turn) {
-      uint32_t const f = feature + turn / 2 * 8, t = token + turn % 2;
-      if (has(f, t)) {
-        float const residual = stage_.gated ? 0.f : residual_at(index(f, t));
-        float const y = on_curve(kCurves[stage_.activation], stage_.residual_first ? v.x + residual : v.x);
-        store(stage_.gated ? y * v.z : stage_.residual_first ? y : y + residual, f, t);
-      }
-      v = make_float4(v.y, v.z, v.w, v.x);
-    }
   }
 
   Stage const& stage_;

@@ -67,6 +67,12 @@ impl Attention {
         first..if self.causal { (m + 1).saturating_mul(rows).min(end) } else { end }
     }
 
+    /// Steps of `step` tokens that a window hides from all queries of tile row `m`; the kernel skips them.
+    pub(crate) fn hidden_steps(&self, m: u32, rows: u32, step: u32) -> u32 {
+        let position = m.saturating_mul(rows) - self.first(m, rows);
+        self.scores.first_seen(position) / step
+    }
+
     /// Affine ranges that a tile of `rows` queries reads in steps of `step` tokens. They are exact, except for the
     /// keys and values of groups that are neither one head nor all, and of sequences with several tiles: those advance
     /// in jumps, and the range is one jump longer.
@@ -270,6 +276,16 @@ mod tests {
                 assert!(held.start <= read.start && read.end <= held.end, "{a:?} {head}: {held:?} {read:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_window_hides_whole_steps_of_its_own_sequence() {
+        let scores = Scores { window: Some(100), ..Scores::usual(128) };
+        let prompt = Attention { scores, sequences: 2, tokens: 512, ..shape(4, 4) };
+        let hidden: Vec<u32> = (0..8).map(|m| prompt.hidden_steps(m, 128, 64)).collect();
+        // Row 256 sees tokens 157 to 256.
+        assert_eq!(hidden, [0, 0, 2, 4, 0, 0, 2, 4]);
+        assert_eq!(shape(4, 4).hidden_steps(3, 128, 64), 0);
     }
 
     #[test]
