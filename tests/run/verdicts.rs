@@ -50,6 +50,27 @@ fn roundings_of_many_stages_are_no_error() {
     }
 }
 
+#[test]
+fn blocks_of_todays_models_are_right_in_both_elements() {
+    let blocks = [
+        include_str!("data/blocks/bert.ron"),
+        include_str!("data/blocks/clip.ron"),
+        include_str!("data/blocks/gemma2.ron"),
+        include_str!("data/blocks/head.ron"),
+        include_str!("data/blocks/mistral.ron"),
+        include_str!("data/blocks/mobilenet3.ron"),
+        include_str!("data/blocks/phi3.ron"),
+    ];
+    for (source, element) in blocks.into_iter().flat_map(|s| [(s, Element::F16), (s, Element::Bf16)]) {
+        let plan = plan(source, Some(element));
+        let inputs = Inputs::random(plan.graph(), 3);
+        let judge = Judge::new(plan.graph(), &inputs, HashMap::new()).expect("all inputs are there");
+        for tensor in judged(&judge, &run(&plan, &inputs)) {
+            assert!(tensor.verified, "{} {element:?}: {tensor}", plan.graph().name);
+        }
+    }
+}
+
 /// Pipelines of random stages, each reading the previous stage's output.
 struct Page<'a> {
     rng: &'a mut SmallRng,

@@ -8,6 +8,7 @@
 mod activations;
 mod attends;
 mod bench;
+mod blocks;
 mod bound;
 mod caches;
 mod calibrate;

@@ -29,16 +29,22 @@ struct Neighbour {
   }
 };
 
-template <class Element, int Width, int Tiles, Sharing By>
+/// The biases of a thread's rows.
+template <class Element, int Tiles>
+struct Biases {
+  Element upper[Tiles], lower[Tiles];  ///< for its two rows in each row tile
+};
+
+/// The activations that an epilogue knows: SiLU of gates and GELU and ReLU of sums, which have code of their own; the
+/// others; or all. The others have a copy of this code: what they need besides would otherwise be fetched by all stages.
+enum class Activations { kMeasured, kOthers, kAll };
+
+template <class Element, int Width, int Tiles, Sharing By, Activations Known>
 class Epilogue {
  public:
   using Sum = Sums<Element, Width, Tiles, By>;
+  using Biases = decode::Biases<Element, Tiles>;
   static constexpr uint32_t kBlocks = Width / 8, kUnits = Tiles * kBlocks;  ///< units per row tile, and in total
-
-  /// The biases of a thread's rows.
-  struct Biases {
-    Element upper[Tiles], lower[Tiles];  ///< for its two rows in each row tile
-  };
 
   /// Loads the biases before the main loop; they are used only after it, so nothing waits for them. `lead`: rows before
   /// the worker's own.
@@ -181,8 +187,8 @@ class Epilogue {
     if (stage_.gated) {
       uint32_t const feature = row / 16 * 8 + threadIdx.x % 32 / 4;
       if (uint32_t const rest = share_.count - row / 16 * 8; rest < 8) v = with_up_of_short_group(v, rest);
-      store(activate_gate(stage_.activation, v.x) * v.z, feature, token);
-      store(activate_gate(stage_.activation, v.y) * v.w, feature, token + 1);
+      store(gate(v.x) * v.z, feature, token);
+      store(gate(v.y) * v.w, feature, token + 1);
     } else {
       put(v.x + float(bias.upper), row, token);
       put(v.y + float(bias.upper), row, token + 1);
@@ -197,6 +203,16 @@ class Epilogue {
     float const x = __shfl_sync(~0u, v.x, from), y = __shfl_sync(~0u, v.y, from);
     float const z = __shfl_sync(~0u, v.z, from), w = __shfl_sync(~0u, v.w, from);
     return row < 8 ? make_float4(v.x, v.y, x, y) : make_float4(v.x, v.y, z, w);
+  }
+
+  CUSYNC_DEVICE float curved(float x) const { return on_curve(kCurves[stage_.activation], x); }
+  CUSYNC_DEVICE float gate(float x) const {
+    if (Known == Activations::kOthers || (Known == Activations::kAll && rarely(stage_.activation != CUSYNC_SILU))) return curved(x);
+    return silu(x);
+  }
+  CUSYNC_DEVICE float activated(float x) const {
+    if (Known == Activations::kOthers || (Known == Activations::kAll && rarely(stage_.activation > CUSYNC_RELU))) return curved(x);
+    return stage_.activation == CUSYNC_GELU_TANH ? gelu_tanh(x) : stage_.activation == CUSYNC_RELU ? relu(x) : x;
   }
 
   CUSYNC_DEVICE bool has(uint32_t feature, uint32_t token) const { return feature < share_.count && token < m_; }
@@ -214,7 +230,7 @@ class Epilogue {
     uint64_t const at = index(feature, token);
     float const residual = tensors_.residual ? float(static_cast<Element const*>(tensors_.residual)[at]) : 0.f;
     if (stage_.residual_first) value += residual;
-    value = activate(stage_.activation, value);
+    value = activated(value);
     if (!stage_.residual_first) value += residual;
     static_cast<Element*>(tensors_.d)[at] = Element(value);
   }
