@@ -26,7 +26,8 @@ use std::ops::Range;
 use super::{Hand, Item, MAX_STAGES, Part, Schedule, uncounted};
 use crate::device::{DECODE_KERNELS, DecodeKernel, Operation, Operations, Profile};
 use crate::graph::{
-    Attend, Dependence, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin,
+    Activation, Attend, Dependence, Epilogue, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId,
+    share_begin,
 };
 use crate::obstacle::Obstacle;
 use crate::sync::Policy;
@@ -43,6 +44,9 @@ pub const MAX_NORMED: u32 = 16384;
 const HEADS: [u32; 2] = [64, 128];
 /// Maximum query heads per cache head: one side of the matrix product that a kernel computes for them (`kMaxGroup`).
 const MAX_GROUP: u32 = 8;
+/// Tokens of the widest kernel with norms or attention that runs activations without code of their own
+/// (`takes_curves`).
+const MOST_CURVED: u32 = 16;
 /// Maximum attention stages in a kernel's parameters (`kMaxAttends`).
 const MAX_ATTENDS: usize = 16;
 
@@ -197,6 +201,27 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<Obstac
     (units > most).then(|| Obstacle::new(text()).numbers(units, most))
 }
 
+/// Why a decode kernel has no code for an activation: the widest that attends or normalizes has none for those that are
+/// numbers to kernels.
+fn unfit_activation(graph: &Graph, stage: &Stage) -> Option<Obstacle> {
+    let Epilogue { activation, .. } = stage.op.epilogue();
+    let own = match stage.op.is_gated() {
+        true => activation == Activation::Silu,
+        false => matches!(activation, Activation::Identity | Activation::GeluTanh | Activation::Relu),
+    };
+    let products = Operations::products().contains_all(graph.operations());
+    let width = width_of(graph, stage.m)?;
+    let text = || {
+        format!(
+            "applies {} to {} tokens; a decode kernel with norms or attention does to {MOST_CURVED}",
+            activation.name(),
+            stage.m
+        )
+    };
+    (!own && stage.op.is_gemm() && !products && width > MOST_CURVED)
+        .then(|| Obstacle::new(text()).numbers(stage.m, MOST_CURVED))
+}
+
 /// Rounds in which workers process a stage: the fewest for which each part's rows of weights fit in registers.
 pub fn rounds_of(stage: &Stage, workers: u32) -> u32 {
     let most = if stage.op.is_gated() { MAX_ROWS / 2 } else { MAX_ROWS };
@@ -300,6 +325,8 @@ fn unfit_stage(graph: &Graph, id: StageId, workers: u32) -> Option<Obstacle> {
     } else if matches!(stage.op, Op::Norm(_)) && stage.n > MAX_NORMED {
         let text = format!("normalises rows of {} elements; a decode kernel takes {MAX_NORMED}", stage.n);
         Obstacle::new(text).numbers(stage.n, MAX_NORMED)
+    } else if let Some(why) = unfit_activation(graph, stage) {
+        why
     } else if parts > MAX_PARTS {
         let text = format!("is made of {parts} parts; a decode kernel takes {MAX_PARTS}");
         Obstacle::new(text).numbers(parts, MAX_PARTS)

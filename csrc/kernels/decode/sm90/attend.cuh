@@ -116,10 +116,10 @@ class Head {
     if (kParts > 1) ptx::bar_sync(1, kMathThreads);
   }
 
-  /// Attends to tokens [`hidden`, `tokens`) of the 16 that start at `first`, of which there is at least one. `rows`
-  /// belong to the segment.
-  CUSYNC_DEVICE void add(char const* keys, char const* values, uint32_t first, uint32_t hidden, uint32_t tokens,
-                         Attend const& attend, char const* rows) {
+  /// Attends to some of the 16 tokens that start at `first`: those before number `seen` / 256, but not the `seen` % 256
+  /// first ones. One number occupies one register. `rows` belong to the segment.
+  CUSYNC_DEVICE void add(char const* keys, char const* values, uint32_t first, uint32_t seen, Attend const& attend,
+                         char const* rows) {
     uint32_t const lane = threadIdx.x % 32;
     float scores[2][4] = {};
 #pragma unroll
@@ -142,7 +142,7 @@ class Head {
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
       uint32_t const token = lane / 4 + i / 2 * 8;
-      weights[i] = token - hidden < tokens - hidden ? scores[0][i] * attend.scale : -INFINITY;
+      weights[i] = token >= seen % 256 && token < seen / 256 ? scores[0][i] * attend.scale : -INFINITY;
     }
     float factor[2];
 #pragma unroll
@@ -313,7 +313,7 @@ class Attending {
       put_zeros(values, tokens, first + 16);
       __syncwarp();
     }
-    head.add(keys, values, first, hidden, tokens - first, attend_, rows);
+    head.add(keys, values, first, (tokens - first) * 256 + hidden, attend_, rows);
   }
 
   /// Writes the new token's key and value into their tiles and into the cache.

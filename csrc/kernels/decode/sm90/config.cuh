@@ -34,6 +34,14 @@ CUSYNC_HD constexpr uint32_t tile_lanes(bool attends, uint32_t width) { return a
 /// How many of `units` units a warpgroup passes to the other at once.
 CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kExchangeUnits, ceil_div(units, 2)); }
 
+/// Whether a kernel runs activations without code of their own (MOST_CURVED in codegen/src/schedule/decode.rs): a second
+/// epilogue of the widest kernel that attends would spill.
+CUSYNC_HD constexpr bool takes_curves(bool attends, uint32_t width) { return !attends || width < 32; }
+/// Whether an activation is one of those.
+CUSYNC_HD constexpr bool is_curved(uint32_t activation, bool gated) {
+  return gated ? activation != CUSYNC_SILU : activation > CUSYNC_RELU;
+}
+
 /// Whether a warpgroup has registers for the sums of all row tiles: if so, warpgroups take chunks alternately.
 CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width) { return row_tiles * width <= 128; }
 

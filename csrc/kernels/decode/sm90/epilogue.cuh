@@ -35,11 +35,9 @@ struct Biases {
   Element upper[Tiles], lower[Tiles];  ///< for its two rows in each row tile
 };
 
-/// The activations that an epilogue knows: SiLU of gates and GELU and ReLU of sums, which have code of their own; the
-/// others; or all. The others have a copy of this code: what they need besides would otherwise be fetched by all stages.
-enum class Activations { kMeasured, kOthers, kAll };
-
-template <class Element, int Width, int Tiles, Sharing By, Activations Known>
+/// `Curved`: the activation has no code of its own, as SiLU of gates and GELU and ReLU of sums have. Such stages have a
+/// copy of this code: what they need besides would otherwise be fetched by all.
+template <class Element, int Width, int Tiles, Sharing By, bool Curved>
 class Epilogue {
  public:
   using Sum = Sums<Element, Width, Tiles, By>;
@@ -205,13 +203,11 @@ class Epilogue {
     return row < 8 ? make_float4(v.x, v.y, x, y) : make_float4(v.x, v.y, z, w);
   }
 
-  CUSYNC_DEVICE float curved(float x) const { return on_curve(kCurves[stage_.activation], x); }
   CUSYNC_DEVICE float gate(float x) const {
-    if (Known == Activations::kOthers || (Known == Activations::kAll && rarely(stage_.activation != CUSYNC_SILU))) return curved(x);
-    return silu(x);
+    return Curved ? on_curve(kCurves[stage_.activation], x) : silu(x);
   }
   CUSYNC_DEVICE float activated(float x) const {
-    if (Known == Activations::kOthers || (Known == Activations::kAll && rarely(stage_.activation > CUSYNC_RELU))) return curved(x);
+    if (Curved) return on_curve(kCurves[stage_.activation], x);
     return stage_.activation == CUSYNC_GELU_TANH ? gelu_tanh(x) : stage_.activation == CUSYNC_RELU ? relu(x) : x;
   }
 

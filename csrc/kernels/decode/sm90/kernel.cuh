@@ -10,14 +10,30 @@
 
 namespace cusync::kernels::decode {
 
+/// The end of a warpgroup's part of a stage.
+template <bool kNarrow, class Element, int Width, int Tiles, Sharing By, bool Curved, class AnyParams>
+CUSYNC_DEVICE void finish_part(Epilogue<Element, Width, Tiles, By, Curved> const& epilogue, AnyParams const& p, Shared const& shared,
+                               uint32_t s, Sums<Element, Width, Tiles, By> const& sums) {
+  if constexpr (kNarrow) {
+    if (p.pair_of[s]) {
+      uint32_t const number = p.pair_of[s] - 1u, turn = number % 2;
+      Neighbour const neighbour{shared.base + p.pair + turn * p.pair_bytes, attend_shared(p, shared).paired + turn, number / 2 % 2,
+                                blockIdx.x % 2 ^ 1, p.limit_ns};
+      return epilogue.finish_with_neighbour(sums, neighbour);
+    }
+  }
+  if constexpr (By == Sharing::kChunks)
+    epilogue.finish_with_warpgroup(sums);
+  else
+    epilogue.finish_alone(sums);
+}
+
 /// A warpgroup's part of stage `s`: `Tiles` row tiles.
 template <class Element, int Width, int Tiles, Sharing By, class AnyParams>
 CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t s,
                                 uint32_t group, MathPosition& at) {
   constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
-  // A second copy of the widest epilogue would spill.
-  constexpr bool kApart = !AnyParams::kAttends || Width < 32;
-  using Epilogue = decode::Epilogue<Element, Width, Tiles, By, kApart ? Activations::kMeasured : Activations::kAll>;
+  using Epilogue = decode::Epilogue<Element, Width, Tiles, By, false>;
   // Kernels with products only have no narrow loop: the stages of MLPs are wide.
   constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
   auto const biases = Epilogue::biases(run.tensors(p, s), shared.share(s), group, kNarrow ? shared.share(s).lead : 0);
@@ -42,27 +58,15 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<An
       sums.scale(own.scales[0]);
     }
   }
-  auto const finish = [&](auto const& epilogue) {
-    if constexpr (kNarrow) {
-      if (p.pair_of[s]) {
-        uint32_t const number = p.pair_of[s] - 1u, turn = number % 2;
-        Neighbour const neighbour{shared.base + p.pair + turn * p.pair_bytes, attend_shared(p, shared).paired + turn,
-                                  number / 2 % 2, blockIdx.x % 2 ^ 1, p.limit_ns};
-        return epilogue.finish_with_neighbour(sums, neighbour);
-      }
-    }
-    if constexpr (By == Sharing::kChunks)
-      epilogue.finish_with_warpgroup(sums);
-    else
-      epilogue.finish_alone(sums);
-  };
   // Constructed after the loop: its job state would occupy registers in the loop.
-  Stage const& stage = p.stages[s];
-  if constexpr (kApart)
-    if (rarely(stage.gated ? stage.activation != CUSYNC_SILU : stage.activation > CUSYNC_RELU))
-      return finish(decode::Epilogue<Element, Width, Tiles, By, Activations::kOthers>(stage, run.tensors(p, s), run.m(p), shared, s,
-                                                                                     group, biases));
-  finish(Epilogue(stage, run.tensors(p, s), run.m(p), shared, s, group, biases));
+  if constexpr (takes_curves(AnyParams::kAttends, Width)) {
+    if (rarely(is_curved(p.stages[s].activation, p.stages[s].gated))) {
+      using Curved = decode::Epilogue<Element, Width, Tiles, By, true>;
+      return finish_part<kNarrow>(Curved(p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases), p, shared, s, sums);
+    }
+  }
+  Epilogue const epilogue(p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases);
+  finish_part<kNarrow>(epilogue, p, shared, s, sums);
 }
 
 template <class Element, int Width, class AnyParams>

@@ -284,7 +284,8 @@ struct DecodeHost {
     // warpgroups and the start of the next one.
     uint32_t const most_shift = kAttends && p.activation_slots >= 24 ? 3 : 2;
     for (uint32_t s = 0; s < request.count; ++s) {
-      bool const product = request.stages[s].operation <= CUSYNC_GATED_GEMM;
+      bool const product = request.stages[s].operation <= CUSYNC_GATED_GEMM, gated = request.stages[s].operation == CUSYNC_GATED_GEMM;
+      if (product && !takes_curves(kAttends, Width) && is_curved(request.stages[s].activation, gated)) return CUSYNC_ERROR_NOT_BUILT;
       bool paired = false;
       if constexpr (kAttends) paired = product && plan_pairs(p, s, request.stages[s], Width);
       if (product && !plan_product(p.stages[s], request.stages[s], request, chunk_bytes, most_shift, paired))

@@ -122,24 +122,18 @@ class Normalising {
     float const scale = rsqrtf(sum_of(squares, own_.row_sums[1]) / float(stage_.k) + norm_.epsilon);
     trace(&cusync_trace::math_end);
     float const one = norm_.one_plus_gain;
-    bool const extended = norm_.one_plus_gain || norm_.residual;
     each([&](uint32_t i, uint32_t piece) {
       uint4 const gain = __ldcg(reinterpret_cast<uint4 const*>(norm_.gain) + piece);
-      uint4 bias{}, y;
+      uint4 bias{}, residual{}, y;
+      // Rows of an earlier normalization are this worker's, and their pieces this thread's.
+      if (norm_.residual) residual = __ldcg(reinterpret_cast<uint4 const*>(norm_.residual + at) + piece);
       if (norm_.bias) bias = __ldcg(reinterpret_cast<uint4 const*>(norm_.bias) + piece);
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
         float2 const two = P::values(pairs(x[i])[j]), g = P::values(pairs(gain)[j]), b = P::values(pairs(bias)[j]);
-        float2 made = make_float2((two.x - mean) * scale * g.x + b.x, (two.y - mean) * scale * g.y + b.y);
-        if (rarely(extended)) {
-          made.x += (two.x - mean) * scale * one, made.y += (two.y - mean) * scale * one;
-          // Rows of an earlier normalization are this worker's, and their pieces this thread's.
-          if (norm_.residual) {
-            float2 const r = P::values(__ldcg(reinterpret_cast<uint32_t const*>(norm_.residual + at) + piece * 4 + j));
-            made.x += r.x, made.y += r.y;
-          }
-        }
-        reinterpret_cast<uint32_t*>(&y)[j] = P::of(made.x, made.y);
+        float2 const r = P::values(pairs(residual)[j]);
+        reinterpret_cast<uint32_t*>(&y)[j] =
+            P::of((two.x - mean) * scale * (g.x + one) + b.x + r.x, (two.y - mean) * scale * (g.y + one) + b.y + r.y);
       }
       *reinterpret_cast<uint4*>(static_cast<char*>(stage_.d) + at + piece * 16) = y;
     });
