@@ -40,15 +40,15 @@ fn check_refutes_with_a_counterexample() {
 }
 
 /// An attention with narrower heads than any kernel supports.
-const NARROW: &str = r#"Pipeline(name: "narrow", dims: { "M": 24, "HQ": 2, "HKV": 1 }, stages: [
-        Attention(name: "attend", qkv: "QKV(M,(HQ+2*HKV)*32)", heads: "HQ", kv_heads: "HKV", causal: true, out: "A(M,HQ*32)"),
+const ROTATES: &str = r#"Pipeline(name: "rotates", dims: { "M": 24, "HQ": 2, "HKV": 1 }, stages: [
+        Attention(name: "attend", qkv: "QKV(M,(HQ+2*HKV)*32)", heads: "HQ", kv_heads: "HKV", rotary: "cs(M,32)", out: "A(M,HQ*32)"),
     ])"#;
 
 #[test]
 fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_host_otherwise() {
-    let file = file("attend.ron", NARROW);
+    let file = file("attend.ron", ROTATES);
     for (executor, specs) in [("serial", 1), ("fused", 2), ("streams", 3), ("programmatic", 3)] {
-        // Attentions with wider heads have a launch to themselves; chain kernels run convolutions.
+        // Attentions that rotate nothing have a launch to themselves; chain kernels run convolutions.
         let all = [
             (file.as_str(), "`attend`", "cpu"),
             ("gpt3_attention", "`attend`", "serial"),
@@ -73,7 +73,7 @@ fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_ho
 
 #[test]
 fn no_command_offers_a_gpu_what_no_kernel_runs() {
-    let (file, stage) = (file("unoffered.ron", NARROW), "`attend`");
+    let (file, stage) = (file("unoffered.ron", ROTATES), "`attend`");
     let spec = file.as_str();
     for command in [
         &["simulate", spec][..],
@@ -86,7 +86,7 @@ fn no_command_offers_a_gpu_what_no_kernel_runs() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
         let ampere = command.contains(&"a100");
-        let why = if ampere { "has no kernel of its own on a100" } else { "has heads of 32 columns" };
+        let why = if ampere { "has no kernel of its own on a100" } else { "rotates what it reads" };
         let says = [stage, why, "help"];
         assert!(says.iter().all(|part| text.contains(part)), "{command:?}: {text}");
     }
@@ -95,7 +95,7 @@ fn no_command_offers_a_gpu_what_no_kernel_runs() {
         let value = json(&output);
         assert_eq!((output.status.code(), value["executor"].as_str()), (Some(0), Some("cpu")), "{value}");
         let note = value["note"].as_str().expect("why not the GPU");
-        assert!(note.contains(stage) && note.contains("has heads of 32 columns"), "{note}");
+        assert!(note.contains(stage) && note.contains("rotates what it reads"), "{note}");
         assert!(value["predicted"].is_null(), "{value}");
     }
 }

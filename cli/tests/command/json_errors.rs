@@ -42,10 +42,10 @@ fn every_kind_of_error_has_its_fields() {
     let no_such_field = file("field.ron", "Pipeline(name: \"p\", dims: { \"M\": 8 },\n    stage: [])");
     let half = file("half.ron", "Pipeline(name: \"p\",");
     let reuse = file("reuse.ron", OVERWRITES);
-    let narrow = file(
-        "narrow.ron",
-        r#"Pipeline(name: "narrow", dims: { "M": 24, "HQ": 2, "HKV": 1 }, stages: [
-        Attention(name: "attend", qkv: "QKV(M,(HQ+2*HKV)*32)", heads: "HQ", kv_heads: "HKV", causal: true, out: "A(M,HQ*32)"),
+    let rotates = file(
+        "rotates.ron",
+        r#"Pipeline(name: "rotates", dims: { "M": 24, "HQ": 2, "HKV": 1 }, stages: [
+        Attention(name: "attend", qkv: "QKV(M,(HQ+2*HKV)*32)", heads: "HQ", kv_heads: "HKV", rotary: "cs(M,32)", out: "A(M,HQ*32)"),
     ])"#,
     );
     let own = file(
@@ -79,9 +79,9 @@ fn every_kind_of_error_has_its_fields() {
         (&["init", &taken], ("file-exists", 2, true, None)),
         (&["gen", "two_gemms", "-o", "/dev/null/x"], ("unwritable", 2, true, None)),
         (&["run", &reuse, "--executor", "cpu"], ("reuse", 1, true, Some((4, 20)))),
-        (&["check", &narrow, "--executor", "serial"], ("no-kernel", 2, true, Some((2, 25)))),
-        (&["run", &narrow, "--executor", "fused"], ("no-kernel", 2, true, Some((2, 25)))),
-        (&["simulate", &narrow], ("no-kernel", 2, false, None)),
+        (&["check", &rotates, "--executor", "serial"], ("no-kernel", 2, true, Some((2, 25)))),
+        (&["run", &rotates, "--executor", "fused"], ("no-kernel", 2, true, Some((2, 25)))),
+        (&["simulate", &rotates], ("no-kernel", 2, false, None)),
         (&["run", &own, "--executor", "cpu"], ("custom-arithmetic", 2, false, None)),
         (&["gen", "two_gemms", "--executor", "fused"], ("unsupported", 2, false, None)),
         (&["tune", "two_gemms", "--executor", "cpu"], ("unsupported", 2, false, None)),
