@@ -11,7 +11,7 @@ use super::helpers;
 use super::memory::DeviceBuffer;
 use super::stage::BoundStage;
 use super::stream::Stream;
-use super::words::element_code;
+use super::words::{element_code, fused_epilogue};
 
 /// Workspace that algorithms may use; NVIDIA recommends this size on Hopper.
 const WORKSPACE: usize = 32 << 20;
@@ -102,32 +102,13 @@ impl Product {
         };
         let element = data_type(stage.element);
         let (compute, scale) = (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_R_32F);
-        use sys::cublasLtEpilogue_t as Epilogue;
         let (Stage { name, op, m, k, .. }, n) = (&stage.stage, stage.packed_columns());
         let (bias, activation) = (stage.matrix(OperandKind::Bias), op.epilogue().activation);
         // Gates are computed by a second kernel.
         let activation = if op.is_gated() { Activation::Identity } else { activation };
-        let epilogue = match (activation, bias.is_some()) {
-            (Activation::GeluTanh, false) => Epilogue::CUBLASLT_EPILOGUE_GELU,
-            (Activation::GeluTanh, true) => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
-            (Activation::Relu, false) => Epilogue::CUBLASLT_EPILOGUE_RELU,
-            (Activation::Relu, true) => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
-            (Activation::Identity, false) => Epilogue::CUBLASLT_EPILOGUE_DEFAULT,
-            (Activation::Identity, true) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
-            (
-                Activation::Silu
-                | Activation::GeluErf
-                | Activation::QuickGelu
-                | Activation::SquaredRelu
-                | Activation::Relu6
-                | Activation::HardSwish
-                | Activation::Sigmoid
-                | Activation::Tanh,
-                _,
-            ) => {
-                let why = format!("{name}: cuBLASLt has no epilogue for {}", activation.name());
-                return Err(Error::BadArgument(why));
-            }
+        let Some(epilogue) = fused_epilogue(activation, bias.is_some()) else {
+            let why = format!("{name}: cuBLASLt has no epilogue for {}", activation.name());
+            return Err(Error::BadArgument(why));
         };
         let late = activation != Activation::Identity && !op.epilogue().residual_first;
         if late && stage.matrix(OperandKind::Residual).is_some() {
@@ -498,18 +479,14 @@ impl CublasLt {
             )
         })?;
         let Stage { m, n, .. } = &self.stage.stage;
-        let (m, n, element, rotates) = (*m, *n, element_code(self.stage.element), self.stage.rotates());
+        let (size, element, rotates) = ((*m, *n), element_code(self.stage.element), self.stage.rotates());
         let gate = self.stage.stage.op.epilogue().activation;
         match &self.unfinished {
             None if rotates => helpers::rotate(out, &self.stage, stream),
             None => Ok(()),
             Some(Unfinished::Floats(product)) if rotates => helpers::rotate(product, &self.stage, stream),
-            Some(Unfinished::Halves(gates)) => {
-                helpers::gated_activation(gates, out, (m, n), gate, element, stream)
-            }
-            Some(Unfinished::Floats(gates)) => {
-                helpers::gated_activation(gates, out, (m, n), gate, element, stream)
-            }
+            Some(Unfinished::Halves(x)) => helpers::gated_activation(x, out, size, gate, element, stream),
+            Some(Unfinished::Floats(x)) => helpers::gated_activation(x, out, size, gate, element, stream),
         }
     }
 

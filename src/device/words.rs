@@ -4,11 +4,12 @@
 use std::ffi::c_void;
 use std::ptr::null;
 
+use cudarc::cublaslt::sys::cublasLtEpilogue_t;
 use cusync_gen::check::EdgeNumbers;
 use cusync_gen::device::Operation;
 use cusync_gen::graph::{
-    Axis, Cache, Element, Epilogue, GroupNorm, Heads, Norm, NormedGemm, Op, OperandKind, Scores, Sliding,
-    Stage, When,
+    Activation, Axis, Cache, Element, Epilogue, GroupNorm, Heads, Norm, NormedGemm, Op, OperandKind, Scores,
+    Sliding, Stage, When,
 };
 use cusync_gen::sync::{Order, SlotMap, WaitAt};
 
@@ -164,6 +165,25 @@ pub fn element_code(element: Element) -> u32 {
         Element::F16 => ffi::CUSYNC_F16,
         Element::Bf16 => ffi::CUSYNC_BF16,
     }
+}
+
+/// The epilogue of cuBLASLt with an activation, with or without a bias; `None` if it has none.
+pub(crate) fn fused_epilogue(activation: Activation, bias: bool) -> Option<cublasLtEpilogue_t> {
+    use cublasLtEpilogue_t as Epilogue;
+    let (plain, biased) = match activation {
+        Activation::Identity => (Epilogue::CUBLASLT_EPILOGUE_DEFAULT, Epilogue::CUBLASLT_EPILOGUE_BIAS),
+        Activation::GeluTanh => (Epilogue::CUBLASLT_EPILOGUE_GELU, Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS),
+        Activation::Relu => (Epilogue::CUBLASLT_EPILOGUE_RELU, Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS),
+        Activation::Silu
+        | Activation::GeluErf
+        | Activation::QuickGelu
+        | Activation::SquaredRelu
+        | Activation::Relu6
+        | Activation::HardSwish
+        | Activation::Sigmoid
+        | Activation::Tanh => return None,
+    };
+    Some(if bias { biased } else { plain })
 }
 
 /// A policy; `tables` are the map's slots and posts, if it has tables.
