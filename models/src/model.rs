@@ -49,7 +49,7 @@ pub struct Options {
 }
 
 pub(crate) enum Backend {
-    Host(HostModel),
+    Host(Box<HostModel>),
     Gpu(Box<GpuModel>),
 }
 
@@ -119,7 +119,7 @@ impl Model {
                 let gpu = GpuModel::open(&decoder, &weights, &sizes, &device, &mut progress)?;
                 Backend::Gpu(Box::new(gpu))
             }
-            None => Backend::Host(HostModel::open(&decoder, &weights, &sizes, &mut progress)?),
+            None => Backend::Host(Box::new(HostModel::open(&decoder, &weights, &sizes, &mut progress)?)),
         };
         Ok(Model {
             lengths: vec![0; slots],

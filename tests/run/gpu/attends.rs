@@ -315,7 +315,7 @@ fn scores_of_every_form_between_norms_with_residuals() {
     for (i, form) in forms.into_iter().enumerate() {
         for (batch, dim) in [(5, "128"), (1, "64"), (16, "128")] {
             let source = AROUND.replace("FORM", form).replace(r#""D": 128"#, &format!(r#""D": {dim}"#));
-            let element = if (i + batch as usize) % 2 == 0 { Element::F16 } else { Element::Bf16 };
+            let element = if (i + batch as usize).is_multiple_of(2) { Element::F16 } else { Element::Bf16 };
             grows(&source, batch, element, Overlap::Captured);
         }
     }
