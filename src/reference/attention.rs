@@ -133,11 +133,11 @@ fn mix(
         }
         let rounded = roundings.query * (SIGMAS * (squares / 3.0).sqrt()).min(magnitude);
         let error = scale * (rounded + sum_error(query.len(), magnitude));
-        // A tanh has a slope of at most 1, and is off by a few units where its argument is not small.
+        // A tanh has a slope of at most 1. Kernels compute it as 2 sigmoid(2 x) - 1, a few units off for any x.
         let (score, error) = match shape.softcap.map(f64::from) {
             Some(cap) => {
                 let score = cap * (dot * scale / cap).tanh();
-                (score, error + UNIT * (8.0 * cap.min((dot * scale).abs()) + 2.0 * score.abs()))
+                (score, error + UNIT * (8.0 * cap + 2.0 * score.abs()))
             }
             None => (dot * scale, error),
         };

@@ -159,21 +159,10 @@ impl CostModel {
     /// activation is gated; `adds`: a residual is added.
     pub fn epilogue_us(&self, activation: Activation, (gated, adds): (bool, bool), shape: &TileRate) -> f64 {
         // Summed from left to right: different rounding would change ties between schedules.
-        let mut us = match activation {
-            // The time of a gate includes its activation.
-            _ if gated => shape.epilogue_us,
-            Activation::Identity | Activation::Relu => shape.epilogue_us,
-            // Only GELU was measured. The others have as many instructions or fewer, but for GELU by erf.
-            Activation::GeluTanh
-            | Activation::Silu
-            | Activation::GeluErf
-            | Activation::QuickGelu
-            | Activation::SquaredRelu
-            | Activation::Relu6
-            | Activation::HardSwish
-            | Activation::Sigmoid
-            | Activation::Tanh => shape.epilogue_us + self.gelu_us * area(shape.tile),
-        };
+        // The time of a gate includes its activation. Of the others only GELU was measured.
+        let free = gated || matches!(activation, Activation::Identity | Activation::Relu);
+        let mut us =
+            if free { shape.epilogue_us } else { shape.epilogue_us + self.gelu_us * area(shape.tile) };
         if gated {
             us = us + shape.gate_us + self.gate_us * area(shape.tile);
         }

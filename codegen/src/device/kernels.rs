@@ -34,12 +34,11 @@ pub enum Operation {
 
 /// An element-wise function: of the sums of a product, of a gate, or of normalized values. Numbered as in the C ABI.
 /// Specs call it an epilogue, or the activation of a gate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename = "Activation")]
 #[repr(u32)]
 pub enum Activation {
     /// None.
-    #[default]
     #[serde(rename = "None")]
     Identity = 0,
     /// GELU, tanh form.

@@ -296,7 +296,7 @@ fn unfit_stage(graph: &Graph, id: StageId, workers: u32) -> Option<Obstacle> {
     let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
     let added = stage.operands.iter().find(|o| o.kind == OperandKind::Residual);
     let added = added.and_then(|o| graph.tensors[o.tensor.0].producer);
-    // The rows of a normalization are those of one worker, the columns of a product those of another.
+    // A worker makes whole rows of a normalization, and some columns of all rows of a product.
     let rows = |stage: &Stage| matches!(stage.op, Op::Norm(_));
     let of_others =
         |p: &StageId| rows(&graph.stages[p.0]) != rows(stage) && producer_of(graph, stage) != Some(*p);

@@ -197,7 +197,7 @@ pub(crate) struct NormSpec {
 pub(crate) struct GroupNormSpec {
     pub(crate) groups: Expr,
     pub(crate) epsilon: Spanned<f64>,
-    /// Of the result.
+    /// Applied to the result.
     pub(crate) activation: Activation,
 }
 

@@ -60,7 +60,7 @@ fn right(gpu: &Gpu, source: &str, (rows, executor): (Option<u64>, Executor), ele
 fn every_activation(element: Element) {
     let Some(gpu) = hopper() else { return };
     for activation in Activation::ALL {
-        // The names of specs, which are those of the variants but for two.
+        // Specs use the names of the variants, with two exceptions.
         let name = match activation {
             Activation::Identity => "None".into(),
             Activation::GeluTanh => "Gelu".into(),

@@ -198,18 +198,8 @@ impl Rules for Gemm {
         if self.gated {
             return !has(OperandKind::Residual) && !has(OperandKind::Bias);
         }
-        match activation {
-            Activation::Identity => true,
-            Activation::GeluTanh | Activation::Relu => residual_first || !has(OperandKind::Residual),
-            Activation::Silu
-            | Activation::GeluErf
-            | Activation::QuickGelu
-            | Activation::SquaredRelu
-            | Activation::Relu6
-            | Activation::HardSwish
-            | Activation::Sigmoid
-            | Activation::Tanh => false,
-        }
+        let fused = matches!(activation, Activation::GeluTanh | Activation::Relu);
+        activation == Activation::Identity || fused && (residual_first || !has(OperandKind::Residual))
     }
 
     fn cost(&self) -> Cost {

@@ -87,10 +87,9 @@ impl Rules for Rotated {
         if head % 16 != 0 || (normed && !eights.is_power_of_two()) {
             let noun = if normed { "normalized heads" } else { "heads" };
             let text = format!("has {noun} of {head} columns, which no kernel rotates");
-            return Some(Obstacle::new(text).help("rotate the heads in the Attention"));
+            return Some(Obstacle::new(text));
         }
-        (!kernel_tiles().any(|other| other == tile))
-            .then(|| Obstacle::new(all()).help("rotate the heads in the Attention"))
+        (!kernel_tiles().any(|other| other == tile)).then(|| Obstacle::new(all()))
     }
 
     fn unfit_beside_others(&self) -> Option<Obstacle> {

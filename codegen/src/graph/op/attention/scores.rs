@@ -1,6 +1,6 @@
 //! How the products of queries and keys become exponents of weights, and which keys a query sees.
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::op::Stated;
 use crate::spec::AttentionSpec;
 
@@ -43,7 +43,7 @@ pub(super) fn lower(
     generates: bool,
 ) -> Result<Scores, Diagnostic> {
     let usual = Scores::usual(dim);
-    let positive = |value: &Option<crate::diagnostic::Spanned<f64>>, noun: &str| {
+    let positive = |value: &Option<Spanned<f64>>, noun: &str| {
         let Some(stated) = value else { return Ok(None) };
         let number = stated.value as f32;
         if number.is_normal() && number > 0.0 {
@@ -62,7 +62,7 @@ pub(super) fn lower(
     };
     let causal = generates || spec.causal.as_ref().is_none_or(|causal| causal.value);
     if let Some(window) = spec.window.as_ref().filter(|_| !causal) {
-        return Err(Diagnostic::new("bad-scores", "a window is the end of what a causal mask shows")
+        return Err(Diagnostic::new("bad-scores", "only a causal attention has a window")
             .at(window.span, "the attention is not causal")
             .help("remove `causal: false`, or the window"));
     }
