@@ -218,6 +218,16 @@ impl Session {
         }
     }
 
+    /// Another session of the same plan on the GPU, with the same weights: see [`Pipeline::fork`].
+    ///
+    /// # Errors
+    /// The session is on the host, or memory is short.
+    pub fn fork(&mut self) -> SessionResult<Session> {
+        let (plan, executor) = (self.plan.clone(), self.executor());
+        let pipeline = Box::new(self.pipeline()?.fork()?);
+        Ok(Session { plan, place: Place::Gpu { executor, pipeline } })
+    }
+
     /// Names of the tensors that no stage writes; set or bind all of them.
     pub fn inputs(&self) -> Vec<String> {
         let tensors = &self.plan.graph().tensors;

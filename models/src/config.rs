@@ -104,6 +104,14 @@ impl Tokens {
 }
 
 impl ModelConfig {
+    /// The configuration that the text of a `config.json` states.
+    ///
+    /// # Errors
+    /// It is not JSON, or lacks a field.
+    pub fn from_json(text: &str) -> Result<ModelConfig> {
+        serde_json::from_str(text).map_err(|error| Error::Config(error.to_string()))
+    }
+
     /// Reads `config.json` in a folder. Tokens that end a text also come from `generation_config.json`, which
     /// lists more of them in models for chats.
     ///

@@ -91,7 +91,7 @@ impl Model {
         options: &Options,
         progress: impl FnMut(Loaded),
     ) -> Result<Model> {
-        let config = serde_json::from_str(config).map_err(|e| Error::Config(e.to_string()))?;
+        let config = ModelConfig::from_json(config)?;
         Model::with_weights(&config, Weights::Files(Checkpoint::given(weights)), options, progress)
     }
 

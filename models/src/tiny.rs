@@ -38,6 +38,7 @@ pub fn write(folder: &Path, architecture: &str) -> Result<()> {
         .map_err(|e| Error::File { path: folder.to_owned(), reason: e.to_string() })?;
     let config = json!({
         "architectures": [architecture],
+        "model_type": architecture.trim_end_matches("ForCausalLM").to_lowercase(),
         "hidden_size": 128,
         "intermediate_size": 256,
         "num_hidden_layers": 2,

@@ -39,7 +39,7 @@ class Pipeline:
         element: str | None = None,
         device: str = "auto",
     ) -> None:
-        self._native = _cusync.Pipeline(spec, sizes(dims), element, device)
+        self._native = _cusync.Pipeline(spec, sizes(dims), element, device, False)
         self._set: set[str] = set()
 
     @property

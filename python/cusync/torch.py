@@ -16,10 +16,11 @@ import torch
 
 from . import _cusync
 from . import _model
+from ._accelerate import Acceleration, accelerate, configuration, faults
 from ._errors import argument_error
 from ._pipeline import Pipeline
 
-__all__ = ["ACTIVATIONS", "Mlp", "Model", "mlp"]
+__all__ = ["ACTIVATIONS", "Acceleration", "Mlp", "Model", "accelerate", "last_fault", "mlp"]
 
 #: Activations behind the first product, and their names in specs. A gated MLP has ``silu``.
 ACTIVATIONS = {"none": "None", "relu": "Relu", "gelu_tanh": "Gelu"}
@@ -254,6 +255,16 @@ class Mlp(torch.nn.Module):
         return mlp(x, self.up, self.down, self.gate, self.up_bias, self.down_bias, self.activation)
 
 
+def last_fault() -> str | None:
+    """What a failed run on a GPU has reported: the edge and the tile of a wait that was never satisfied.
+
+    Such a run ends in an error of CUDA that names nothing, and the process cannot use the GPU any more.
+    """
+    with _plans_lock:
+        natives = [plan.pipeline._native for plan in _plans.values() if plan.pipeline.executor != "cpu"]
+    return next(filter(None, (native.fault() for native in natives)), None) or faults()
+
+
 class Model(_model.Model):
     """A language model on the weights of a live model of transformers.
 
@@ -272,10 +283,7 @@ class Model(_model.Model):
         element: str | None = None,
         device: str = "auto",
     ) -> None:
-        config = json.loads(model.config.to_json_string(use_diff=False))
-        config["architectures"] = [type(model).__name__]
-        config["dtype"] = str(model.dtype).removeprefix("torch.")
-        config.pop("torch_dtype", None)
+        config = configuration(model)
         ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         if ends is not None:
             config["eos_token_id"] = ends

@@ -3,6 +3,7 @@
 //!
 //! `unsafe` code borrows memory of Python objects, in `memory.rs` and `pipeline.rs`.
 
+mod decoder;
 mod error;
 mod generation;
 mod memory;
@@ -22,6 +23,8 @@ use self::error::detached;
 mod _cusync {
     use super::*;
 
+    #[pymodule_export]
+    use super::decoder::PyDecoder;
     #[pymodule_export]
     use super::generation::Generation;
     #[pymodule_export]

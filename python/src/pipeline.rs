@@ -7,7 +7,7 @@ use cusync::codegen::graph::{DataType, Element};
 use cusync::device::Plain;
 use cusync::element::Bits;
 use cusync::prelude::*;
-use cusync::runtime::Overrides;
+use cusync::runtime::{Overlap, Overrides};
 use cusync::tune::{PlanCache, Store};
 use cusync_cli::embed::{self, Failure, SpecRequest};
 use pyo3::prelude::*;
@@ -71,7 +71,13 @@ pub(crate) fn element(name: Option<&str>) -> Result<Option<Element>, Failure> {
     }
 }
 
-fn open(spec: &str, dims: Vec<(String, u64)>, element: Option<Element>, at: Place) -> Result<Inner, Failure> {
+fn open(
+    spec: &str,
+    dims: Vec<(String, u64)>,
+    element: Option<Element>,
+    at: Place,
+    options: Options,
+) -> Result<Inner, Failure> {
     // Refusals come with their place in the spec.
     let text = embed::text(&SpecRequest { dims: &dims, ..SpecRequest::new(spec) })?;
     let overrides = Overrides { dims, element, ..Overrides::default() };
@@ -86,7 +92,7 @@ fn open(spec: &str, dims: Vec<(String, u64)>, element: Option<Element>, at: Plac
                 Device::open(number).map_err(cusync::runtime::Error::from).map_err(SessionError::from)?;
             // Without a readable cache, the prediction is used.
             let cache: PlanCache = Store::usual().and_then(|store| store.load()).unwrap_or_default();
-            let session = Session::on_gpu_with(&text, &overrides, &device, None, Options::default(), &cache)?;
+            let session = Session::on_gpu_with(&text, &overrides, &device, None, options, &cache)?;
             (session, Some((number, device)))
         }
     };
@@ -173,8 +179,8 @@ impl Inner {
         }
         let wrong =
             |e: cusync::device::Error| Failure::from(SessionError::from(cusync::runtime::Error::from(e)));
-        // SAFETY: the object states that this memory belongs to it, and `kept` holds the object until another one
-        // takes its place. It is on this device.
+        // SAFETY: the object states that this memory belongs to it. `kept` holds the object until another one takes
+        // its place; memory that is lent lives when a run uses it, as its lender states. It is on this device.
         let buffer = unsafe { DeviceBuffer::borrow(device, given.device_address(), given.count()) };
         Ok(Arc::new(buffer.map_err(wrong)?))
     }
@@ -186,6 +192,9 @@ impl Inner {
                 return Err(argument("the pipeline runs on the host", "leave `stream` out"));
             }
             (Some((_, device)), stream) => {
+                if let Some(fault) = self.session.pipeline()?.fault() {
+                    return Err(SessionError::from(fault).into());
+                }
                 // SAFETY: the caller states that this is a stream of the device; it outlives this call.
                 let named = unsafe { Stream::from_raw(device, stream.unwrap_or(0) as *mut _) };
                 self.session.run_on(&named)?;
@@ -216,6 +225,7 @@ impl PyPipeline {
 
 #[pymethods]
 impl PyPipeline {
+    /// `constant`: nothing writes weights while runs are queued, so they are loaded behind any earlier launch.
     #[new]
     fn new(
         py: Python<'_>,
@@ -223,9 +233,64 @@ impl PyPipeline {
         dims: Vec<(String, u64)>,
         element: Option<&str>,
         device: &str,
+        constant: bool,
     ) -> PyResult<PyPipeline> {
-        let inner = detached(py, || open(spec, dims, self::element(element)?, place(device)?))?;
+        let overlap = if constant { Overlap::All } else { Overlap::default() };
+        let options = Options { overlap, ..Options::default() };
+        let inner = detached(py, || open(spec, dims, self::element(element)?, place(device)?, options))?;
         Ok(PyPipeline { inner: Mutex::new(inner) })
+    }
+
+    /// Another pipeline of the same plan, with the same weights and results and semaphores of its own.
+    fn fork(&self, py: Python<'_>) -> PyResult<PyPipeline> {
+        let (session, device) = self.ask(py, |inner| Ok((inner.session.fork()?, inner.device.clone())))?;
+        let kept =
+            self.lock().kept.iter().map(|(name, object)| (name.clone(), object.clone_ref(py))).collect();
+        Ok(PyPipeline { inner: Mutex::new(Inner { session, device, kept }) })
+    }
+
+    /// Takes the laid out weights of another pipeline where they fit; whether all of them do.
+    fn share(&self, py: Python<'_>, other: &PyPipeline) -> PyResult<bool> {
+        if std::ptr::eq(self, other) {
+            return Ok(true);
+        }
+        self.ask(py, |inner| {
+            let pipeline = inner.session.pipeline()?;
+            let mut other = other.lock();
+            Ok(pipeline.share_repacked(0, other.session.pipeline()?).map_err(SessionError::from)?)
+        })
+    }
+
+    /// Lays out the weights and drops the originals of those named.
+    fn release(&self, py: Python<'_>, names: Vec<String>) -> PyResult<()> {
+        let dropped = self.ask(py, |inner| {
+            inner.session.pipeline()?.release_originals().map_err(SessionError::from)?;
+            Ok(names.iter().filter_map(|name| inner.kept.remove(name)).collect::<Vec<_>>())
+        })?;
+        drop(dropped);
+        Ok(())
+    }
+
+    /// Makes everything that a run needs, so that the run can be captured.
+    fn prepare(&self, py: Python<'_>) -> PyResult<()> {
+        self.ask(py, |inner| Ok(inner.session.pipeline()?.prepare().map_err(SessionError::from)?))
+    }
+
+    /// Forgets the memory of some tensors.
+    fn unbind(&self, py: Python<'_>, names: Vec<String>) -> PyResult<()> {
+        self.ask(py, |inner| {
+            let pipeline = inner.session.pipeline()?;
+            Ok(names.iter().try_for_each(|name| pipeline.unbind(name)).map_err(SessionError::from)?)
+        })
+    }
+
+    /// Binds device memory that the caller keeps: it must live when a run uses it, and need not between runs.
+    fn lend(&self, py: Python<'_>, name: &str, object: &Bound<'_, PyAny>, stream: usize) -> PyResult<()> {
+        let given = Borrowed::from_object(object, name, stream)?;
+        self.ask(py, |inner| {
+            inner.check(name, &given)?;
+            inner.bind(name, &given)
+        })
     }
 
     fn inputs(&self, py: Python<'_>) -> PyResult<Vec<String>> {
@@ -279,6 +344,12 @@ impl PyPipeline {
 
     fn run(&self, py: Python<'_>, stream: Option<usize>) -> PyResult<()> {
         self.ask(py, |inner| inner.run(stream))
+    }
+
+    /// What runs on the GPU have reported so far: the edge and the tile of a wait that was never satisfied, or the
+    /// sequence that had no room.
+    fn fault(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.ask(py, |inner| Ok(inner.session.pipeline()?.fault().map(|fault| fault.to_string())))
     }
 
     /// Bytes of a tensor: float32 if `wide`, else bits of the element type.

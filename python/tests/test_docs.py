@@ -22,15 +22,17 @@ def blocks(page: str) -> list[tuple[int, str]]:
     return [(number, "\n".join(lines)) for number, lines in found]
 
 
-@pytest.mark.parametrize(("page", "count"), [("docs/python.md", 6), ("python/README.md", 1)])
+@pytest.mark.parametrize(("page", "count"), [("docs/python.md", 7), ("python/README.md", 1)])
 def test_the_code_of_a_page_runs(page, count, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = blocks(page)
     assert len(found) == count
     names: dict[str, object] = {}
     for number, text in found:
-        if "import torch" in text and importlib.util.find_spec("torch") is None:
-            print(f"skipped: the code of {page} behind line {number} needs torch")
+        needed = [name for name in ("torch", "transformers") if f"import {name}" in text or f"from {name}" in text]
+        missing = [name for name in needed if importlib.util.find_spec(name) is None]
+        if missing:
+            print(f"skipped: the code of {page} behind line {number} needs {', '.join(missing)}")
             continue
         # Lines of errors are those of the page.
         exec(compile("\n" * (number - 1) + text, str(ROOT / page), "exec"), names)

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Op, OperandKind};
+use cusync_gen::graph::{Op, OperandKind, Stage};
 use cusync_gen::schedule::decode::{is_in_pairs, parts_of};
 
 use super::error::{Error, Result};
@@ -45,16 +45,48 @@ impl Pipeline {
         self.sets.get(set)?.repacked[stage].clone()
     }
 
-    /// Drops the originals of repacked weights; the memory is freed when the last other reference goes. Later
-    /// calls that need the originals, such as the reference, are refused.
+    /// Takes the repacked weights of another pipeline, such as one for another number of rows, for every stage that has
+    /// none and cuts its output into as many parts. Returns whether every stage then has its weights.
     ///
     /// # Errors
-    /// See [`Pipeline::prepare`].
-    pub fn release_originals(&mut self) -> Result<()> {
-        self.prepare()?;
-        if self.plan.launch().shares().is_none() {
-            return Ok(());
+    /// One of the two is no decode plan.
+    pub fn share_repacked(&mut self, set: usize, other: &Pipeline) -> Result<bool> {
+        let (Some(ours), Some(_)) = (self.plan.launch().shares(), other.plan.launch().shares()) else {
+            return Err(Error::Unsupported("only decode plans have repacked weights".into()));
+        };
+        let workers = ours.workers();
+        let mut complete = true;
+        self.set_mut(set)?;
+        for index in 0..self.plan.graph().stages.len() {
+            let stage = &self.plan.graph().stages[index];
+            if self.sets[set].repacked[index].is_some() || !stage.operands.iter().any(|o| is_weight(o.kind)) {
+                continue;
+            }
+            let (name, parts) = (stage.name.clone(), self.layout_parts(stage, workers));
+            match other.repacked(0, &name).filter(|weights| weights.parts() == parts) {
+                Some(weights) => self.bind_repacked(set, &name, weights)?,
+                None => complete = false,
+            }
         }
+        Ok(complete)
+    }
+
+    /// Parts into which the weights of a stage are laid out.
+    fn layout_parts(&self, stage: &Stage, workers: u32) -> u32 {
+        if is_in_pairs(self.plan.graph(), stage, workers) { workers / 2 } else { parts_of(stage, workers) }
+    }
+
+    /// Repacks the weights of a decode plan and drops the originals; their memory is freed when the last other
+    /// reference goes. Later calls that need the originals, such as the reference, are refused.
+    ///
+    /// # Errors
+    /// A weight is not bound, or memory is short.
+    pub fn release_originals(&mut self) -> Result<()> {
+        let Some(workers) = self.plan.launch().shares().map(|shares| shares.workers()) else {
+            return Ok(());
+        };
+        self.main.synchronize()?;
+        (0..self.sets.len()).try_for_each(|set| self.repack(set, workers))?;
         let graph = self.plan.graph();
         let weight = |tensor: usize| {
             let mut reads = graph.stages.iter().flat_map(|s| &s.operands).filter(|o| o.tensor.0 == tensor);
@@ -82,8 +114,7 @@ impl Pipeline {
             let up = stage.op.is_gated().then(|| self.operand(set, stage, OperandKind::Up));
             let up = up.transpose()?;
             let size = (stage.k, stage.n);
-            let paired = is_in_pairs(self.plan.graph(), stage, workers);
-            let parts = if paired { workers / 2 } else { parts_of(stage, workers) };
+            let parts = self.layout_parts(stage, workers);
             let gain =
                 matches!(stage.op, Op::NormedGemm(_)).then(|| self.operand(set, stage, OperandKind::Gain));
             let gain = gain.transpose()?;

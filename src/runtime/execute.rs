@@ -155,6 +155,15 @@ impl Pipeline {
         self.bad_sequence().map_or(Ok(()), Err)
     }
 
+    /// The error that runs have reported so far, without waiting for those in flight: for callers who queue runs on
+    /// streams of their own, and may learn of a lost context from another library.
+    pub fn fault(&mut self) -> Option<Error> {
+        match self.starved() {
+            Some(error) => Some(self.poison(error)),
+            None => self.bad_sequence(),
+        }
+    }
+
     /// Waits for all runs and returns the kernels' notes since the last call: every event comes after those
     /// that it was ordered after. Empty without [`super::Options::notes`].
     pub fn take_notes(&mut self) -> Result<Vec<ffi::cusync_note>> {

@@ -35,8 +35,9 @@ impl Pipeline {
         if graph.tensors[index].producer.is_some() || graph.tensors[index].state {
             tensor.written_by_runs();
         }
-        // Packed forms of the old weights are stale.
-        let uses = |s: &Stage| s.operands.iter().any(|o| o.tensor.0 == index);
+        // Packed forms of the old weights, and of those that an old gain multiplied, are stale.
+        let laid_out = |kind| matches!(kind, OperandKind::B | OperandKind::Up | OperandKind::Gain);
+        let uses = |s: &Stage| s.operands.iter().any(|o| o.tensor.0 == index && laid_out(o.kind));
         let stale: Vec<usize> =
             graph.stages.iter().enumerate().filter(|(_, s)| uses(s)).map(|(i, _)| i).collect();
         let slot = self.set_mut(set)?;
@@ -46,6 +47,18 @@ impl Pipeline {
             slot.packed[stage] = None;
             slot.repacked[stage] = None;
         }
+        Ok(())
+    }
+
+    /// Forgets the memory bound to a tensor of set 0: it may be bound to another tensor, or be freed.
+    ///
+    /// # Errors
+    /// There is no such input or result.
+    pub fn unbind(&mut self, name: &str) -> Result<()> {
+        let index = self.open_tensor(name)?;
+        let slot = self.set_mut(0)?;
+        (slot.bound[index], slot.integers[index]) = (None, None);
+        slot.changed();
         Ok(())
     }
 
@@ -65,8 +78,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Index of the input or result of that name, which must take `have` elements of this kind.
-    fn bindable(&self, name: &str, data: DataType, have: usize) -> Result<usize> {
+    /// Index of the input or result of that name, if it can be bound.
+    fn open_tensor(&self, name: &str) -> Result<usize> {
         let graph = self.plan.graph();
         let tensors = &graph.tensors;
         let alone =
@@ -74,11 +87,17 @@ impl Pipeline {
         let open = |i: usize| {
             tensors[i].producer.is_none() || outputs(graph).any(|id| id == TensorId(i) && alone(id))
         };
-        let Some(index) = tensors.iter().position(|t| t.name == name).filter(|&i| open(i)) else {
+        tensors.iter().position(|t| t.name == name).filter(|&i| open(i)).ok_or_else(|| {
             let known: Vec<_> =
                 (0..tensors.len()).filter(|&i| open(i)).map(|i| tensors[i].name.as_str()).collect();
-            return Err(Error::NotBindable(name.into(), known.join(", ")));
-        };
+            Error::NotBindable(name.into(), known.join(", "))
+        })
+    }
+
+    /// Index of the input or result of that name, which must take `have` elements of this kind.
+    fn bindable(&self, name: &str, data: DataType, have: usize) -> Result<usize> {
+        let index = self.open_tensor(name)?;
+        let tensors = &self.plan.graph().tensors;
         if tensors[index].data != data {
             let (is, with) = match tensors[index].data {
                 DataType::Element => ("of the element type", "`bind`"),

@@ -1,0 +1,284 @@
+"""Steps of transformers models by cusync: `cusync.torch.accelerate`."""
+
+import inspect
+
+import cusync
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+DEVICES = ["cpu"]
+if torch.cuda.is_available() and any(f["what"] == "kernels" and f["ok"] for f in cusync.doctor()["findings"]):
+    DEVICES.append("cuda")
+
+PROMPT = [[1, 77, 200, 13, 5], [9, 8, 7, 6, 5]]
+
+
+def live(kind="Llama", device="cpu", dtype=torch.bfloat16, **more):
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 512,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "vocab_size": 1003,
+        "max_position_embeddings": 512,
+        "eos_token_id": 1002,
+        "pad_token_id": 0,
+    }
+    config = getattr(transformers, f"{kind}Config")(**{**sizes, **more})
+    return getattr(transformers, f"{kind}ForCausalLM")(config).to(device, dtype).eval()
+
+
+def accelerated(model):
+    from cusync.torch import accelerate
+
+    report = accelerate(model, cpu=True)
+    assert report.refusal is None, report.refusal
+    return report
+
+
+def cached(model, cache):
+    """The cache as an argument, by the name that this release of transformers gives it."""
+    names = inspect.signature(type(model).forward).parameters
+    return {"use_cache": True, "cache" if "cache" in names else "past_key_values": cache}
+
+
+def start(model, prompt=PROMPT, rows=60):
+    cache = transformers.StaticCache(config=model.config, max_cache_len=rows)
+    with torch.no_grad():
+        model(input_ids=torch.tensor(prompt, device=model.device), **cached(model, cache))
+    return cache
+
+
+def follow(model, forward, tokens, prompt=PROMPT):
+    """Logits behind each of some tokens, which all sequences get."""
+    cache, rows = start(model, prompt), []
+    with torch.no_grad():
+        for token in tokens:
+            ids = torch.full((len(prompt), 1), token, device=model.device)
+            rows.append(forward(input_ids=ids, **cached(model, cache)).logits[:, -1].float().clone())
+    assert all(int(layer.cumulative_length) == len(prompt[0]) + len(tokens) for layer in cache.layers)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("Llama", {}),
+        ("Qwen2", {}),
+        ("Qwen3", {"tie_word_embeddings": True}),
+        ("Mistral", {"sliding_window": None}),
+        ("Phi3", {}),
+    ],
+)
+def test_steps_have_the_logits_of_the_model(kind, more, dtype, device):
+    model, tokens = live(kind, device, dtype, **more), [4, 900, 17, 256]
+    wide = live(kind, device, torch.float32, **more)
+    wide.load_state_dict({name: tensor.float() for name, tensor in model.state_dict().items()})
+    exact, theirs = follow(wide, wide, tokens), follow(model, model, tokens)
+    report = accelerated(model)
+    found = follow(model, model, tokens)
+    assert (report.steps, dict(report.kept)) == (4, {})
+    # No further from float32 than those of torch, by more than a tenth.
+    assert (found - exact).norm() <= 1.1 * (theirs - exact).norm(), (kind, dtype)
+    report.remove()
+    assert torch.equal(follow(model, model, tokens), theirs)
+    assert report.refusal == "it was removed" and report.steps == 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_generate_goes_on_working(device):
+    model = live("Qwen3", device)
+    ids = torch.tensor(PROMPT, device=device)
+    options = {"do_sample": False, "cache_implementation": "static", "attention_mask": torch.ones_like(ids)}
+    options.update(max_new_tokens=20, output_logits=True, return_dict_in_generate=True)
+    before = model.generate(ids, **options)
+    report = accelerated(model)
+    after = model.generate(ids, **options)
+    assert (report.steps, dict(report.kept)) == (19, {})
+    # The first step has the same tokens before it.
+    one, other = before.logits[1].float(), after.logits[1].float()
+    assert (one - other).norm() <= 0.03 * one.norm()
+    assert torch.equal(before.sequences[:, :7], after.sequences[:, :7])
+    assert "steps of one token by cusync: 19" in str(report)
+    assert model.generation_config.disable_compile
+    report.remove()
+    assert not model.generation_config.disable_compile
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_compiled_model_has_no_break_and_the_same_logits(device):
+    model = live("Llama", device)
+    report = accelerated(model)
+    plain = follow(model, model, [4, 900, 17])
+    for backend in ("aot_eager", "inductor"):
+        torch._dynamo.reset()
+        compiled = torch.compile(model.forward, backend=backend, fullgraph=True)
+        assert torch.equal(follow(model, compiled, [4, 900, 17]), plain), backend
+    assert (report.steps, dict(report.kept)) == (9, {})
+
+
+def test_what_cannot_run_stays_with_torch_and_is_counted():
+    model = live()
+    report = accelerated(model)
+    ids = torch.tensor(PROMPT)
+    with torch.no_grad():
+        # Dynamic caches grow by copies.
+        growing = transformers.DynamicCache(config=model.config)
+        model(input_ids=ids, **cached(model, growing))
+        model(input_ids=ids[:, :1], **cached(model, growing))
+        # Padded sequences begin at different rows.
+        mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+        padded = transformers.StaticCache(config=model.config, max_cache_len=60)
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        model(input_ids=ids, attention_mask=mask, position_ids=positions, **cached(model, padded))
+        model(input_ids=ids[:, :1], **cached(model, padded))
+        # A cache of before has rows that kernels do not take.
+        kept = report.kept
+        report.remove()
+        early = start(model)
+        report = accelerated(model)
+        model(input_ids=ids[:, :1], **cached(model, early))
+        early._cusync_plain = True
+        model(input_ids=ids[:, :1], **cached(model, early))
+        model(input_ids=ids[:, :1], labels=ids[:, :1], **cached(model, start(model)))
+        model(input_ids=ids[:, :1], **cached(model, start(model, [[5, 6]] * 2)))
+        many = start(model, [[5, 6]] * 33)
+        model(input_ids=torch.full((33, 1), 7), **cached(model, many))
+    model(input_ids=ids[:, :1], **cached(model, start(model)))
+    assert sorted(reason.split(":")[0] for reason in kept + report.kept) == [
+        "`labels` is set",
+        "gradients are enabled",
+        "more than 32 sequences",
+        "sequences are padded, or their masks hide tokens",
+        "the cache is not static",
+        "the cache was filled before the model was accelerated, and 60 is no multiple of 64",
+        "the cache was filled elsewhere",
+    ]
+    assert report.steps == 1 and all(count == 1 for count in report.kept.values())
+
+
+def test_padded_texts_are_generated_as_before():
+    model = live()
+    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+    options = {"max_new_tokens": 8, "do_sample": False, "cache_implementation": "static", "attention_mask": mask}
+    before = model.generate(torch.tensor(PROMPT), **options)
+    report = accelerated(model)
+    assert torch.equal(model.generate(torch.tensor(PROMPT), **options), before)
+    assert report.steps == 0 and dict(report.kept) == {"sequences are padded, or their masks hide tokens": 7}
+
+
+def test_beams_move_caches():
+    model = live()
+    ids = torch.tensor(PROMPT[:1])
+    options = {"max_new_tokens": 8, "num_beams": 3, "do_sample": False, "cache_implementation": "static"}
+    before = model.generate(ids, **options)
+    report = accelerated(model)
+    assert torch.equal(model.generate(ids, **options), before)
+    assert report.steps == 7
+
+
+def test_models_that_cannot_be_accelerated_say_why():
+    from cusync.torch import accelerate
+
+    def hooked():
+        model = live()
+        model.model.layers[0].register_forward_hook(lambda *_: None)
+        return model
+
+    def other():
+        model = live()
+        return type("OtherForCausalLM", (type(model),), {})(model.config).to(torch.bfloat16)
+
+    def adapted():
+        model = live()
+        layer = model.model.layers[0].mlp
+        layer.up_proj = torch.nn.Sequential(layer.up_proj)
+        return model
+
+    cases = [
+        (live(dtype=torch.float32), True, "its weights are torch.float32"),
+        (live(), False, "it is on a CPU"),
+        (hooked(), True, "its modules have hooks"),
+        (other(), True, "OtherForCausalLM"),
+        (adapted(), True, "no weight `model.layers.0.mlp.up_proj.weight`"),
+        (live(mlp_bias=True), True, "a bias in the MLP"),
+    ]
+    for model, cpu, reason in cases:
+        report = accelerate(model, cpu=cpu)
+        assert report.refusal is not None and reason in report.refusal, reason
+        assert "forward" not in model.__dict__
+        assert str(report).startswith("all steps stay with torch: ")
+
+
+def test_accelerating_again_reads_the_weights_again():
+    model = live()
+    report = accelerated(model)
+    before = follow(model, model, [4])
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2)
+    assert torch.equal(follow(model, model, [4]), before)
+    again = accelerated(model)
+    assert report.refusal == "it was removed"
+    torch.testing.assert_close(follow(model, model, [4]), before * 2)
+    assert again.steps == 1
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU with kernels")
+def test_graphs_keep_their_caches():
+    model = live(device="cuda")
+    report = accelerated(model)
+    cache = start(model)
+    token = torch.tensor([[4], [5]], device="cuda")
+
+    def step(cache=cache):
+        with torch.no_grad():
+            return model(input_ids=token, **cached(model, cache)).logits
+
+    def rewind(cache, length):
+        for layer in cache.layers:
+            layer.cumulative_length.fill_(length)
+
+    step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = step()
+    other = start(model, [[3, 2, 1], [1, 2, 3]])
+    for number in range(1000):
+        token.fill_(number % 900)
+        rewind(cache, 5 + number % 20)
+        graph.replay()
+        if number % 100 == 0:
+            found = out.clone()
+            rewind(cache, 5 + number % 20)
+            assert torch.equal(found, step()), number
+            step(other)
+    fresh = start(model, rows=200)
+    with pytest.raises(cusync.CusyncError, match="this cache has no plan"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        step(fresh)
+    assert dict(report.kept) == {}
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU with kernels")
+def test_a_full_cache_is_an_error_of_the_next_step():
+    model = live(device="cuda")
+    accelerated(model)
+    cache = start(model)
+    token = torch.tensor([[4], [5]], device="cuda")
+    for layer in cache.layers:
+        layer.cumulative_length.fill_(64)
+    with torch.no_grad():
+        model(input_ids=token, **cached(model, cache))
+        torch.cuda.synchronize()
+        for layer in cache.layers:
+            layer.cumulative_length.fill_(5)
+        with pytest.raises(cusync.CusyncError, match="attend_0"):
+            model(input_ids=token, **cached(model, cache))
+        # The model goes on working.
+        assert model(input_ids=token, **cached(model, cache)).logits.isfinite().all()
