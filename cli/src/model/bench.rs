@@ -96,7 +96,8 @@ impl Answer for ModelBenchReport {
                 .to_vec();
         let kinds: Vec<Kind> = self.points.first().iter().flat_map(|p| &p.peers).map(|p| p.kind).collect();
         for kind in &kinds {
-            header.extend([format!("{}, us a step", kind.name()), "first token, ms".into()]);
+            header
+                .extend(["us a step", "first token, ms"].map(|column| format!("{}, {column}", kind.name())));
         }
         if !kinds.is_empty() {
             header.push("speed-up".into());

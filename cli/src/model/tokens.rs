@@ -91,7 +91,7 @@ impl TokensReport {
             && gap > 0.0
         {
             text.push_str(&format!(
-                " Behind our text, float32 prefers another token by {gap:.1e} or less, as at token {place}, where {element} \
+                " Behind our text, float32 prefers another token most clearly at token {place}, by {gap:.1e}; there {element} \
                  puts PyTorch's logits off by up to {noise:.1e}."
             ));
         }

@@ -55,7 +55,14 @@ fn times_of_a_peer_stand_beside_ours() {
     }
     // The host runs eager steps only, unless it is told otherwise.
     let page = text(&cusync(&quick(&model, &["--python", &python])));
-    for part in ["eager, us a step", "speed-up", "4000000000", "5000.0", "torch 9.1, transformers 8.2"] {
+    for part in [
+        "eager, us a step",
+        "eager, first token, ms",
+        "speed-up",
+        "4000000000",
+        "5000.0",
+        "torch 9.1, transformers 8.2",
+    ] {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(!page.contains("compiled"), "{page}");
