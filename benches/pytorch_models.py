@@ -1,24 +1,46 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Language models in transformers: a judge of `cusync model logits` and a peer of `cusync model bench`.
+"""Language models in transformers: a judge of `cusync model logits`, and the peer that `cusync model bench` starts.
 
     pytorch_models.py write DIR --like llama32_1b [--layers N]   a checkpoint with random weights; --bare: config.json only
     pytorch_models.py judge DIR --cusync PATH                    logits beside float32, fp16 and bf16
-    pytorch_models.py bench DIR --batch 1,8 --cached 128,2048    times of compiled steps, static cache
+    pytorch_models.py serve                                      jobs of `cusync model bench`
 
-Needs python3, torch with CUDA and transformers. Every command writes one JSON object to standard output.
+Needs python3, torch from 2.5 (with CUDA, but for `serve`) and transformers from 5. `write` and `judge` print one JSON object.
 """
 import argparse
+import gc
+import inspect
 import json
+import os
+import queue
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, StaticCache
+ANSWERS = sys.stdout
+if sys.argv[1:2] == ["serve"]:
+    # Libraries may print to standard output, too.
+    ANSWERS = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+try:
+    import torch
+    import transformers
+    from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, StaticCache
+except Exception as error:
+    if sys.argv[1:2] != ["serve"]:
+        raise
+    print(json.dumps({"missing": str(error).splitlines()[0]}), file=ANSWERS)
+    sys.exit()
+
+# Steps of a sample, as ours has.
+STEPS = 16
+# Tokens that a static cache has room for behind the cached ones: the steps of a sample, and a whole block of kernels.
+ROOM = 64
 
 LLAMA3_ROPE = {
     "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -67,9 +89,9 @@ def configuration(name, layers):
     return AutoConfig.for_model(kind, architectures=[f"{kind.capitalize()}ForCausalLM"], **fields)
 
 
-def seeded(config, dtype):
+def seeded(config, dtype, device):
     torch.manual_seed(1)
-    with torch.device("cuda"):
+    with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
     for name, parameter in model.named_parameters():
         # Biases start at zero, which would hide them.
@@ -84,7 +106,7 @@ def write(args):
     if args.bare:
         configuration(args.like, args.layers).save_pretrained(args.folder)
         return {"folder": args.folder, "model": args.like}
-    model = seeded(configuration(args.like, args.layers), getattr(torch, args.dtype))
+    model = seeded(configuration(args.like, args.layers), getattr(torch, args.dtype), "cuda")
     model.save_pretrained(args.folder)
     size = sum(p.numel() for p in model.parameters())
     return {"folder": args.folder, "model": args.like, "parameters": size}
@@ -127,70 +149,227 @@ def judge(args):
     return report
 
 
+def median_us(sample, seconds, warm):
+    """Median time of as many samples as fit into the time, at least three, behind some that warm up or compile."""
+    for _ in range(warm):
+        sample()
+    times, begin = [], time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - begin < seconds:
+        times.append(sample())
+    return statistics.median(times) * 1e6
+
+
+def cache_name(model):
+    """The argument that takes a cache, which differs between versions of transformers."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+
+class Bench:
+    """A model with random weights, and the jobs of `serve` that measure it."""
+
+    def __init__(self, job):
+        self.device = job["device"]
+        config = AutoConfig.from_pretrained(job["folder"])
+        self.model = seeded(config, getattr(torch, job["dtype"]), self.device)
+        self.seconds = job["seconds"]
+        self.compiled = False
+        self.cache_name = cache_name(self.model)
+        self.positioned = "cache_position" in inspect.signature(self.model.forward).parameters
+
+    def run(self, ids, cache, position):
+        """The most likely tokens behind some tokens at these positions."""
+        named = {self.cache_name: cache}
+        if self.positioned:
+            named["cache_position"] = position
+        places = position[None].expand(ids.shape[0], -1)
+        out = self.model(input_ids=ids, position_ids=places, use_cache=True, logits_to_keep=1, **named)
+        return out.logits[:, -1].argmax(-1, keepdim=True)
+
+    def cache(self, batch, cached):
+        """A cache of zeros, whose values do not change times; a static one has room for some more tokens."""
+        config = self.model.config
+        if self.compiled:
+            cache = StaticCache(config=config, max_cache_len=cached + ROOM)
+            # Memory is taken outside compiled code, so that graphs know its address.
+            self.run(torch.ones(batch, 1, dtype=torch.int64, device=self.device), cache, self.positions(0, 1))
+            self.rewind(cache, cached)
+            return cache
+        cache = DynamicCache(config=config)
+        columns = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = (batch, config.num_key_value_heads, cached, columns)
+        zeros = torch.zeros(shape, dtype=self.model.dtype, device=self.device)
+        if cached:
+            for layer in range(config.num_hidden_layers):
+                cache.update(zeros, zeros, layer)
+        return cache
+
+    def rewind(self, cache, length):
+        """Sets the length of static caches that count it themselves."""
+        for layer in cache.layers:
+            for name in ("cumulative_length", "cumulative_length_int"):
+                count = getattr(layer, name, None)
+                if isinstance(count, torch.Tensor):
+                    count.fill_(length)
+                elif count is not None:
+                    setattr(layer, name, length)
+
+    def positions(self, first, count):
+        return torch.arange(first, first + count, device=self.device)
+
+    def runner(self):
+        if not self.compiled:
+            return self.run
+        # Graphs are a matter of GPUs.
+        return torch.compile(self.run, mode=None if self.device == "cpu" else "reduce-overhead", dynamic=False)
+
+    def synchronize(self):
+        if self.device != "cpu":
+            torch.cuda.synchronize(self.device)
+
+    @torch.inference_mode()
+    def steps(self, job):
+        """Time of a step that appends the token chosen by the one before to texts of `cached` tokens."""
+        batch, cached = job["batch"], job["cached"]
+        run, position = self.runner(), self.positions(cached, 1)
+        static = self.cache(batch, cached) if self.compiled else None
+
+        def sample():
+            cache = self.cache(batch, cached) if static is None else static
+            if static is not None:
+                self.rewind(static, cached)
+            token = torch.ones(batch, 1, dtype=torch.int64, device=self.device)
+            self.synchronize()
+            start = time.perf_counter()
+            for _ in range(STEPS):
+                token = run(token, cache, position).clone()
+            self.synchronize()
+            return (time.perf_counter() - start) / STEPS
+
+        return {"us": median_us(sample, self.seconds, 2)}
+
+    @torch.inference_mode()
+    def first(self, job):
+        """Time from a prompt of `cached` tokens to its first token."""
+        cached = job["cached"]
+        run, position = self.runner(), self.positions(0, cached)
+        ids = (position % 200)[None]
+        static = self.cache(1, cached) if self.compiled else None
+
+        def sample():
+            cache = self.cache(1, 0) if static is None else static
+            if static is not None:
+                self.rewind(static, 0)
+            self.synchronize()
+            start = time.perf_counter()
+            run(ids, cache, position).item()
+            return time.perf_counter() - start
+
+        return {"us": median_us(sample, self.seconds, 4 if self.compiled else 1)}
+
+
+def greedy(model, prompt, count):
+    """The most likely tokens behind a prompt."""
+    named = {cache_name(model): DynamicCache(config=model.config)}
+    ids, chosen = torch.tensor([prompt], device=model.device), []
+    for _ in range(count):
+        ids = model(input_ids=ids, use_cache=True, logits_to_keep=1, **named).logits[:, -1].argmax(-1, keepdim=True)
+        chosen.append(ids.item())
+    return chosen
+
+
+def scores(model, prompt, ours):
+    """Logits before each token of a text."""
+    text = torch.tensor([prompt + ours[:-1]], device=model.device)
+    return model(input_ids=text, use_cache=False, logits_to_keep=len(ours)).logits[0].float()
+
+
+def agreed(a, b):
+    """The number of first tokens that are equal."""
+    return next((n for n, (x, y) in enumerate(zip(a, b)) if x != y), len(a))
+
+
 @torch.inference_mode()
-def bench(args):
-    config = AutoConfig.from_pretrained(args.folder)
-    dtype = getattr(torch, args.dtype)
-    model = seeded(config, dtype)
-    points = []
-    for batch in args.batch:
-        for cached in args.cached:
-            longest = cached + 1024
-            cache = StaticCache(config=config, max_cache_len=longest)
-            ids = torch.randint(0, config.vocab_size, (batch, cached), device="cuda")
+def tokens(job):
+    """Our greedy tokens beside those of the element type and of float32 with the same weights."""
+    dtype, ours, prompt = getattr(torch, job["dtype"]), job["tokens"], job["prompt"]
+    model = AutoModelForCausalLM.from_pretrained(job["folder"], dtype=dtype, attn_implementation="sdpa")
+    model = model.to(job["device"]).eval()
+    half, half_scores = greedy(model, prompt, len(ours)), scores(model, prompt, ours)
+    report = {"halves_agree_until": agreed(ours, half)}
+    try:
+        # Angles of rotations are float32 already.
+        model.float()
+        exact, exact_scores = greedy(model, prompt, len(ours)), scores(model, prompt, ours)
+        chosen = torch.tensor(ours, device=model.device)[:, None]
+        gaps = exact_scores.amax(-1) - exact_scores.gather(-1, chosen)[:, 0]
+        noises = (half_scores - exact_scores).abs().amax(-1)
+    except torch.OutOfMemoryError as error:
+        return {**report, "unjudged": reason(error)}
+    place = (gaps / noises.clamp(min=1e-30)).argmax().item()
+    report.update(agree_until=agreed(ours, exact), peer_agree_until=agreed(half, exact))
+    return {**report, "place": place, "gap": gaps[place].item(), "noise": noises[place].item()}
 
-            def step(token, position):
-                out = model(
-                    input_ids=token, past_key_values=cache, cache_position=position, position_ids=position[None].expand(batch, 1),
-                    use_cache=True,
-                )
-                return out.logits[:, -1].argmax(-1, keepdim=True)
 
+def random_checkpoint(job):
+    """Writes random weights for the configuration of another folder."""
+    config = AutoConfig.from_pretrained(job["folder"])
+    seeded(config, getattr(torch, job["dtype"]), job["device"]).save_pretrained(job["to"])
+    return {}
+
+
+def reason(error):
+    line = (str(error).strip() or "no message").splitlines()[0][:200]
+    if isinstance(error, torch.OutOfMemoryError):
+        return f"out of memory: {line}"
+    return f"failed: {type(error).__name__}: {line}"
+
+
+def serve(args):
+    """Answers jobs, a JSON object in a line each. When the input ends, the command that asked is gone."""
+    jobs = queue.SimpleQueue()
+
+    def read():
+        for line in sys.stdin:
+            jobs.put(line)
+        os._exit(0)
+
+    def answer(report):
+        ANSWERS.write(json.dumps(report, allow_nan=False) + "\n")
+        ANSWERS.flush()
+
+    threading.Thread(target=read, daemon=True).start()
+    transformers.logging.set_verbosity_error()
+    answer({"torch": torch.__version__, "transformers": transformers.__version__, "gpus": torch.cuda.device_count()})
+    bench = None
+    while True:
+        job = json.loads(jobs.get())
+        try:
+            if job["job"] in ("steps", "first"):
+                bench = bench or Bench(job)
+                bench.compiled = job["kind"] == "compiled"
+                report = getattr(bench, job["job"])(job)
+            else:
+                # These have a model of their own.
+                bench = None
+                report = {"tokens": tokens, "write": random_checkpoint}[job["job"]](job)
+        except Exception as error:
+            report = {"failed": reason(error)}
+        if "torch._dynamo" in sys.modules:
             torch._dynamo.reset()
-            began = time.time()
-            prompt = torch.arange(cached, device="cuda")
-            model(input_ids=ids, past_key_values=cache, cache_position=prompt, use_cache=True, logits_to_keep=1)
-            torch.cuda.synchronize()
-            compiled = torch.compile(step, mode=args.mode, dynamic=False)
-            token, position = ids[:, -1:].clone(), torch.tensor([cached], device="cuda")
-            for _ in range(4):
-                token = compiled(token, position).clone()
-            torch.cuda.synchronize()
-            compile_s = time.time() - began
-            times, begin = [], time.time()
-            while len(times) < 10 or time.time() - begin < args.seconds:
-                start = time.perf_counter()
-                for _ in range(10):
-                    token = compiled(token, position).clone()
-                torch.cuda.synchronize()
-                times.append((time.perf_counter() - start) / 10)
-            firsts = []
-            if batch == 1:
-                for _ in range(5):
-                    cache.reset()
-                    torch.cuda.synchronize()
-                    start = time.perf_counter()
-                    out = model(input_ids=ids, past_key_values=cache, cache_position=prompt, use_cache=True, logits_to_keep=1)
-                    out.logits[:, -1].argmax(-1).item()
-                    firsts.append(time.perf_counter() - start)
-            points.append({
-                "batch": batch, "cached": cached, "step_us": statistics.median(times) * 1e6, "compile_s": compile_s,
-                "first_token_ms": statistics.median(firsts) * 1e3 if firsts else None, "mode": args.mode,
-            })
-            print(points[-1], file=sys.stderr, flush=True)
-    return {"model": args.folder, "device": torch.cuda.get_device_name(), "torch": torch.__version__, "points": points}
-
-
-def numbers(text):
-    return [int(number) for number in text.split(",")]
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        answer(report)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for command in (write, judge, bench):
+    for command in (write, judge, serve):
         sub = commands.add_parser(command.__name__)
         sub.set_defaults(run=command)
+        if command is serve:
+            continue
         sub.add_argument("folder", metavar="DIR")
         sub.add_argument("--dtype", default="bfloat16", choices=["float16", "bfloat16"])
         if command is write:
@@ -201,11 +380,6 @@ def main():
             sub.add_argument("--cusync", default="cusync")
             sub.add_argument("--tokens", type=int, default=200)
             sub.add_argument("--cpu", action="store_true", help="also on the host")
-        if command is bench:
-            sub.add_argument("--batch", type=numbers, default=[1])
-            sub.add_argument("--cached", type=numbers, default=[128])
-            sub.add_argument("--mode", default="max-autotune")
-            sub.add_argument("--seconds", type=float, default=1.0)
     args = parser.parse_args()
     print(json.dumps(args.run(args)))
 

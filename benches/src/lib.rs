@@ -45,7 +45,7 @@ pub use layers::{
     BATCHES, LayerArgs, LayerPoint, LayerProgress, SIZES, attentions, bench_layers, convolutions, mlps,
 };
 pub use peer::{PeerChain, PeerGemm};
-pub use pytorch::{PytorchTimes, add_pytorch};
+pub use pytorch::{PYTORCH_MODELS, PytorchTimes, add_pytorch};
 pub use record::{LayerReport, Record, Role, ScheduleRecord, Size, size_text};
 pub use sweep::{SweepRecord, SweepReport, bench_sweep};
 pub use table::rows;

@@ -11,6 +11,9 @@ use super::{Regime, Summary};
 pub(super) const VARIANT: &str = "pytorch graph";
 pub(super) const VARIANTS: &str = "pytorch";
 
+/// The script that measures language models in transformers, for `cusync model bench`, which starts it.
+pub const PYTORCH_MODELS: &str = include_str!("../pytorch_models.py");
+
 #[derive(Deserialize)]
 struct File {
     records: Vec<Entry>,

@@ -36,9 +36,12 @@ pub fn write(folder: &Path, architecture: &str) -> Result<()> {
     let failed = |name: &str, reason: String| Error::File { path: folder.join(name), reason };
     std::fs::create_dir_all(folder)
         .map_err(|e| Error::File { path: folder.to_owned(), reason: e.to_string() })?;
+    // Names that transformers has for the architectures, and a padding that its layers of Phi-3 have.
+    let kind = architecture.trim_end_matches("ForCausalLM").to_lowercase();
     let config = json!({
         "architectures": [architecture],
-        "model_type": architecture.trim_end_matches("ForCausalLM").to_lowercase(),
+        "model_type": kind,
+        "pad_token_id": END,
         "hidden_size": 128,
         "intermediate_size": 256,
         "num_hidden_layers": 2,

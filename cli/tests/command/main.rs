@@ -9,6 +9,8 @@ mod first_hour;
 mod json_errors;
 mod kernel_build;
 #[cfg(feature = "models")]
+mod model_bench;
+#[cfg(feature = "models")]
 mod models;
 mod obstacles;
 mod timelines;

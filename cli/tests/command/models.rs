@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{cusync, file, folder, json};
 
 /// A checkpoint in a folder of its own.
-fn tiny(name: &str) -> String {
+pub(crate) fn tiny(name: &str) -> String {
     let folder = folder(name).display().to_string();
     let made = json(&cusync(&["model", "tiny", &folder, "--json"]));
     assert_eq!(made["files"].as_array().map(Vec::len), Some(3));

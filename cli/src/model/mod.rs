@@ -1,21 +1,25 @@
 //! `cusync model`: the pipelines, logits and times of a language model, and a small one to try.
 
+mod bench;
+mod peer;
+mod tokens;
+
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
 use cusync::codegen::graph::Element;
-use cusync_models::{Loaded, Model, ModelConfig, Next, Options, Place, Sampling, architecture, page, tiny};
+use cusync_models::{Loaded, Model, ModelConfig, Options, Place, architecture, page, tiny};
 use serde::Serialize;
 
-use super::fault::Fault;
-use super::files;
-use super::names::TextReport;
-use super::print::{Answer, Output, Page, json};
-use super::progress::Progress;
+use crate::fault::Fault;
+use crate::files;
+use crate::names::TextReport;
+use crate::print::{Answer, Output, Page, json};
+use crate::progress::Progress;
 
 /// The model and its place.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct ModelArgs {
     /// Folder of a Hugging Face checkpoint: config.json, *.safetensors, tokenizer.json
     #[arg(value_name = "DIR")]
@@ -94,20 +98,8 @@ pub(crate) enum Task {
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Measure steps and prompts
-    Bench {
-        #[command(flatten)]
-        model: ModelArgs,
-        /// Numbers of texts
-        #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,8,32")]
-        batch: Vec<usize>,
-        /// Tokens that every text has at the start
-        #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "128,2048")]
-        cached: Vec<usize>,
-        /// Seconds of each measurement
-        #[arg(long, value_name = "S", default_value_t = 1.0)]
-        seconds: f64,
-    },
+    /// Measure steps and prompts, beside PyTorch where Python has torch and transformers
+    Bench(bench::BenchArgs),
 }
 
 #[derive(Serialize)]
@@ -124,52 +116,6 @@ impl Answer for WrittenReport {
     fn page(&self, page: &mut Page) {
         self.files.iter().for_each(|file| page.line(format!("wrote {file}")));
         page.line(&self.next);
-    }
-}
-
-/// Times of one number of texts and cached tokens.
-#[derive(Serialize)]
-pub(crate) struct PointReport {
-    pub(crate) batch: usize,
-    pub(crate) cached: usize,
-    /// Median time of a step, tokens chosen.
-    pub(crate) step_us: f64,
-    pub(crate) tokens_per_s: f64,
-    pub(crate) read_gb_per_s: f64,
-    pub(crate) read_share: Option<f64>,
-    /// Median time from a prompt of `cached` tokens to its first token.
-    pub(crate) first_token_ms: f64,
-}
-
-#[derive(Serialize)]
-pub(crate) struct ModelBenchReport {
-    pub(crate) model: String,
-    pub(crate) device: String,
-    pub(crate) points: Vec<PointReport>,
-}
-
-impl Answer for ModelBenchReport {
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
-    }
-
-    fn page(&self, page: &mut Page) {
-        page.line(format!("{} on {}", self.model, self.device));
-        let row = |p: &PointReport| {
-            let share = p.read_share.map_or_else(String::new, |share| format!(" ({:.0} %)", share * 100.0));
-            [
-                p.batch.to_string(),
-                p.cached.to_string(),
-                format!("{:.0}", p.step_us),
-                format!("{:.0}", p.tokens_per_s),
-                format!("{:.0}{share}", p.read_gb_per_s),
-                format!("{:.1}", p.first_token_ms),
-            ]
-        };
-        page.table(
-            ["texts", "cached", "us a step", "tokens/s", "GB/s (of the memory's rate)", "first token, ms"],
-            self.points.iter().map(row),
-        );
     }
 }
 
@@ -198,9 +144,7 @@ pub(crate) fn run(task: &Task, output: &Output) -> Result<Box<dyn Answer>, Fault
             let next = format!("{rows} rows of {columns} values of 4 bytes, computed on {}", model.place());
             Box::new(WrittenReport { files: vec![file.display().to_string()], next })
         }
-        Task::Bench { model, batch, cached, seconds } => {
-            Box::new(bench(model, batch, cached, *seconds, output)?)
-        }
+        Task::Bench(args) => Box::new(bench::bench(args, output)?),
     })
 }
 
@@ -218,84 +162,6 @@ fn spec(args: &ModelArgs, launch: usize, prompt: Option<usize>) -> Result<String
         fault.help(format!("the model has {} launches, from 0", launches.len()))
     })?;
     Ok(page::generation(&decoder, layers, args.slots.unwrap_or(1), rows, element).text())
-}
-
-fn bench(
-    args: &ModelArgs,
-    batch: &[usize],
-    cached: &[usize],
-    seconds: f64,
-    output: &Output,
-) -> Result<ModelBenchReport, Fault> {
-    let longest = cached.iter().max().copied().unwrap_or(0);
-    let mut report = ModelBenchReport {
-        model: args.folder.display().to_string(),
-        device: String::new(),
-        points: Vec::new(),
-    };
-    for &texts in batch {
-        let (mut model, _) = open(args, texts, longest + 1, output)?;
-        report.device = model.place().to_owned();
-        for &length in cached {
-            let step_us = median(seconds, || steps(&mut model, length))?.as_secs_f64() * 1e6;
-            let bytes = model.step_bytes() as f64;
-            let prompt: Vec<u32> = (0..length as u32).map(|i| i % 200).collect();
-            let first = median(seconds, || {
-                model.clear(0)?;
-                let begin = Instant::now();
-                if let Some((last, before)) = prompt.split_last() {
-                    model.append(0, before)?;
-                    std::hint::black_box(model.step(&[(0, *last)])?.best(0));
-                }
-                Ok(begin.elapsed())
-            })?;
-            let read = bytes / step_us * 1e6;
-            report.points.push(PointReport {
-                batch: texts,
-                cached: length,
-                step_us,
-                tokens_per_s: texts as f64 / step_us * 1e6,
-                read_gb_per_s: read / 1e9,
-                read_share: model.read_bandwidth().map(|rate| read / rate),
-                first_token_ms: first.as_secs_f64() * 1e3,
-            });
-        }
-    }
-    Ok(report)
-}
-
-/// Steps of a sample.
-const STEPS: u32 = 16;
-
-/// Time of a step that appends the token drawn by the one before to every text, which then has `length` tokens again.
-fn steps(model: &mut Model, length: usize) -> Result<Duration, Fault> {
-    let begin = Instant::now();
-    let mut flight = 0;
-    for number in 0..STEPS {
-        (0..model.slots()).try_for_each(|slot| model.assume(slot, length))?;
-        let token = (number == 0).then_some(1);
-        let next = |slot| Next { slot, token, sampling: Sampling::default(), seed: 0 };
-        model.queue(&(0..model.slots()).map(next).collect::<Vec<_>>())?;
-        flight += 1;
-        if flight == model.lookahead() {
-            model.drawn()?;
-            flight -= 1;
-        }
-    }
-    while !model.drawn()?.is_empty() {}
-    Ok(begin.elapsed() / STEPS)
-}
-
-/// Median of as many samples as fit into the time, at least three, behind one that warms up.
-fn median(seconds: f64, mut sample: impl FnMut() -> Result<Duration, Fault>) -> Result<Duration, Fault> {
-    sample()?;
-    let begin = Instant::now();
-    let mut times = Vec::new();
-    while times.len() < 3 || begin.elapsed().as_secs_f64() < seconds {
-        times.push(sample()?);
-    }
-    times.sort();
-    Ok(times[times.len() / 2])
 }
 
 /// Opens a model, with progress, and returns the time that it took.
