@@ -2,9 +2,10 @@
 //!
 //! A list of objects becomes a table, `{"rows": n, "columns": {...}}`. A column is named by the path of a field, such
 //! as `config.chain.tile`. It is a list with one value per row, or `{"values": [...], "rows": [...]}` (distinct values,
-//! and an index per row: one digit or letter each if that is enough), or `{"every": value}`. Lists of objects inside rows
-//! become tables too if that is shorter. Null fields are left out. Numbers in a table keep six significant digits, which
-//! exceeds the precision of any measurement.
+//! and an index per row: one digit or letter each, or two, if that is enough), or `{"every": value}`. Lists of objects
+//! inside rows become tables too if that is shorter, or `{"parts": [...]}`: the columns of their first objects, of their
+//! second ones, and so on. Null fields are left out. Numbers in a table keep six significant digits, which exceeds the
+//! precision of any measurement.
 //!
 //! ```
 //! let record = serde_json::json!({ "entries": [{ "m": 1, "time": 9.5 }, { "m": 8, "time": 9.75 }] });
@@ -95,18 +96,22 @@ fn packed(value: Value) -> Value {
 }
 
 fn table(rows: Vec<Value>) -> Value {
+    json!({ "rows": rows.len(), "columns": columns(rows) })
+}
+
+fn columns(rows: Vec<Value>) -> Value {
     let count = rows.len();
     let mut columns: Map<String, Value> = Map::new();
     for (at, row) in rows.into_iter().enumerate() {
         leaves(String::new(), row, &mut |path, leaf| {
             let column = columns.entry(path).or_insert_with(|| vec![Value::Null; count].into());
             if let Some(cell) = column.get_mut(at) {
-                *cell = packed(leaf);
+                *cell = leaf;
             }
         });
     }
     columns.values_mut().for_each(|column| *column = shortest(column.take()));
-    json!({ "rows": count, "columns": columns })
+    columns.into()
 }
 
 /// Calls `add` with every non-null field and its path.
@@ -123,8 +128,13 @@ fn leaves(path: String, value: Value, add: &mut dyn FnMut(String, Value)) {
     }
 }
 
-/// The shortest of a column's three forms.
+/// The shortest of a column's forms.
 fn shortest(column: Value) -> Value {
+    let parts = parts(&column);
+    let column = match column {
+        Value::Array(cells) => cells.into_iter().map(packed).collect(),
+        other => other,
+    };
     let (mut values, mut rows, mut known) = (Vec::new(), Vec::new(), HashMap::new());
     for value in column.as_array().into_iter().flatten() {
         let row = *known.entry(value.to_string()).or_insert_with(|| {
@@ -133,21 +143,62 @@ fn shortest(column: Value) -> Value {
         });
         rows.push(row);
     }
-    let digits: Option<String> = rows.iter().map(|&row| Some(char::from(*DIGITS.get(row)?))).collect();
-    let rows = digits.map_or_else(|| json!(rows), Value::from);
+    let rows = digits(&rows, values.len()).map_or_else(|| json!(rows), Value::from);
     let by_value = match values.len() {
         1 => json!({ "every": values[0] }),
         _ => json!({ "values": values, "rows": rows }),
     };
-    shorter(by_value, column)
+    let flat = shorter(by_value, column);
+    parts.map_or(flat.clone(), |parts| shorter(parts, flat))
+}
+
+/// The lists in such a column have at most this many objects.
+const MOST_PARTS: usize = 4;
+
+/// A column of short lists of objects, as the columns of their first objects, of their second ones, and so on. `None`
+/// if that form would lose a cell: it has no empty lists and no empty objects.
+fn parts(column: &Value) -> Option<Value> {
+    let has_leaf = |object: &Value| {
+        let mut found = false;
+        leaves(String::new(), object.clone(), &mut |_, _| found = true);
+        found && object.as_object().is_some_and(plain)
+    };
+    let mut longest = 0;
+    for cell in column.as_array()?.iter().filter(|cell| !cell.is_null()) {
+        let list = cell.as_array().filter(|list| !list.is_empty() && list.len() <= MOST_PARTS)?;
+        longest = longest.max(list.len());
+        list.iter().all(has_leaf).then_some(())?;
+    }
+    let part =
+        |at: usize| columns(column.as_array().into_iter().flatten().map(|cell| cell[at].clone()).collect());
+    (longest > 0).then(|| json!({ "parts": (0..longest).map(part).collect::<Vec<_>>() }))
 }
 
 fn shorter(a: Value, b: Value) -> Value {
     if a.to_string().len() < b.to_string().len() { a } else { b }
 }
 
-/// Indices of a column's values, if there are few.
+/// Indices of a column's values are numbers with these digits.
 const DIGITS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/// Indices below `most` in one digit each, or in two; `None`: these are not enough.
+fn digits(rows: &[usize], most: usize) -> Option<String> {
+    let base = DIGITS.len();
+    let text = |row: &usize| [row / base, row % base].map(|digit| char::from(DIGITS[digit]));
+    match most {
+        most if most <= base => Some(rows.iter().map(|row| text(row)[1]).collect()),
+        most if most <= base * base => Some(rows.iter().flat_map(text).collect()),
+        _ => None,
+    }
+}
+
+/// Reads what [`digits`] wrote; `None` for a character that is no digit.
+fn indices(text: &str, most: usize) -> Vec<Option<usize>> {
+    let digit = |at: &u8| DIGITS.iter().position(|digit| digit == at);
+    let width = if most <= DIGITS.len() { 1 } else { 2 };
+    let number = |digits: &[u8]| digits.iter().try_fold(0, |sum, at| Some(sum * DIGITS.len() + digit(at)?));
+    text.as_bytes().chunks(width).map(number).collect()
+}
 
 fn unpacked(value: Value) -> Result<Value, serde_json::Error> {
     Ok(match value {
@@ -195,19 +246,21 @@ fn rows(count: u64, columns: Map<String, Value>) -> Result<Value, serde_json::Er
     Ok(rows.into_iter().map(Value::Object).collect())
 }
 
-const UNKNOWN_FORM: &str = "neither a list, nor values and rows, nor every";
+const UNKNOWN_FORM: &str = "neither a list, nor values and rows, nor every, nor parts";
 
 /// One value per row.
 fn cells(count: usize, column: Value) -> Result<Vec<Value>, &'static str> {
     match column {
         Value::Array(cells) => Ok(cells),
         Value::Object(mut fields) => {
+            if let Some(Value::Array(parts)) = fields.remove("parts") {
+                return lists(count, parts);
+            }
             match (fields.remove("every"), fields.remove("values"), fields.remove("rows")) {
                 (Some(value), None, None) => Ok(vec![value; count]),
                 (None, Some(Value::Array(values)), Some(rows)) => {
-                    let digit = |row: u8| DIGITS.iter().position(|&digit| digit == row);
                     let rows: Vec<Option<usize>> = match rows {
-                        Value::String(rows) => rows.bytes().map(digit).collect(),
+                        Value::String(rows) => indices(&rows, values.len()),
                         Value::Array(rows) => rows.iter().map(|row| Some(row.as_u64()? as usize)).collect(),
                         _ => return Err(UNKNOWN_FORM),
                     };
@@ -219,6 +272,23 @@ fn cells(count: usize, column: Value) -> Result<Vec<Value>, &'static str> {
         }
         _ => Err("neither a list nor an object"),
     }
+}
+
+/// One list of objects per row; null where the row has none.
+fn lists(count: usize, parts: Vec<Value>) -> Result<Vec<Value>, &'static str> {
+    let mut lists = vec![Vec::new(); count];
+    for part in parts {
+        let Value::Object(columns) = part else { return Err("a part that is not an object of columns") };
+        let part = rows(count as u64, columns).map_err(|_| "a part with a faulty column")?;
+        let Value::Array(objects) = part else { return Err("a part without rows") };
+        for (list, object) in lists.iter_mut().zip(objects) {
+            if object.as_object().is_some_and(|fields| !fields.is_empty()) {
+                list.push(object);
+            }
+        }
+    }
+    let cell = |list: Vec<Value>| if list.is_empty() { Value::Null } else { list.into() };
+    Ok(lists.into_iter().map(cell).collect())
 }
 
 #[cfg(test)]
@@ -244,6 +314,28 @@ mod tests {
     }
 
     #[test]
+    fn short_lists_of_objects_and_many_values_are_columns_too() {
+        let name = |at: usize| if at % 2 == 0 { "up" } else { "down" };
+        let stage = |at: usize| json!({ "stage": { "name": name(at), "tile": [64 * at, 64] } });
+        let record = |at: usize| match at % 3 {
+            0 => {
+                json!({ "at": format!("name of {}", at / 2), "config": { "stages": [stage(at), stage(at + 1)] } })
+            }
+            1 => json!({ "at": format!("name of {}", at / 2), "config": { "stages": [stage(at)] } }),
+            _ => json!({ "at": format!("name of {}", at / 2), "config": "decode" }),
+        };
+        let report = json!({ "records": (0..200).map(record).collect::<Vec<_>>() });
+        let text = write(&report).expect("JSON");
+        assert!(text.contains("parts") && text.matches("stage.name").count() == 2, "{text}");
+        assert!(text.contains(r#""rows":"00000101"#), "{text}");
+        assert_eq!(read::<Value>(&text).expect("a table"), report);
+        // Without a field in an object, the lists stay lists.
+        let report =
+            json!({ "records": [{ "list": [{}, stage(0)] }, { "list": [] }, { "list": [stage(0)] }] });
+        assert_eq!(read::<Value>(&write(&report).expect("JSON")).expect("a table"), report);
+    }
+
+    #[test]
     fn nulls_and_digits_beyond_six_are_left_out_of_tables_only() {
         let exact = 4.423496465162571;
         let report = json!({ "rate": exact, "list": [{ "rate": exact, "none": null }, { "rate": -1.0 / 3.0, "none": null }] });
@@ -261,6 +353,10 @@ mod tests {
             (json!({ "values": [1], "rows": "01" }), "an index of no value"),
             (json!({ "values": [1], "rows": 1 }), "neither"),
             (json!({ "all": 1 }), "neither"),
+            (json!({ "parts": [1] }), "not an object of columns"),
+            (json!({ "parts": [{ "a": [1] }] }), "faulty column"),
+            (json!({ "values": (0..63).collect::<Vec<_>>(), "rows": "00" }), "1 values for 2 rows"),
+            (json!({ "values": (0..63).collect::<Vec<_>>(), "rows": "00~~" }), "an index of no value"),
             (json!(1), "neither"),
         ] {
             let text = json!({ "list": { "rows": 2, "columns": { "a": column } } }).to_string();

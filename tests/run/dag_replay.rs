@@ -4,20 +4,39 @@ use std::path::Path;
 
 use cusync_bench::Regime;
 use cusync_bench::dag::suite::{SizeClass, case, case_with_copies};
-use cusync_bench::dag::{DagPoint, NodeShape, SpinProgram};
+use cusync_bench::dag::{NodeShape, SpinProgram};
 use cusync_dag::{Form, NodeWork, Program, ScheduleOptions, schedule};
 use cusync_gen::device::{DEVICES, Profile, ProgramCost};
 
 #[derive(serde::Deserialize)]
 struct Record {
-    points: Vec<DagPoint>,
+    points: Vec<Point>,
+}
+
+/// A program of the suite or a random one: the fields of a `DagPoint` that the model needs.
+#[derive(serde::Deserialize)]
+struct Point {
+    name: String,
+    class: Option<SizeClass>,
+    kernels: usize,
+    kernel_us: Vec<f64>,
+    shapes: Vec<NodeShape>,
+    records: Vec<Measured>,
+}
+
+/// One of our forms in one regime.
+#[derive(serde::Deserialize)]
+struct Measured {
+    form: Form,
+    regime: Regime,
+    median_us: f64,
 }
 
 /// Accessor for one launch cost.
 type Parameter = fn(&mut ProgramCost) -> &mut f64;
 
 /// The recorded points, each with its program and measured durations.
-fn record() -> Vec<(DagPoint, Program)> {
+fn record() -> Vec<(Point, Program)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/results/dag_h200.json");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let report: Record = cusync_gen::columns::read(&text).expect("a report of this version");
@@ -25,7 +44,7 @@ fn record() -> Vec<(DagPoint, Program)> {
     points.map(|point| (program(&point), point)).map(|(p, point)| (point, p)).collect()
 }
 
-fn program(point: &DagPoint) -> Program {
+fn program(point: &Point) -> Program {
     let recording = match point.class {
         // Sizes differ only in shapes and durations, which are both recorded; small inputs are quick to create.
         Some(_) => {
@@ -63,18 +82,18 @@ fn program(point: &DagPoint) -> Program {
 }
 
 /// Time of a form relative to our best form, in the regime where this ratio is worst.
-fn regret(point: &DagPoint, form: Form) -> f64 {
+fn regret(point: &Point, form: Form) -> f64 {
     let worst = [Regime::Rested, Regime::Sustained].map(|regime| {
-        let ours = || point.records.iter().filter(move |r| r.regime == regime && r.form.is_some());
-        let best = ours().map(|r| r.time.median_us).fold(f64::INFINITY, f64::min);
-        ours().find(|r| r.form == Some(form)).map_or(f64::INFINITY, |r| r.time.median_us / best)
+        let ours = || point.records.iter().filter(move |r| r.regime == regime);
+        let best = ours().map(|r| r.median_us).fold(f64::INFINITY, f64::min);
+        ours().find(|r| r.form == form).map_or(f64::INFINITY, |r| r.median_us / best)
     });
     worst[0].max(worst[1])
 }
 
 /// The model's choice among the measured forms, and its predictions.
-fn replay(point: &DagPoint, program: &Program, device: &Profile) -> (Form, Vec<(Form, f64)>) {
-    let measured = |form: &Form| point.records.iter().any(|r| r.form == Some(*form));
+fn replay(point: &Point, program: &Program, device: &Profile) -> (Form, Vec<(Form, f64)>) {
+    let measured = |form: &Form| point.records.iter().any(|r| r.form == *form);
     let forms: Vec<Form> = Form::ALL.into_iter().filter(measured).collect();
     let found =
         schedule(program, &ScheduleOptions { forms, device: device.clone(), ..ScheduleOptions::default() });
@@ -82,7 +101,7 @@ fn replay(point: &DagPoint, program: &Program, device: &Profile) -> (Form, Vec<(
 }
 
 /// Mean and worst regret of the model's choices, with one line per program.
-fn score(points: &[(DagPoint, Program)], device: &Profile) -> (f64, f64, Vec<String>) {
+fn score(points: &[(Point, Program)], device: &Profile) -> (f64, f64, Vec<String>) {
     let (mut sum, mut worst, mut lines) = (0.0, 0.0, Vec::new());
     for (point, program) in points {
         let (form, _) = replay(point, program, device);
@@ -116,8 +135,8 @@ fn fit_costs() {
         let mut error = 0.0;
         for (point, program) in &points {
             let measured = |form: Form| {
-                let found = point.records.iter().filter(|r| r.form == Some(form));
-                found.map(|r| r.time.median_us).sum::<f64>()
+                let found = point.records.iter().filter(|r| r.form == form);
+                found.map(|r| r.median_us).sum::<f64>()
             };
             let (_, predicted) = replay(point, program, device);
             let predicted_us = |form: Form| predicted.iter().find(|p| p.0 == form).map(|p| p.1);
