@@ -27,8 +27,11 @@ fn documented() -> BTreeSet<String> {
     let text = std::fs::read_to_string(super::root().join("docs/json.md")).expect("the page is there");
     let (_, table) = text.split_once("## Codes of errors").expect("the page has the table");
     let table = table.split("\n## ").next().unwrap_or(table);
-    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
-    let codes: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+    // Each row has two codes, each in front of its meaning.
+    let cells =
+        table.lines().filter(|line| line.starts_with('|')).flat_map(|row| row.split('|').skip(1).step_by(2));
+    let codes: Vec<&str> =
+        cells.filter_map(|cell| cell.trim().strip_prefix('`')?.strip_suffix('`')).collect();
     let unique: BTreeSet<String> = codes.iter().map(|code| (*code).to_owned()).collect();
     assert_eq!(unique.len(), codes.len(), "a code is listed twice");
     unique
