@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn short_lists_of_objects_and_many_values_are_columns_too() {
-        let name = |at: usize| if at % 2 == 0 { "up" } else { "down" };
+        let name = |at: usize| ["up", "down"][at % 2];
         let stage = |at: usize| json!({ "stage": { "name": name(at), "tile": [64 * at, 64] } });
         let record = |at: usize| match at % 3 {
             0 => {
