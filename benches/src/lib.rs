@@ -30,7 +30,6 @@ mod pytorch;
 mod ragged;
 mod record;
 mod sample;
-mod sweep;
 mod table;
 mod target;
 mod tune;
@@ -47,6 +46,5 @@ pub use layers::{
 pub use peer::{PeerChain, PeerGemm};
 pub use pytorch::{PYTORCH_MODELS, PytorchTimes, add_pytorch};
 pub use record::{LayerReport, Record, Role, ScheduleRecord, Size, size_text};
-pub use sweep::{SweepRecord, SweepReport, bench_sweep};
 pub use table::rows;
 pub use target::{Best, RAGGED, Verdict};

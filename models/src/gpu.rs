@@ -173,6 +173,8 @@ impl GpuModel {
                 x = state()?;
                 session.bind("Z", x.clone())?;
             }
+            // What a step needs is there before memory is freed for the next part.
+            session.pipeline()?.prepare()?;
             session.pipeline()?.release_originals()?;
             parts.push(session);
         }

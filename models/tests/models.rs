@@ -411,3 +411,42 @@ fn a_request_that_cannot_be_served_is_named_before_anything_runs() {
     model.queue(&[next]).expect("queued");
     assert_eq!(texts(&mut model, &[request(vec![1, 2, 3])]), alone);
 }
+
+/// Logits after steps behind a prompt, of random weights for nine layers, which are two launches.
+fn logits_of_nine_layers(place: Place) -> Option<Vec<Vec<f32>>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    tiny::write(folder.path(), "LlamaForCausalLM").expect("written");
+    let path = folder.path().join("config.json");
+    let config = std::fs::read_to_string(&path).expect("written");
+    let nine = config.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 9");
+    assert_ne!(config, nine);
+    std::fs::write(&path, nine).expect("writable");
+    let options = Options { place, random: true, ..host(3, 100) };
+    let mut model = Model::open(folder.path(), &options, |_| ()).ok()?;
+    let prompt: Vec<u32> = (0..40).map(|token| token * 5 % 256).collect();
+    model.append(0, &prompt).expect("it fits");
+    model.append(2, &prompt[..3]).expect("it fits");
+    let mut all = Vec::new();
+    for token in [7, 99, 200] {
+        let logits = model.step(&[(0, token), (2, token + 1)]).expect("it runs");
+        all.extend([logits.row(0), logits.row(1)]);
+    }
+    Some(all)
+}
+
+#[test]
+fn a_gpu_has_the_logits_of_the_host() {
+    let Some(found) = logits_of_nine_layers(Place::Gpu(0)) else {
+        println!("skipped: needs a GPU with kernels");
+        return;
+    };
+    let expected = logits_of_nine_layers(Place::Host).expect("no GPU is needed");
+    for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let norm =
+            |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+        let error =
+            norm(&mut found.iter().zip(expected).map(|(a, b)| a - b)) / norm(&mut expected.iter().copied());
+        // Both round nine layers of bf16.
+        assert!(error < 0.05, "row {row}: {error}");
+    }
+}

@@ -62,7 +62,7 @@ class Acceleration:
     @property
     def bytes(self) -> int:
         """Bytes of weights that are held beside those of the model."""
-        return 0 if self._engine is None else self._engine.bytes
+        return 0 if self._engine is None else self._engine.bytes()
 
     def remove(self) -> None:
         """Give the model its own steps back, and free the second copy of its weights."""
@@ -167,8 +167,7 @@ class _Engine:
         self.like = model.get_input_embeddings().weight.detach()
         self.rotary = getattr(model.get_decoder(), "rotary_emb", None)
         self.layers, self.width, self.heads, self.head, self.vocabulary, self.columns, self.context = decoder.sizes()
-        self.steps = 0
-        self.bytes = 0
+        self.steps = self.copied = 0
         self.lock = threading.Lock()
         self.plans: OrderedDict[tuple[int, int], list[_Runner | _HostRunner]] = OrderedDict()
         self.failures: dict[tuple[int, int], str] = {}
@@ -176,6 +175,14 @@ class _Engine:
 
     def stream(self) -> int:
         return 0 if self.on_host else torch.cuda.current_stream(self.like.device).cuda_stream
+
+    def bytes(self) -> int:
+        """Bytes of weights beside those of the model: laid out for a GPU, or copied by plans for the host."""
+        with self.lock:
+            if self.on_host:
+                return self.copied
+            parts = [part for runners in self.plans.values() for part in runners[0].parts]
+            return sum(dict(each for part in parts for each in part.laid_out()).values())
 
     def missing(self) -> str | None:
         """What the model lacks, or has elsewhere."""
@@ -232,12 +239,6 @@ class _Engine:
                     # The layout runs on a stream of the pipeline.
                     torch.cuda.synchronize(self.like.device)
                     part.release(matrices)
-                self.bytes += sum(
-                    count * self.tensors[name].shape[1] * 2
-                    for each, rows in made
-                    if each in matrices
-                    for name, _, count in rows
-                )
             parts.append(part)
             layers.append(range(begin, end))
         while len(self.plans) >= _MOST_PLANS:
@@ -257,6 +258,7 @@ class _Engine:
                 short = part.shape(name)[1] - joined.shape[0]
                 joined = torch.nn.functional.pad(joined, (0, 0, 0, short)).t().contiguous()
             part.set(name, joined, self.stream())
+            self.copied += joined.nbytes if self.on_host else 0
 
     def run(
         self,

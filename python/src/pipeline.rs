@@ -271,6 +271,14 @@ impl PyPipeline {
         Ok(())
     }
 
+    /// Laid out weights: for each stage a number that those who share them have in common, and the bytes.
+    fn laid_out(&self, py: Python<'_>) -> PyResult<Vec<(usize, usize)>> {
+        self.ask(py, |inner| {
+            let all = inner.session.pipeline()?.all_repacked(0);
+            Ok(all.map(|weights| (Arc::as_ptr(weights).addr(), weights.bytes())).collect())
+        })
+    }
+
     /// Makes everything that a run needs, so that the run can be captured.
     fn prepare(&self, py: Python<'_>) -> PyResult<()> {
         self.ask(py, |inner| Ok(inner.session.pipeline()?.prepare().map_err(SessionError::from)?))

@@ -71,11 +71,6 @@ impl BoundStage {
         self.stage.op == other.stage.op && sizes(self) == sizes(other)
     }
 
-    /// The same stage without synchronization.
-    pub fn uncoupled(self) -> BoundStage {
-        BoundStage { waits: Vec::new(), posts: Vec::new(), ..self }
-    }
-
     /// Whether a second kernel rotates the heads of the product.
     pub fn rotates(&self) -> bool {
         matches!(self.stage.op, Op::RotatedGemm(_))

@@ -1,4 +1,4 @@
-//! The raw C ABI of `csrc/abi/cusync.h`: only the output of bindgen.
+//! The raw C ABI: only the output of bindgen. `csrc/abi/cusync.h` and `csrc/host/decode.h` document every item.
 //!
 //! Without a CUDA toolchain at build time, `csrc/nocuda.c` provides the same symbols, so higher layers need
 //! no distinction. Only [`crate::device`] calls the kernel half; the `cusync_host_*` half is policy

@@ -71,6 +71,11 @@ impl Pipeline {
         Ok(complete)
     }
 
+    /// Repacked weights of a set's stages.
+    pub fn all_repacked(&self, set: usize) -> impl Iterator<Item = &Arc<RepackedWeights>> {
+        self.sets.get(set).into_iter().flat_map(|set| set.repacked.iter().flatten())
+    }
+
     /// Parts into which the weights of a stage are laid out.
     fn layout_parts(&self, stage: &Stage, workers: u32) -> u32 {
         if is_in_pairs(self.plan.graph(), stage, workers) { workers / 2 } else { parts_of(stage, workers) }
@@ -89,8 +94,10 @@ impl Pipeline {
         (0..self.sets.len()).try_for_each(|set| self.repack(set, workers))?;
         let graph = self.plan.graph();
         let weight = |tensor: usize| {
-            let mut reads = graph.stages.iter().flat_map(|s| &s.operands).filter(|o| o.tensor.0 == tensor);
-            reads.all(|o| is_weight(o.kind))
+            let mut reads =
+                graph.stages.iter().flat_map(|s| &s.operands).filter(|o| o.tensor.0 == tensor).peekable();
+            // Results have no readers, and stay bound.
+            reads.peek().is_some() && reads.all(|o| is_weight(o.kind))
         };
         let weights: Vec<usize> = (0..graph.tensors.len()).filter(|&t| weight(t)).collect();
         for set in &mut self.sets {

@@ -1,6 +1,6 @@
 //! Generated documents are up to date, every link resolves, and versions agree.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -29,8 +29,7 @@ fn fresh(path: &str, text: &str) {
 const THIRD_PARTY: &str = "\
 # Third-party software
 
-What the released crates and binaries are built from, with its licences as each package states them. This file is generated: \
-`cargo xtask render` makes it anew, and a test keeps it fresh.
+The parts of released crates and binaries, with the licence that each part states. `cargo xtask render` makes this file.
 
 ## Inside binaries with kernels
 
@@ -41,7 +40,7 @@ What the released crates and binaries are built from, with its licences as each 
 
 The NVIDIA driver, cuBLASLt and PyTorch are used where they are installed; nothing of them is distributed.
 
-## Rust crates
+## Rust crates, by licence
 
 ";
 
@@ -94,24 +93,42 @@ fn rendered_files_are_fresh() {
         let id = p["id"].as_str().unwrap_or_default();
         reached.contains(id) && !members.contains(id)
     };
-    let mut rows: Vec<String> = list("packages")
-        .iter()
-        .filter(foreign)
-        .map(|p| {
-            format!(
-                "| {} | {} | {} |\n",
-                field(p, "name"),
-                field(p, "version"),
-                field(p, "license").replace('/', " OR ")
-            )
-        })
-        .collect();
-    rows.sort();
-    assert!(rows.len() > 30, "{rows:?}");
-    fresh(
-        "THIRD-PARTY.md",
-        &format!("{THIRD_PARTY}| crate | version | licence |\n|---|---|---|\n{}", rows.concat()),
-    );
+    let mut by_licence: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for package in list("packages").iter().filter(foreign) {
+        let crates = by_licence.entry(licence(&field(package, "license"))).or_default();
+        crates.push(format!("{} {}", field(package, "name"), field(package, "version")));
+    }
+    let count: usize = by_licence.values().map(Vec::len).sum();
+    assert!(count > 30, "{by_licence:?}");
+    let mut text = THIRD_PARTY.to_owned();
+    for (licence, mut crates) in by_licence {
+        crates.sort();
+        text += &wrapped(&format!("* {licence}: {}.", crates.join(", ")));
+    }
+    fresh("THIRD-PARTY.md", &text);
+}
+
+/// A licence expression with the alternatives in one order, so that equal terms are listed together.
+fn licence(stated: &str) -> String {
+    let stated = stated.replace('/', " OR ");
+    let mut parts: Vec<&str> = stated.split(" OR ").map(str::trim).collect();
+    if !stated.contains('(') {
+        parts.sort_unstable();
+    }
+    parts.join(" OR ")
+}
+
+/// An item of a list in lines of at most 120 characters.
+fn wrapped(item: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in item.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() + 1 + word.len() <= 120 => *line += &format!(" {word}"),
+            _ => lines.push(format!("  {word}")),
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 /// Files of the checkout with this extension, except built or fetched ones.

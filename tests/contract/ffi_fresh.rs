@@ -33,6 +33,9 @@ fn generate() -> String {
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .derive_default(true)
+        // The headers have the comments. Plain `repr(C)` structs have the layout of C by definition.
+        .generate_comments(false)
+        .layout_tests(false)
         .derive_eq(true)
         .merge_extern_blocks(true)
         .disable_header_comment()

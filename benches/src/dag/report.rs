@@ -108,14 +108,6 @@ pub struct DagPoint {
 }
 
 impl DagPoint {
-    /// Our time and that of the best peer in a regime, microseconds.
-    pub fn ours_and_best_peer(&self, form: Form, regime: Regime) -> Option<(f64, f64)> {
-        let here = || self.records.iter().filter(move |r| r.regime == regime);
-        let ours = here().find(|r| r.form == Some(form))?.time.median_us;
-        let peers = here().filter(|r| r.peer).map(|r| r.time.median_us);
-        Some((ours, peers.min_by(f64::total_cmp)?))
-    }
-
     /// Contest of a form against its strongest peer.
     pub fn hardest(&self, form: Form, regime: Regime) -> Option<&Contest> {
         let here = self.contests.iter().filter(|c| c.form == form && c.regime == regime);

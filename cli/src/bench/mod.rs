@@ -9,9 +9,8 @@ use cusync::runtime::SHIPPED;
 use cusync_bench::copilot::{CopilotArgs, CopilotReport, bench_copilot};
 use cusync_bench::dag::{DagArgs, DagReport, bench_dag};
 use cusync_bench::{
-    self, LayerArgs, LayerPoint, LayerReport, PytorchTimes, Regime, SemaphoreCost, Size, SweepReport,
-    add_pytorch, attentions, bench_layers, bench_semaphores, bench_sweep, convolutions, mlps, size_text,
-    source_of,
+    self, LayerArgs, LayerPoint, LayerReport, PytorchTimes, Regime, SemaphoreCost, add_pytorch, attentions,
+    bench_layers, bench_semaphores, convolutions, mlps, size_text, source_of,
 };
 use cusync_gen::choose::against::Measurements;
 use cusync_gen::graph::Element;
@@ -40,8 +39,6 @@ pub(crate) enum Suite {
     Attention(TokenSuite),
     /// Whole transformer layers, single and four in a row, for token generation and prompts
     Layer(TokenSuite),
-    /// MLP layers on every chain kernel, to compare with the cost model
-    FusedSweep(SweepSuite),
     /// Kernel-level scheduling: the suite, chains, tasks with priorities, random programs
     Dag(DagSuite),
     /// Sessions: jobs handed to a persistent kernel, compared with graphs and launches
@@ -81,14 +78,6 @@ pub(crate) struct LayerSuite {
     /// Add times written by a script of benches/; may be repeated
     #[arg(long, value_name = "FILE")]
     pytorch: Vec<PathBuf>,
-    #[command(flatten)]
-    save: SaveArgs,
-}
-
-#[derive(Args)]
-pub(crate) struct SweepSuite {
-    #[command(flatten)]
-    points: PointArgs,
     #[command(flatten)]
     save: SaveArgs,
 }
@@ -232,7 +221,6 @@ impl LayerSuite {
 /// A benchmark's records.
 pub(crate) enum BenchReport {
     Layers(Box<LayerReport>),
-    Sweep(Box<SweepReport>),
     Dag(Box<DagReport>),
     Copilot(Box<CopilotReport>),
     Sync(SemaphoreCost),
@@ -250,7 +238,6 @@ pub(crate) fn bench(suite: &Suite, output: &Output) -> Result<BenchReport, Fault
         Suite::Conv(args) => layers(convolutions(&args.points.pipeline, &args.points.sizes), args, &progress),
         Suite::Attention(args) => layers(attentions(false, args), &args.layers, &progress),
         Suite::Layer(args) => layers(attentions(true, args), &args.layers, &progress),
-        Suite::FusedSweep(args) => sweep(args, &progress),
         Suite::Dag(args) => dag(args, &progress),
         Suite::Copilot(args) => copilot(args, &progress),
         Suite::Sync => {
@@ -288,15 +275,6 @@ fn layers(points: Vec<LayerPoint>, args: &LayerSuite, progress: &Progress) -> Re
     pytorch.into_iter().for_each(|times| add_pytorch(&mut report, times));
     args.save.write(&report)?;
     Ok(BenchReport::Layers(Box::new(report)))
-}
-
-fn sweep(args: &SweepSuite, progress: &Progress) -> Result<BenchReport, Fault> {
-    args.save.ensure_writable()?;
-    let layers = args.points.layers(mlps(&args.points.pipeline, &args.points.sizes))?;
-    let report_size = &mut |name: &str, size: &Size| progress.say(format!("{name} {}", size_text(size)));
-    let report = bench_sweep(&layers, report_size).map_err(fault)?;
-    args.save.write(&report)?;
-    Ok(BenchReport::Sweep(Box::new(report)))
 }
 
 fn dag(args: &DagSuite, progress: &Progress) -> Result<BenchReport, Fault> {

@@ -2,7 +2,7 @@
 
 use cusync_bench::copilot::CopilotReport;
 use cusync_bench::dag::{DagReport, tables};
-use cusync_bench::{self, Ceilings, Digest, Record, SweepReport, size_text};
+use cusync_bench::{self, Ceilings, Digest, Record, size_text};
 use cusync_gen::choose::against::Measured;
 
 use super::super::print::{Answer, Page, json};
@@ -14,14 +14,13 @@ impl Answer for BenchReport {
             BenchReport::Layers(r) => r.wrong.is_empty() && r.fault.is_none(),
             BenchReport::Dag(r) => r.wrong.is_empty(),
             BenchReport::Copilot(r) => r.exact.iter().all(|e| e.wrong == 0),
-            BenchReport::Sweep(_) | BenchReport::Sync(_) | BenchReport::Times(_) => true,
+            BenchReport::Sync(_) | BenchReport::Times(_) => true,
         }
     }
 
     fn json(&self) -> serde_json::Result<String> {
         match self {
             BenchReport::Layers(r) => json(&r.records),
-            BenchReport::Sweep(r) => json(&r.records),
             BenchReport::Dag(r) => json(r),
             BenchReport::Copilot(r) => json(r),
             BenchReport::Sync(r) => json(r),
@@ -45,11 +44,6 @@ impl Answer for BenchReport {
                 r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
                 r.wrong.iter().for_each(|s| page.line(format!("WRONG: {s}")));
                 r.fault.iter().for_each(|s| page.line(format!("ended early: {s}")));
-            }
-            BenchReport::Sweep(r) => {
-                ceilings(page, &r.device, &r.ceilings);
-                sweep(page, r);
-                r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
             }
             BenchReport::Dag(r) => dag(page, r),
             BenchReport::Copilot(r) => copilot(page, r),
@@ -92,43 +86,6 @@ fn ceilings(page: &mut Page, device: &str, c: &Ceilings) {
         "{device}: {:.0} TFLOP/s rested, {:.0} sustained; reads {:.2} TB/s",
         c.rested.matrix_tflops, c.sustained.matrix_tflops, c.rested.read_tbs
     ));
-}
-
-fn sweep(page: &mut Page, r: &SweepReport) {
-    let header = [
-        "pipeline",
-        "size",
-        "tile",
-        "cluster",
-        "mode",
-        "cut",
-        "predicted us",
-        "median us",
-        "p10",
-        "p90",
-        "without waits",
-        "floor",
-    ];
-    page.table(
-        header,
-        r.records.iter().map(|r| {
-            let s = &r.schedule;
-            [
-                r.pipeline.clone(),
-                size_text(&r.dims),
-                s.tile.clone(),
-                s.cluster.clone(),
-                s.mode.clone(),
-                if r.splits { s.cut.to_string() } else { "never".into() },
-                format!("{:.1}", s.predicted_us),
-                format!("{:.1}", r.time.median_us),
-                format!("{:.1}", r.time.p10_us),
-                format!("{:.1}", r.time.p90_us),
-                format!("{:.1}", r.without_waits_us),
-                format!("{:.1}", r.floor_us),
-            ]
-        }),
-    );
 }
 
 fn dag(page: &mut Page, r: &DagReport) {

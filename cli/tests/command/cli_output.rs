@@ -223,7 +223,6 @@ fn what_a_benchmark_could_not_read_or_write_is_told_before_it_measures() {
         (&["bench", "mlp", "--save", &nowhere], "cannot be written"),
         (&["bench", "dag", "--save", &nowhere], "cannot be written"),
         (&["bench", "copilot", "--save", &place], "cannot be written"),
-        (&["bench", "fused-sweep", "--save", &nowhere], "cannot be written"),
         (&["simulate", "--against", &bad], "no record of a benchmark"),
         (&["calibrate", "-o", &nowhere], "cannot be written"),
         (&["trace", "two_gemms", "-o", &nowhere], "cannot be written"),

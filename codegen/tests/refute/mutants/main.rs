@@ -5,7 +5,7 @@
 //!
 //!     CUSYNC_MUTANTS=1000000 cargo test --release -p cusync-gen --test mutants no_unsafe -- --nocapture
 //!
-//! and set `CUSYNC_SEED` for different mutants than those of docs/results/mutants.md.
+//! and set `CUSYNC_SEED` for different mutants than those of docs/results/verification.md.
 
 mod agreement;
 mod general;
@@ -239,7 +239,7 @@ fn no_unsafe_mutant_is_accepted_and_false_alarms_are_rare() {
     assert!(f64::from(alarms) < bound, "{alarms} false alarms of {done}");
 }
 
-/// A table of docs/results/mutants.md.
+/// A table of docs/results/verification.md.
 fn table<K: std::fmt::Debug>(heading: &str, rows: &BTreeMap<K, Row>) -> String {
     let mut text = format!(
         "| {heading} | mutants | harmless, accepted | wrong, refuted | false alarms |\n|---|---|---|---|---|\n"
