@@ -111,6 +111,11 @@ impl Form {
         self.edges == EdgeSource::Code
     }
 
+    /// How nodes reach the GPU.
+    pub fn carrier(self) -> Carrier {
+        self.carrier
+    }
+
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         self.name

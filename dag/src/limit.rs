@@ -1,14 +1,14 @@
 //! A list scheduler for a limited number of streams.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 
 use super::dependence::Dependences;
 use super::distribute::{Distribution, Lane, lane_of, with_waits};
 use super::program::{NodeId, Program};
 use super::times::Times;
 
-/// Uses at most `streams` streams of kernels for every priority. The node that can start soonest comes next; on a tie,
+/// Uses at most `streams` streams of kernels, or one for each priority if there are more priorities. The node that can start soonest comes next; on a tie,
 /// the one with the longest remaining path. It goes right after a predecessor if that costs no time, otherwise where
 /// it leaves the smallest gap. The time is proportional to nodes times streams.
 pub fn limited(program: &Program, dependences: &Dependences, times: &Times, streams: usize) -> Distribution {
@@ -30,7 +30,7 @@ pub fn limited(program: &Program, dependences: &Dependences, times: &Times, stre
     let mut ready = Ready::default();
     let first = program.ids().filter(|id| missing[id.index()] == 0);
     first.for_each(|id| ready.add(lane_of(program, id), 0.0, urgency[id.index()]));
-    let (mut open, mut end) = (Lanes { limit: streams.max(1), lanes: Vec::new() }, vec![0.0; n]);
+    let (mut open, mut end) = (Lanes::new(program, streams), vec![0.0; n]);
     let (mut earliest, mut order, mut stream) = (vec![0.0; n], Vec::with_capacity(n), vec![0; n]);
     while let Some(place) = ready.next(|kind| open.free_at(kind)) {
         let id = by_urgency[place as usize];
@@ -112,16 +112,24 @@ struct Open {
 struct Lanes {
     limit: usize,
     lanes: Vec<Open>,
+    /// Streams of kernels that are open, or kept for a priority that has none yet.
+    taken: usize,
 }
 
 impl Lanes {
+    fn new(program: &Program, limit: usize) -> Self {
+        let kernels =
+            program.ids().map(|id| lane_of(program, id)).filter(|lane| matches!(lane, Lane::Kernels { .. }));
+        let taken = kernels.collect::<HashSet<_>>().len();
+        Lanes { limit, lanes: Vec::new(), taken }
+    }
+
     fn of_kind(&self, kind: Lane) -> impl Iterator<Item = (usize, &Open)> {
         self.lanes.iter().enumerate().filter(move |(_, lane)| lane.kind == kind)
     }
 
     fn full(&self, kind: Lane) -> bool {
-        let limit = if matches!(kind, Lane::Copies(_)) { 1 } else { self.limit };
-        self.of_kind(kind).count() >= limit
+        self.of_kind(kind).next().is_some() && (matches!(kind, Lane::Copies(_)) || self.taken >= self.limit)
     }
 
     /// When the first stream of a kind is free.
@@ -141,6 +149,8 @@ impl Lanes {
             return on;
         }
         if !self.full(kind) {
+            let kept = self.of_kind(kind).next().is_none();
+            self.taken += usize::from(matches!(kind, Lane::Kernels { .. }) && !kept);
             self.lanes.push(Open { kind, free: 0.0, tail: None });
             return self.lanes.len() - 1;
         }

@@ -34,6 +34,16 @@ pub struct Simulation {
     pub promoted: Vec<bool>,
 }
 
+impl Simulation {
+    /// The same, stretched.
+    pub(super) fn slowed(mut self, factor: f64) -> Simulation {
+        let times = self.start.iter_mut().chain(&mut self.end).chain(&mut self.zone_end);
+        times.for_each(|us| *us *= factor);
+        self.total_us *= factor;
+        self
+    }
+}
+
 /// Simulates a form of a distribution. `fair` keeps zones of low priority from starving.
 pub fn simulate(
     program: &Program,

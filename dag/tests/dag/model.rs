@@ -1,14 +1,18 @@
 //! The model: predictions, choices based on them, and guarantees for zones.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use cusync_dag::{
-    Form, GRACE_US, Program, RandomDag, SURE_SHARE, ScheduleOptions, Times, all_concurrency, analyse, parse,
-    schedule, shipped, simulate,
+    Carrier, Form, GRACE_US, Program, RandomDag, SURE_SHARE, ScheduleOptions, Times, all_concurrency,
+    analyse, parse, schedule, shipped, simulate,
 };
 use cusync_gen::device::DEVICES;
 
-use crate::kernel;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::{kernel, programs, tasks};
 
 fn suite(name: &str) -> Program {
     parse(shipped(name).expect("it ships"), &[], &DEVICES[0]).expect("good")
@@ -104,6 +108,52 @@ fn streams_can_be_limited() {
         assert_eq!(schedule.full.streams(), streams);
         assert!(schedule.chosen.streams() <= streams);
     }
+}
+
+/// In every form, nodes on one stream run one after the other at the predicted times, and a stated number of streams
+/// holds.
+#[test]
+fn streams_and_times_are_those_of_one_plan() {
+    let shipped = ["vec", "bs", "ml", "hits", "img", "dl", "m1", "m2"].map(suite).to_vec();
+    let random = (0..programs(100)).map(|seed| tasks(&mut SmallRng::seed_from_u64(seed)));
+    let mut seen = BTreeMap::new();
+    for program in shipped.into_iter().chain(random) {
+        for (form, most) in
+            Form::ALL.into_iter().flat_map(|f| [None, Some(1), Some(2), Some(5)].map(|n| (f, n)))
+        {
+            let options = ScheduleOptions { forms: vec![form], streams: most, ..short_edges() };
+            let found = schedule(&program, &options);
+            let place = |message: &str| format!("{} {form:?} {most:?}: {message}", program.name());
+            let streams = found.streams(found.form);
+            let kernels = program.ids().filter(|id| program.node(*id).kernel().is_some());
+            let used: BTreeSet<u32> = kernels.map(|id| streams[id.index()]).collect();
+            assert!(used.len() <= most.unwrap_or(usize::MAX), "{}", place(&format!("kernels on {used:?}")));
+            let [prediction] = &found.predictions[..] else {
+                assert!(most.is_some() && found.form == Form::SERIAL, "{}", place("not offered"));
+                continue;
+            };
+            let all: BTreeSet<u32> = streams.iter().copied().collect();
+            assert_eq!(prediction.streams, all.len(), "{}", place("streams"));
+            let line = &found.timeline;
+            let mut runs: Vec<_> =
+                (0..streams.len()).map(|i| (streams[i], line.start[i], line.end[i])).collect();
+            runs.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2)));
+            let apart = runs.windows(2).all(|w| w[0].0 != w[1].0 || w[0].2 <= w[1].1 + 1e-6);
+            assert!(apart, "{}", place(&format!("a stream runs two nodes at once: {runs:?}")));
+            let end = line.end.iter().copied().fold(0.0, f64::max);
+            assert!(end <= prediction.us + 1e-6, "{}", place("a node ends after the program"));
+            if matches!(form.carrier(), Carrier::Launches) {
+                assert!(
+                    (end - prediction.us).abs() < 1e-6,
+                    "{}",
+                    place("the program ends with its last node")
+                );
+            }
+            *seen.entry((form.name(), most)).or_insert(0) += 1;
+        }
+    }
+    // Wide graphs are refused where streams are limited; narrow ones are not.
+    assert_eq!(seen.len(), 4 * Form::ALL.len(), "{seen:?}");
 }
 
 /// Alone and together: the end of each task in microseconds, and the merged program's schedule.
