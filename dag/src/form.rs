@@ -138,7 +138,7 @@ impl<'de> Deserialize<'de> for Form {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let id = String::deserialize(deserializer)?;
         let found = Form::ALL.into_iter().find(|form| form.id == id);
-        found.ok_or_else(|| D::Error::custom(format!("there is no form `{id}`")))
+        found.ok_or_else(|| D::Error::custom(format!("there is no form `{id}`; there are {:?}", Form::ALL)))
     }
 }
 

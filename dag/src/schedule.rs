@@ -106,6 +106,11 @@ impl KernelSchedule {
         }
     }
 
+    /// Pairs of a node and one of lower priority that waits for it without depending on it.
+    pub fn gates(&self) -> &[(NodeId, NodeId)] {
+        self.admission.as_ref().map_or(&[], |admission| &admission.gates)
+    }
+
     /// The best of the other forms.
     pub fn runner_up(&self) -> Option<&FormPrediction> {
         let others = self.predictions.iter().filter(|p| p.form != self.form);
@@ -165,7 +170,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
     // The lanes of graphs whose edges are dependences; streams do not narrow these graphs.
     let width = kernel_streams(&written);
     if width > most {
-        why.push(format!("branch and funnel graphs take {width} lanes; {most} streams were asked for"));
+        why.push(format!("branch and funnel graphs take {width} lanes, and at most {most} were asked for"));
         written = full.clone();
     }
     let chosen = cap(program, &gated, &order, &full, options, &mut why);

@@ -11,6 +11,7 @@ mod kernel_build;
 #[cfg(feature = "models")]
 mod models;
 mod obstacles;
+mod schedules;
 mod timelines;
 
 use std::path::{Path, PathBuf};
