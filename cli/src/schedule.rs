@@ -101,6 +101,9 @@ pub(crate) struct FormReport {
     pub(crate) us: f64,
     #[serde(skip)]
     pub(crate) name: &'static str,
+    /// For tasks of several priorities.
+    #[serde(skip)]
+    pub(crate) harm: &'static str,
 }
 
 #[derive(Serialize)]
@@ -259,7 +262,12 @@ fn report(program: &Program, schedule: &KernelSchedule, device: &Profile) -> Pro
 }
 
 fn form(p: &FormPrediction) -> FormReport {
-    FormReport { form: p.form, streams: p.streams, us: p.us, name: p.form.name() }
+    let harm = match p.harm {
+        0 => "",
+        1 => "; it slows the highest tasks",
+        _ => "; it starves tasks",
+    };
+    FormReport { form: p.form, streams: p.streams, us: p.us, name: p.form.name(), harm }
 }
 
 /// Nodes of a plan in its order.
@@ -374,7 +382,7 @@ impl Answer for ProgramReport {
         ));
         if let Some(next) = &chosen.runner_up {
             let more = signed_percent(next.us / chosen.predicted_us - 1.0);
-            page.line(format!("next: {}, {:.1} us ({more})", next.name, next.us));
+            page.line(format!("next: {}, {:.1} us ({more}){}", next.name, next.us, next.harm));
         }
         if self.all {
             self.rest(page, over);
@@ -409,7 +417,7 @@ impl ProgramReport {
         self.why.iter().for_each(|why| page.line(why));
         if self.allocated_bytes < self.buffer_bytes {
             page.line(format!(
-                "memory: {} bytes instead of {}, buffers sharing it that are never alive together",
+                "memory: {} bytes instead of {}: buffers that are never alive together share it",
                 self.allocated_bytes, self.buffer_bytes
             ));
         }

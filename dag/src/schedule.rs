@@ -106,9 +106,11 @@ impl KernelSchedule {
         }
     }
 
-    /// Pairs of a node and one of lower priority that waits for it without depending on it.
+    /// Pairs of a node and one of lower priority that waits for it in the chosen form without depending on it. Serial
+    /// forms keep the order of the code and have none.
     pub fn gates(&self) -> &[(NodeId, NodeId)] {
-        self.admission.as_ref().map_or(&[], |admission| &admission.gates)
+        let gates = self.admission.as_ref().map(|admission| &admission.gates[..]);
+        gates.filter(|_| !self.form.is_serial()).unwrap_or_default()
     }
 
     /// The best of the other forms.
@@ -160,11 +162,10 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         full = limited(program, &gated, &order, most);
     }
     let mut why = vec![format!(
-        "dependences: {}, of them not implied by others: {}; nodes right after one that they depend on: {}, waits that remain: {}",
-        dependences.edges.len(),
-        dependences.reduced.len(),
+        "full concurrency: {} streams, {} waits; {} nodes follow one that they depend on",
+        full.streams(),
+        full.waits.len(),
         gated.reduced.len() - full.waits.len().min(gated.reduced.len()),
-        full.waits.len()
     )];
     let mut written = as_written(program, &gated, &order);
     // The lanes of graphs whose edges are dependences; streams do not narrow these graphs.
@@ -204,7 +205,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         }
     }
     let (form, (_, timeline)) = best.unwrap_or_else(|| (Form::SERIAL, time(Form::SERIAL)));
-    why.push(reason(form, &timeline, &times, &predictions));
+    why.push(format!("{:.1} us, of which the longest path is {:.1}", timeline.total_us, times.critical_us()));
     let mut refinement = Refinement::default();
     if form.is_programmatic() {
         refinement = refine(program, &dependences, &options.device, Refine::WherePays);
@@ -330,18 +331,6 @@ fn busiest_us(program: &Program) -> f64 {
         *sums.entry(program.priority(id)).or_insert(0.0) += program.node(id).us;
     }
     sums.into_values().fold(0.0, f64::max)
-}
-
-fn reason(form: Form, line: &Simulation, times: &Times, predictions: &[FormPrediction]) -> String {
-    let next = predictions.iter().filter(|p| p.form != form).min_by(|a, b| a.us.total_cmp(&b.us));
-    let against =
-        next.map_or(String::new(), |p| format!("; the next best is {} with {:.1} us", p.form.name(), p.us));
-    let critical = times.critical_us();
-    format!(
-        "{}: {:.1} us predicted, of which the longest path is {critical:.1}{against}",
-        form.name(),
-        line.total_us
-    )
 }
 
 fn priorities(program: &Program, timeline: &Simulation) -> Vec<i32> {
