@@ -5,7 +5,7 @@
 //! the two edges that meet there. There are no other edges.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 
 use super::bits::BitMatrix;
 use super::history::{History, Touched};
@@ -57,9 +57,9 @@ pub struct Dependences {
 }
 
 impl Dependences {
-    fn new(nodes: usize, mut edges: Vec<NodeDependence>) -> Self {
-        let pairs: Vec<_> = edges.iter().map(|e| (e.before.index(), e.after.index())).collect();
-        let order = in_order(&(0..nodes).collect::<Vec<_>>(), &pairs);
+    /// The edges in `order`, which satisfies them.
+    fn new(order: Vec<usize>, mut edges: Vec<NodeDependence>) -> Self {
+        let nodes = order.len();
         let place = places(&order, nodes);
         let key = |e: &NodeDependence| (place[e.after.index()], place[e.before.index()]);
         edges.sort_unstable_by_key(key);
@@ -70,9 +70,14 @@ impl Dependences {
     /// Adds gates: pairs (before, after) that delay nodes although there is no dependence. They must not close a
     /// cycle.
     pub fn gated(&self, gates: &[(NodeId, NodeId)]) -> Dependences {
+        if gates.is_empty() {
+            return self.clone();
+        }
         let gate = |&(before, after): &_| NodeDependence { before, after, hazards: Hazards::default() };
         let new = gates.iter().filter(|(before, after)| !self.reaches(*before, *after)).map(gate);
-        Dependences::new(self.place.len(), self.edges.iter().copied().chain(new).collect())
+        let edges: Vec<_> = self.edges.iter().copied().chain(new).collect();
+        let pairs: Vec<_> = edges.iter().map(|e| (e.before.index(), e.after.index())).collect();
+        Dependences::new(in_order(&(0..self.place.len()).collect::<Vec<_>>(), &pairs), edges)
     }
 
     /// The edges of the transitive reduction.
@@ -96,21 +101,27 @@ impl Dependences {
 pub fn analyse(program: &Program) -> Dependences {
     let mut history = History::new(program);
     let mut edges = Vec::new();
+    // The nodes that the current one depends on, and why.
+    let (mut before, mut hazards) = (Vec::new(), vec![Hazards::default(); program.nodes().len()]);
     for (id, node) in program.ids().zip(program.nodes()) {
-        let mut before: BTreeMap<NodeId, Hazards> = BTreeMap::new();
         let touched: Vec<Touched> = node.accesses.iter().map(Access::touched).collect();
         history.conflicts(&touched, |cta, why| {
-            *before.entry(cta.node).or_default() |= why;
+            let found = &mut hazards[cta.node.index()];
+            if *found == Hazards::default() {
+                before.push(cta.node);
+            }
+            *found |= why;
             true
         });
         history.record(id, &[touched]);
-        edges.extend(before.into_iter().map(|(before, hazards)| NodeDependence {
+        before.sort_unstable();
+        edges.extend(before.drain(..).map(|before| NodeDependence {
             before,
             after: id,
-            hazards,
+            hazards: std::mem::take(&mut hazards[before.index()]),
         }));
     }
-    Dependences::new(program.nodes().len(), edges)
+    Dependences::new((0..program.nodes().len()).collect(), edges)
 }
 
 /// The position of each node in an order.

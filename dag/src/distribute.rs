@@ -186,19 +186,29 @@ pub(super) fn with_waits(
     stream: Vec<u32>,
     lanes: Vec<Lane>,
 ) -> Distribution {
-    let position = places(&order.iter().map(|id| id.index()).collect::<Vec<_>>(), order.len());
-    let mut edges: Vec<(usize, usize)> = dependences
-        .reduced_edges()
-        .map(|NodeDependence { before, after, .. }| (position[after.index()], position[before.index()]))
-        .collect();
-    let mut last = vec![None; lanes.len()];
-    for (at, id) in order.iter().enumerate() {
-        let last = &mut last[stream[id.index()] as usize];
-        edges.extend(last.map(|before| (at, before)));
-        *last = Some(at);
+    let n = order.len();
+    let position = places(&order.iter().map(|id| id.index()).collect::<Vec<_>>(), n);
+    let mut before: Vec<Vec<u32>> = vec![Vec::new(); n];
+    for NodeDependence { before: first, after, .. } in dependences.reduced_edges() {
+        before[position[after.index()]].push(position[first.index()] as u32);
     }
-    edges.sort_unstable();
-    edges.dedup();
+    // Of the predecessors on one stream, the last implies the others, and the node before on the own stream all there.
+    let (mut edges, mut last): (Vec<(usize, usize)>, _) = (Vec::new(), vec![None; lanes.len()]);
+    let mut latest: Vec<(usize, u32)> = vec![(n, 0); lanes.len()];
+    for (at, (id, before)) in order.iter().zip(&mut before).enumerate() {
+        let own = stream[id.index()] as usize;
+        for &first in before.iter() {
+            let (node, position) = &mut latest[stream[order[first as usize].index()] as usize];
+            (*node, *position) = (at, if *node == at { first.max(*position) } else { first });
+        }
+        before.retain(|&first| {
+            let on = stream[order[first as usize].index()] as usize;
+            on != own && latest[on].1 == first
+        });
+        before.extend(last[own].replace(at as u32));
+        before.sort_unstable();
+        edges.extend(before.iter().map(|&first| (at, first as usize)));
+    }
     let (kept, _) = super::dependence::reduce(order.len(), &edges);
     let waits = kept
         .into_iter()

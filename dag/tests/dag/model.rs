@@ -276,6 +276,18 @@ fn a_thousand_kernels_take_milliseconds() {
     timed("2500 kernels that read what 2500 wrote", 1000.0, &|| {
         schedule(&joined, &options);
     });
+    // Every kernel reads what all others write.
+    let mut all = Program::new("all");
+    let buffers: Vec<_> = (0..5000).map(|i| all.buffer(format!("b{i}"), 64)).collect();
+    for i in 0..buffers.len() {
+        let mode =
+            |b: usize| if b == i { cusync_dag::AccessMode::Write } else { cusync_dag::AccessMode::Read };
+        let accesses = (0..buffers.len()).map(|b| all.whole(buffers[b], mode(b))).collect();
+        all.push(kernel(&format!("k{i}"), 3.0, accesses)).expect("good");
+    }
+    timed("5000 kernels that each read what all others write", 1000.0, &|| {
+        schedule(&all, &options);
+    });
     let buffers: String = (0..270_000).map(|i| format!("\"buffer_number_{i}\": \"64*{i} + 64\", ")).collect();
     let text = format!(
         r#"Dag(name: "large", buffers: {{ {buffers} }}, nodes: [Kernel(name: "k", writes: "buffer_number_7", us: 3.0)])"#
@@ -283,4 +295,48 @@ fn a_thousand_kernels_take_milliseconds() {
     timed(&format!("{:.1} MB of 270000 buffers", text.len() as f64 / 1e6), 1000.0, &|| {
         parse(&text, &[], &DEVICES[0]).expect("good");
     });
+}
+
+#[test]
+#[ignore]
+fn zz_phases() {
+    let mut joined = Program::new("all to all");
+    let buffers: Vec<_> = (0..2500).map(|i| joined.buffer(format!("b{i}"), 64)).collect();
+    for (i, &buffer) in buffers.iter().enumerate() {
+        let accesses = vec![joined.whole(buffer, cusync_dag::AccessMode::Write)];
+        joined.push(kernel(&format!("w{i}"), 3.0, accesses)).expect("good");
+    }
+    for i in 0..2500 {
+        let accesses = buffers.iter().map(|&b| joined.whole(b, cusync_dag::AccessMode::Read)).collect();
+        joined.push(kernel(&format!("r{i}"), 3.0, accesses)).expect("good");
+    }
+    let t = |name: &str, begin: Instant| println!("{name} {:.1} ms", begin.elapsed().as_secs_f64() * 1e3);
+    let b = Instant::now();
+    let d = analyse(&joined);
+    t("analyse", b);
+    let b = Instant::now();
+    let times = Times::new(&joined, &d);
+    t("times", b);
+    let b = Instant::now();
+    let full = all_concurrency(&joined, &d, &times);
+    t("full", b);
+    let b = Instant::now();
+    let written = cusync_dag::as_written(&joined, &d, &times);
+    t("written", b);
+    for n in [1, 2, 16, 128] {
+        let b = Instant::now();
+        let l = cusync_dag::limited(&joined, &d, &times, n);
+        t(&format!("limited {n} waits {}", l.waits.len()), b);
+    }
+    for form in Form::ALL {
+        let b = Instant::now();
+        let us = simulate(&joined, &d, &written, form, &DEVICES[0], false).total_us;
+        t(&format!("simulate written {form:?} {us}"), b);
+    }
+    let b = Instant::now();
+    let us = simulate(&joined, &d, &full, Form::LANE_GRAPH, &DEVICES[0], false).total_us;
+    t(&format!("simulate full {us}"), b);
+    let b = Instant::now();
+    let s = schedule(&joined, &ScheduleOptions::default());
+    t(&format!("schedule {:?}", s.why), b);
 }
