@@ -81,7 +81,7 @@ impl Dependences {
     }
 
     /// The edges of the transitive reduction.
-    pub fn reduced_edges(&self) -> impl DoubleEndedIterator<Item = &NodeDependence> {
+    pub fn reduced_edges(&self) -> impl DoubleEndedIterator<Item = &NodeDependence> + Clone {
         self.reduced.iter().map(|&i| &self.edges[i])
     }
 

@@ -1,18 +1,19 @@
 //! From a program to its fastest launch form, according to the model.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use cusync_gen::device::{DEVICES, Profile};
 
 use super::admit::{Admission, Admit, Alone, admit};
 use super::dependence::{Dependences, analyse};
 use super::distribute::{Distribution, Lane, all_concurrency, as_written};
-use super::form::{Carrier, EdgeSource, Form};
+use super::form::{Carrier, EdgeSource, Form, FormEdges};
 use super::limit::limited;
 use super::plan::{GraphPlan, LaunchPlan, StreamPlan};
 use super::program::{NodeId, Program};
 use super::refine::{Refine, Refinement, refine};
-use super::simulate::{Simulation, simulate};
+use super::simulate::{Simulation, simulate, simulate_edges};
 use super::times::Times;
 
 /// Numbers of streams tried below full concurrency.
@@ -178,9 +179,12 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
     why.extend(admission.as_ref().map(|found| found.reason(program)));
     let shared = kernel_streams(&chosen) < kernel_streams(&full);
     // With several priorities, no form is worth starving a task or slowing the highest.
-    let time = |form: Form| {
+    let mut shared_edges: HashMap<(EdgeSource, bool), FormEdges> = HashMap::new();
+    let mut time = |form: Form| {
         let plan = plan_of(form, &chosen, &written);
-        let line = simulate(program, &gated, plan, form, &options.device, fair);
+        let edges = shared_edges.entry((form.edges, form.funnel));
+        let edges = edges.or_insert_with(|| FormEdges::new(program, &gated, plan, form));
+        let line = simulate_edges(program, edges, plan, form, &options.device, fair);
         let harm = alone.as_ref().map_or(0, |alone| alone.harm(program, &line));
         (harm, if shared && form.edges == EdgeSource::Streams { line.slowed(SHARED) } else { line })
     };

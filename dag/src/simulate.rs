@@ -12,7 +12,7 @@ use cusync_gen::device::Profile;
 use super::demand::Demand;
 use super::dependence::Dependences;
 use super::distribute::Distribution;
-use super::form::{Form, StartDelays};
+use super::form::{Form, FormEdges, StartDelays};
 use super::program::{NodeId, Program};
 
 /// The fraction of its fair share that a zone is guaranteed.
@@ -56,7 +56,20 @@ pub fn simulate(
     device: &Profile,
     fair: bool,
 ) -> Simulation {
-    let delays = StartDelays::new(program, dependences, plan, form, device);
+    let edges = FormEdges::new(program, dependences, plan, form);
+    simulate_edges(program, &edges, plan, form, device, fair)
+}
+
+/// The same, with the edges of the form.
+pub(super) fn simulate_edges(
+    program: &Program,
+    edges: &FormEdges,
+    plan: &Distribution,
+    form: Form,
+    device: &Profile,
+    fair: bool,
+) -> Simulation {
+    let delays = StartDelays::new(program, plan, form, edges, device);
     let mut line = Machine::new(program, &delays, device, fair).run();
     line.total_us += delays.tail_us;
     line
@@ -83,9 +96,9 @@ struct Share {
 
 struct Machine<'a> {
     program: &'a Program,
+    delays: &'a StartDelays<'a>,
     demands: Vec<[f64; 4]>,
     missing: Vec<u32>,
-    after: Vec<Vec<(usize, f64)>>,
     ready: Vec<f64>,
     /// Nodes with no unfinished predecessors, by possible start time: the bits of non-negative floats sort like their
     /// values.
@@ -99,19 +112,14 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    fn new(program: &'a Program, delays: &StartDelays, device: &Profile, fair: bool) -> Self {
+    fn new(program: &'a Program, delays: &'a StartDelays<'a>, device: &Profile, fair: bool) -> Self {
         let n = program.nodes().len();
-        let (mut missing, mut after) = (vec![0; n], vec![Vec::new(); n]);
-        for &(b, a, delay) in &delays.edges {
-            missing[a] += 1;
-            after[b].push((a, delay));
-        }
         let zones = program.zones().len();
         let mut machine = Machine {
             program,
             demands: program.nodes().iter().map(|node| Demand::new(node, device).parts()).collect(),
-            missing,
-            after,
+            delays,
+            missing: delays.edges.into.clone(),
             ready: delays.release.clone(),
             queue: BinaryHeap::new(),
             active: Vec::new(),
@@ -267,8 +275,8 @@ impl<'a> Machine<'a> {
         self.line.end[node] = now;
         self.line.total_us = f64::max(self.line.total_us, now);
         self.line.zone_end[zone] = f64::max(self.line.zone_end[zone], now);
-        for (after, delay) in std::mem::take(&mut self.after[node]) {
-            self.ready[after] = f64::max(self.ready[after], now + delay);
+        for after in self.delays.edges.after(node).iter().map(|after| *after as usize) {
+            self.ready[after] = f64::max(self.ready[after], now + self.delays.delay_us(node, after));
             self.missing[after] -= 1;
             if self.missing[after] == 0 {
                 self.enqueue(after);
