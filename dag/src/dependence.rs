@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use super::bits::BitMatrix;
 use super::history::{History, Touched};
@@ -50,6 +51,8 @@ pub struct Dependences {
     pub reduced: Vec<usize>,
     /// The nodes in an order that satisfies all edges: without gates, program order.
     pub order: Vec<NodeId>,
+    /// The places in `reduced` of the edges into each node.
+    into: Vec<Range<usize>>,
     /// The position of each node in `order`.
     place: Vec<usize>,
     /// For each position, the positions that it depends on, directly or indirectly.
@@ -64,7 +67,19 @@ impl Dependences {
         let key = |e: &NodeDependence| (place[e.after.index()], place[e.before.index()]);
         edges.sort_unstable_by_key(key);
         let (reduced, ancestors) = reduce(nodes, &edges.iter().map(key).collect::<Vec<_>>());
-        Dependences { edges, reduced, order: order.into_iter().map(NodeId::from).collect(), place, ancestors }
+        let (mut into, mut end) = (vec![0..0; nodes], 0);
+        for group in reduced.chunk_by(|&a, &b| edges[a].after == edges[b].after) {
+            into[edges[group[0]].after.index()] = end..end + group.len();
+            end += group.len();
+        }
+        Dependences {
+            edges,
+            reduced,
+            into,
+            order: order.into_iter().map(NodeId::from).collect(),
+            place,
+            ancestors,
+        }
     }
 
     /// Adds gates: pairs (before, after) that delay nodes although there is no dependence. They must not close a
@@ -83,6 +98,11 @@ impl Dependences {
     /// The edges of the transitive reduction.
     pub fn reduced_edges(&self) -> impl DoubleEndedIterator<Item = &NodeDependence> + Clone {
         self.reduced.iter().map(|&i| &self.edges[i])
+    }
+
+    /// The nodes that a node directly waits for in the transitive reduction.
+    pub(super) fn before(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+        self.reduced[self.into[node.index()].clone()].iter().map(|&i| self.edges[i].before)
     }
 
     /// Whether `after` depends on `before`, directly or indirectly.

@@ -195,12 +195,8 @@ impl FormEdges {
                 FormEdges::from_pairs(order, pairs.iter().copied())
             }
             EdgeSource::Dependences => {
-                let pairs = || dependences.reduced_edges().map(|e| (e.before.index(), e.after.index()));
-                let branch = FormEdges::from_pairs(order, pairs());
-                match form.funnel {
-                    true => branch.funnel(program, pairs()),
-                    false => branch,
-                }
+                let branch = FormEdges::of_dependences(order, dependences);
+                if form.funnel { branch.funnel(program) } else { branch }
             }
             EdgeSource::Streams | EdgeSource::Written => {
                 let neighbours: Vec<_> = plan.neighbours().collect();
@@ -208,6 +204,12 @@ impl FormEdges {
                 FormEdges::from_pairs(order, neighbours.iter().copied().chain(waits))
             }
         }
+    }
+
+    /// The reduced dependences; `order` satisfies them.
+    pub(super) fn of_dependences(order: Vec<usize>, dependences: &Dependences) -> FormEdges {
+        let pairs = dependences.reduced_edges().map(|e| (e.before.index(), e.after.index()));
+        FormEdges::from_pairs(order, pairs)
     }
 
     fn from_pairs(order: Vec<usize>, pairs: impl Iterator<Item = (usize, usize)> + Clone) -> FormEdges {
@@ -244,7 +246,7 @@ impl FormEdges {
     /// With more edges, which leave a single first and a single last node. The first is the shortest root, so that it
     /// delays the others least; the last is the end node with which the whole program ends earliest if only edges
     /// delay nodes.
-    fn funnel(self, program: &Program, pairs: impl Iterator<Item = (usize, usize)> + Clone) -> FormEdges {
+    fn funnel(self, program: &Program) -> FormEdges {
         let n = self.order.len();
         let us = |i: usize| program.nodes()[i].us;
         let roots: Vec<usize> = (0..n).filter(|&i| self.into[i] == 0).collect();
@@ -280,6 +282,7 @@ impl FormEdges {
         }
         let between = self.order.iter().copied().filter(|&i| i != root && Some(i) != last);
         let order = std::iter::once(root).chain(between).chain(last).collect();
+        let pairs = (0..n).flat_map(|i| self.after(i).iter().map(move |&a| (i, a as usize)));
         FormEdges::from_pairs(order, pairs.chain(extra.iter().copied()))
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
 use super::dependence::Dependences;
 use super::distribute::{Distribution, Lane, lane_of, with_waits};
+use super::form::FormEdges;
 use super::program::{NodeId, Program};
 use super::times::Times;
 
@@ -12,13 +13,21 @@ use super::times::Times;
 /// the one with the longest remaining path. It goes right after a predecessor if that costs no time, otherwise where
 /// it leaves the smallest gap. The time is proportional to nodes times the logarithm of streams.
 pub fn limited(program: &Program, dependences: &Dependences, times: &Times, streams: usize) -> Distribution {
+    let order = dependences.order.iter().map(|id| id.index()).collect();
+    limited_along(program, dependences, &FormEdges::of_dependences(order, dependences), times, streams)
+}
+
+/// The same, with the reduced edges by earlier node.
+pub(super) fn limited_along(
+    program: &Program,
+    dependences: &Dependences,
+    edges: &FormEdges,
+    times: &Times,
+    streams: usize,
+) -> Distribution {
     let n = program.nodes().len();
-    let (mut missing, mut after) = (vec![0u32; n], vec![Vec::new(); n]);
+    let mut missing = edges.into.clone();
     let mut latest: Vec<Option<NodeId>> = vec![None; n];
-    for edge in dependences.reduced_edges() {
-        missing[edge.after.index()] += 1;
-        after[edge.before.index()].push(edge.after);
-    }
     // Among nodes that can start at the same time: highest priority, then longest remaining path.
     let mut by_urgency: Vec<NodeId> = program.ids().collect();
     by_urgency.sort_by(|&a, &b| {
@@ -39,8 +48,8 @@ pub fn limited(program: &Program, dependences: &Dependences, times: &Times, stre
         (on, end[i]) = open.place(program, id, earliest[i], latest[i]);
         stream[i] = on as u32;
         order.push(id);
-        for &a in &after[i] {
-            let a_ = a.index();
+        for &a in edges.after(i) {
+            let (a, a_) = (NodeId(a), a as usize);
             if end[i] >= earliest[a_] {
                 (earliest[a_], latest[a_]) = (end[i], Some(id));
             }

@@ -7,9 +7,9 @@ use cusync_gen::device::{DEVICES, Profile};
 
 use super::admit::{Admission, Admit, Alone, admit};
 use super::dependence::{Dependences, analyse};
-use super::distribute::{Distribution, Lane, all_concurrency, as_written};
+use super::distribute::{Distribution, Lane, both};
 use super::form::{Carrier, EdgeSource, Form, FormEdges};
-use super::limit::limited;
+use super::limit::{limited, limited_along};
 use super::plan::{GraphPlan, LaunchPlan, StreamPlan};
 use super::program::{NodeId, Program};
 use super::refine::{Refine, Refinement, refine};
@@ -158,7 +158,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
     let gated = dependences.gated(admission.as_ref().map_or(&[], |found| &found.gates));
     let order = Times::new(program, &gated);
     let most = options.streams.unwrap_or(usize::MAX);
-    let mut full = all_concurrency(program, &gated, &order);
+    let (mut full, mut written) = both(program, &gated, &order);
     if kernel_streams(&full) > most {
         full = limited(program, &gated, &order, most);
     }
@@ -168,7 +168,6 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         full.waits.len(),
         gated.reduced.len() - full.waits.len().min(gated.reduced.len()),
     )];
-    let mut written = as_written(program, &gated, &order);
     // The lanes of graphs whose edges are dependences; streams do not narrow these graphs.
     let width = kernel_streams(&written);
     if width > most {
@@ -300,13 +299,15 @@ fn cap(
     let all_us = best.0;
     // A stream runs one node at a time, so numbers that are too small are ruled out without a trial.
     let busiest_us = busiest_us(program);
+    let order = dependences.order.iter().map(|id| id.index()).collect();
+    let edges = FormEdges::of_dependences(order, dependences);
     // From few to many, until more streams no longer help.
     let mut tried: Vec<(f64, Distribution)> = Vec::new();
     for limit in LIMITS.into_iter().filter(|&limit| limit < most) {
         if busiest_us / limit as f64 > all_us * TIE {
             continue;
         }
-        let plan = limited(program, dependences, times, limit);
+        let plan = limited_along(program, dependences, &edges, times, limit);
         let us = time(&plan);
         let done = us <= all_us * TIE && tried.last().is_some_and(|(before, _)| us * TIE >= *before);
         tried.push((us, plan));
