@@ -66,7 +66,7 @@ impl Dependences {
         let place = places(&order, nodes);
         let key = |e: &NodeDependence| (place[e.after.index()], place[e.before.index()]);
         edges.sort_unstable_by_key(key);
-        let (reduced, ancestors) = reduce(nodes, &edges.iter().map(key).collect::<Vec<_>>());
+        let (reduced, ancestors) = reduce(nodes, edges.len(), |i| key(&edges[i]));
         let (mut into, mut end) = (vec![0..0; nodes], 0);
         for group in reduced.chunk_by(|&a, &b| edges[a].after == edges[b].after) {
             into[edges[group[0]].after.index()] = end..end + group.len();
@@ -178,19 +178,25 @@ pub(crate) fn in_order(order: &[usize], pairs: &[(usize, usize)]) -> Vec<usize> 
 
 /// The transitive reduction of edges (`after`, `before`) that are sorted and point from smaller to larger positions.
 /// Returns the indices that remain, and the ancestors of every position.
-pub(crate) fn reduce(nodes: usize, edges: &[(usize, usize)]) -> (Vec<usize>, BitMatrix) {
+pub(crate) fn reduce(
+    nodes: usize,
+    edges: usize,
+    edge: impl Fn(usize) -> (usize, usize),
+) -> (Vec<usize>, BitMatrix) {
     let mut ancestors = BitMatrix::new(nodes);
     let mut kept = Vec::new();
     let mut end = 0;
-    for group in edges.chunk_by(|a, b| a.0 == b.0) {
-        let first = end;
-        end += group.len();
-        let from = kept.len();
+    while end < edges {
+        let (first, from, after) = (end, kept.len(), edge(end).0);
+        while end < edges && edge(end).0 == after {
+            end += 1;
+        }
         // A path that makes an edge redundant goes through a later predecessor, so later predecessors come first.
-        for (i, &(after, before)) in group.iter().enumerate().rev() {
+        for i in (first..end).rev() {
+            let before = edge(i).1;
             if !ancestors.get(after, before) {
                 ancestors.inherit(after, before);
-                kept.push(first + i);
+                kept.push(i);
             }
         }
         kept[from..].reverse();

@@ -206,7 +206,7 @@ pub(super) fn with_waits(
     let n = order.len();
     let position = places(&order.iter().map(|id| id.index()).collect::<Vec<_>>(), n);
     // Of the predecessors on one stream, the last implies the others, and the node before on the own stream all there.
-    let (mut edges, mut last): (Vec<(usize, usize)>, _) = (Vec::new(), vec![None; lanes.len()]);
+    let (mut edges, mut last): (Vec<(u32, u32)>, _) = (Vec::new(), vec![None; lanes.len()]);
     let mut latest: Vec<Option<usize>> = vec![None; lanes.len()];
     let mut streams = Vec::new();
     for (at, id) in order.iter().enumerate() {
@@ -220,13 +220,14 @@ pub(super) fn with_waits(
         }
         let from = edges.len();
         let waits = streams.drain(..).filter_map(|on| latest[on].take().filter(|_| on != own));
-        edges.extend(waits.chain(last[own].replace(at)).map(|first| (at, first)));
+        edges.extend(waits.chain(last[own].replace(at)).map(|first| (at as u32, first as u32)));
         edges[from..].sort_unstable();
     }
-    let (kept, _) = super::dependence::reduce(order.len(), &edges);
+    let edge = |i: usize| (edges[i].0 as usize, edges[i].1 as usize);
+    let (kept, _) = super::dependence::reduce(order.len(), edges.len(), edge);
     let waits = kept
         .into_iter()
-        .map(|i| NodeWait { before: order[edges[i].1], after: order[edges[i].0] })
+        .map(|i| NodeWait { before: order[edge(i).1], after: order[edge(i).0] })
         .filter(|w| stream[w.before.index()] != stream[w.after.index()])
         .collect();
     Distribution { order, stream, lanes, waits }

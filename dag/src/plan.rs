@@ -227,7 +227,7 @@ impl LaunchPlan {
         pairs.sort_unstable();
         pairs.dedup();
         // A kernel with programmatic edges waits for all its predecessors, so its end implies theirs.
-        let (_, ancestors) = reduce(nodes, &pairs);
+        let (_, ancestors) = reduce(nodes, pairs.len(), |i| pairs[i]);
         let kept = |before: NodeId, after: NodeId| ancestors.get(place[after.index()], place[before.index()]);
         match analyse(program).reduced_edges().find(|e| !kept(e.before, e.after)) {
             Some(e) => Err(Unproved::Race { before: e.before, after: e.after }),
