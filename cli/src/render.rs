@@ -110,7 +110,7 @@ fn plan(target: &Target, resolved: &Resolved) -> Result<Plan, Fault> {
 }
 
 /// The command line, recorded in the rendered files.
-fn command() -> String {
+pub(crate) fn command() -> String {
     let word =
         |word: String| if word.contains([' ', '"', '\'', '$', '`']) { format!("{word:?}") } else { word };
     let words: Vec<String> = std::env::args().skip(1).map(word).collect();

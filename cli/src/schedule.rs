@@ -1,18 +1,22 @@
 //! `cusync schedule`: from serial code to concurrent kernels.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use cusync::trace::{page, scheduled};
 use cusync_dag::{
-    Dependences, Direction, Form, KernelSchedule, Lane, LaunchPlan, NodeDependence, NodeId, Program,
-    RefinedEdge, ScheduleOptions, allocate, parse, schedule as plan,
+    Dependences, Direction, Form, FormPrediction, KernelSchedule, LaunchPlan, NodeDependence, NodeWork,
+    Program, ProvedPlan, RefinedEdge, ScheduleOptions, allocate, cuda, dot, parse, schedule as plan,
 };
 use cusync_gen::device::Profile;
 use serde::Serialize;
 
 use super::fault::Fault;
+use super::files;
 use super::print::{Answer, Page, json};
-use super::report::counted;
+use super::render::command;
+use super::report::{counted, signed_percent};
 use super::source::{PROGRAMS, SourceText};
 use super::target::{dim, profile};
 
@@ -27,18 +31,42 @@ pub(crate) struct ScheduleArgs {
     /// GPU to schedule for: h200, h100, a100, l40s, or a RON file with a profile
     #[arg(long, value_name = "NAME or FILE", default_value = "h200")]
     device: String,
-    /// Use at most this many streams for kernels
+    /// Run at most this many kernels at a time: streams, or lanes of a graph
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     streams: Option<u16>,
+    /// Take this form instead of the best, such as branch-graph
+    #[arg(long, value_name = "FORM", value_parser = form_id)]
+    form: Option<Form>,
     /// Issue the program this many times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
+    /// Write the chosen plan: a timeline (.html), a Graphviz graph (.dot) or CUDA C++ (.cu)
+    #[arg(short, long, value_name = "FILE", value_parser = plan_file)]
+    output: Option<PathBuf>,
+    /// Print every node, every form and the reasons too
+    #[arg(long)]
+    all: bool,
+}
+
+fn form_id(id: &str) -> Result<Form, String> {
+    serde_json::from_value(id.into()).map_err(|e| e.to_string())
+}
+
+/// Accepts file names to which plans can be written.
+fn plan_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("html" | "dot" | "cu") => Ok(path),
+        _ => Err("the name must end in .html (a timeline), .dot (a graph) or .cu (CUDA C++)".into()),
+    }
 }
 
 #[derive(Serialize)]
 pub(crate) struct NodeReport {
     pub(crate) name: String,
     pub(crate) id: u32,
+    /// `kernel`, `to-device` or `to-host`.
+    pub(crate) kind: &'static str,
     pub(crate) us: f64,
     pub(crate) level: u32,
     pub(crate) stream: u32,
@@ -47,6 +75,11 @@ pub(crate) struct NodeReport {
     pub(crate) waits_for: Vec<u32>,
     /// Ids of higher-priority nodes that it waits for although it does not depend on them.
     pub(crate) held_by: Vec<u32>,
+    /// Every node that it directly waits for in the plan, and how: `full`, `programmatic`, or `stream` for the node
+    /// before it on the same stream of launches.
+    pub(crate) edges: Vec<(u32, &'static str)>,
+    /// Temporary buffers that it accesses, each with its first byte in the arena.
+    pub(crate) temporaries: Vec<(String, u64)>,
     pub(crate) start_us: f64,
     pub(crate) end_us: f64,
 }
@@ -68,6 +101,9 @@ pub(crate) struct FormReport {
     pub(crate) us: f64,
     #[serde(skip)]
     pub(crate) name: &'static str,
+    /// For tasks of several priorities.
+    #[serde(skip)]
+    pub(crate) harm: &'static str,
 }
 
 #[derive(Serialize)]
@@ -76,6 +112,10 @@ pub(crate) struct ChosenReport {
     pub(crate) streams: usize,
     pub(crate) waits: usize,
     pub(crate) predicted_us: f64,
+    /// The best of the other forms.
+    pub(crate) runner_up: Option<FormReport>,
+    /// Bytes of the temporary buffers of the plan, in one arena.
+    pub(crate) arena_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -127,12 +167,14 @@ pub(crate) struct ProgramReport {
     pub(crate) allocated_bytes: u64,
     pub(crate) why: Vec<String>,
     pub(crate) source: String,
-    /// Purpose of each stream, as readable text.
     #[serde(skip)]
-    pub(crate) lanes: Vec<String>,
+    pub(crate) all: bool,
+    #[serde(skip)]
+    pub(crate) output: Option<PathBuf>,
 }
 
 pub(crate) fn schedule(args: &ScheduleArgs) -> Result<ProgramReport, Fault> {
+    args.output.as_deref().map_or(Ok(()), files::ensure_writable)?;
     let device = profile(&args.device)?;
     let source = SourceText::find(&args.file, &PROGRAMS)?;
     let program = parse(&source.text, &args.dims, &device)
@@ -140,44 +182,53 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> Result<ProgramReport, Fault> {
         .repeat(args.repeat.into())
         .map_err(|e| Fault::from(cusync::programs::Error::from(e)))?;
     let streams = args.streams.map(usize::from);
-    let schedule =
-        plan(&program, &ScheduleOptions { streams, device: device.clone(), ..ScheduleOptions::default() });
-    Ok(report(&program, &schedule, &device))
+    let forms = args.form.map_or(Form::ALL.to_vec(), |form| vec![form]);
+    let schedule = plan(
+        &program,
+        &ScheduleOptions { streams, device: device.clone(), forms, ..ScheduleOptions::default() },
+    );
+    if let (Some(form), Some(most), []) = (args.form, args.streams, &schedule.predictions[..]) {
+        let message = format!("{} takes more than {}", form.name(), counted(most.into(), "stream"));
+        return Err(Fault::input("unsupported", message).help("raise --streams, or leave --form out"));
+    }
+    let proved = schedule.plan(&program, schedule.form).prove(&program);
+    let proved = proved.map_err(|e| Fault::from(cusync::programs::Error::from(e)))?;
+    if let Some(file) = &args.output {
+        write(file, &program, &schedule, &proved, &device)?;
+    }
+    Ok(ProgramReport { all: args.all, output: args.output.clone(), ..report(&program, &schedule, &device) })
+}
+
+/// Writes the chosen plan, depending on the file name.
+fn write(
+    file: &Path,
+    program: &Program,
+    schedule: &KernelSchedule,
+    proved: &ProvedPlan,
+    device: &Profile,
+) -> Result<(), Fault> {
+    let text = match file.extension().and_then(|e| e.to_str()) {
+        Some("html") => page(&scheduled(program, schedule, &device.name)),
+        Some("dot") => dot(program, schedule),
+        _ => cuda(proved, schedule.form.name(), &command()),
+    };
+    files::write(file, &text)
 }
 
 fn report(program: &Program, schedule: &KernelSchedule, device: &Profile) -> ProgramReport {
     let KernelSchedule { dependences, full, .. } = schedule;
     let copies = program.nodes().iter().filter(|n| n.kernel().is_none()).count();
-    let name = |id: NodeId| program.node(id).name.clone();
     let memory = allocate(program, dependences);
-    let gates = schedule.admission.as_ref().map_or(&[][..], |admission| &admission.gates);
+    let (_, arena_bytes) = memory.arena(program);
     // The chosen plan, in its own order.
     let plan = schedule.plan(program, schedule.form);
-    let (order, waits): (Vec<usize>, Vec<(usize, usize)>) = match &plan {
-        LaunchPlan::Streams(plan) => (plan.order.iter().map(|(node, _)| *node).collect(), plan.waits.clone()),
-        LaunchPlan::Graph(plan) => {
-            (plan.order.clone(), plan.edges.iter().map(|(b, a, _)| (*b, *a)).collect())
-        }
+    let (order, waits): (Vec<usize>, usize) = match &plan {
+        LaunchPlan::Streams(plan) => (plan.order.iter().map(|(node, _)| *node).collect(), plan.waits.len()),
+        LaunchPlan::Graph(plan) => (plan.order.clone(), plan.edges.len()),
     };
-    let streams = schedule.distribution(schedule.form);
-    let node = |&index: &usize| {
-        let id = NodeId(index as u32);
-        let befores =
-            || waits.iter().filter(move |(_, after)| *after == index).map(|(b, _)| NodeId(*b as u32));
-        let held = |before: &NodeId| gates.contains(&(*before, id));
-        NodeReport {
-            name: name(id),
-            id: id.0,
-            us: program.node(id).us,
-            level: schedule.times.level[index],
-            stream: if schedule.form.is_serial() { 0 } else { streams.stream[index] },
-            priority: schedule.priority[index],
-            waits_for: befores().filter(|b| !held(b)).map(|b| b.0).collect(),
-            held_by: gates.iter().filter(|gate| gate.1 == id).map(|gate| gate.0.0).collect(),
-            start_us: schedule.timeline.start[index],
-            end_us: schedule.timeline.end[index],
-        }
-    };
+    let mut streams = schedule.streams(schedule.form);
+    streams.sort_unstable();
+    streams.dedup();
     ProgramReport {
         program: program.name().into(),
         device: device.name.clone(),
@@ -187,32 +238,82 @@ fn report(program: &Program, schedule: &KernelSchedule, device: &Profile) -> Pro
         reduced_edges: dependences.reduced.len(),
         streams: full.streams(),
         waits: full.waits.len(),
-        order: order.iter().map(|&index| name(NodeId(index as u32))).collect(),
+        order: order.iter().map(|&index| program.nodes()[index].name.clone()).collect(),
         critical_us: schedule.times.critical_us(),
         chosen: ChosenReport {
             form: schedule.form,
-            streams: if schedule.form.is_serial() { 1 } else { streams.streams() },
-            waits: waits.len(),
+            streams: streams.len(),
+            waits,
             predicted_us: schedule.predicted_us(),
+            runner_up: schedule.runner_up().map(form),
+            arena_bytes,
         },
-        forms: schedule
-            .predictions
-            .iter()
-            .map(|p| FormReport { form: p.form, streams: p.streams, us: p.us, name: p.form.name() })
-            .collect(),
-        nodes: order.iter().map(node).collect(),
+        forms: schedule.predictions.iter().map(form).collect(),
+        nodes: nodes(program, schedule, &plan, &order),
         dependences: edges(dependences),
         refinement: refinement(schedule),
         buffer_bytes: program.buffers().iter().map(|b| b.bytes).sum(),
         allocated_bytes: memory.bytes(),
         why: schedule.why.clone(),
         source: device.programs.source.clone(),
-        lanes: if schedule.form.is_serial() {
-            vec!["all".into()]
-        } else {
-            streams.lanes.iter().map(lane).collect()
-        },
+        all: false,
+        output: None,
     }
+}
+
+fn form(p: &FormPrediction) -> FormReport {
+    let harm = match p.harm {
+        0 => "",
+        1 => "; it slows the highest tasks",
+        _ => "; it starves tasks",
+    };
+    FormReport { form: p.form, streams: p.streams, us: p.us, name: p.form.name(), harm }
+}
+
+/// Nodes of a plan in its order.
+fn nodes(
+    program: &Program,
+    schedule: &KernelSchedule,
+    plan: &LaunchPlan,
+    order: &[usize],
+) -> Vec<NodeReport> {
+    let count = program.nodes().len();
+    let (mut edges, mut held_by) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+    plan.edges().iter().for_each(|e| edges[e.after].push((e.before as u32, e.kind)));
+    schedule.gates().iter().for_each(|(before, after)| held_by[after.index()].push(before.0));
+    let (streams, priorities) = (schedule.streams(schedule.form), plan.priorities(count));
+    let (places, _) = allocate(program, &schedule.dependences).arena(program);
+    let node = |&index: &usize| {
+        let node = &program.nodes()[index];
+        let temporary = |access: &cusync_dag::Access| {
+            let buffer = access.buffer.index();
+            places[buffer].map(|place| (program.buffers()[buffer].name.clone(), place))
+        };
+        let mut temporaries: Vec<_> = node.accesses.iter().filter_map(temporary).collect();
+        temporaries.sort_unstable();
+        temporaries.dedup();
+        let awaited = edges[index].iter().filter(|(_, kind)| *kind != "stream").map(|(before, _)| *before);
+        NodeReport {
+            name: node.name.clone(),
+            id: index as u32,
+            kind: match node.work {
+                NodeWork::Kernel(_) => "kernel",
+                NodeWork::Copy { direction: Direction::HostToDevice, .. } => "to-device",
+                NodeWork::Copy { direction: Direction::DeviceToHost, .. } => "to-host",
+            },
+            us: node.us,
+            level: schedule.times.level[index],
+            stream: streams[index],
+            priority: priorities[index],
+            waits_for: awaited.filter(|before| !held_by[index].contains(before)).collect(),
+            held_by: held_by[index].clone(),
+            edges: edges[index].clone(),
+            temporaries,
+            start_us: schedule.timeline.start[index],
+            end_us: schedule.timeline.end[index],
+        }
+    };
+    order.iter().map(node).collect()
 }
 
 fn tile(tile: &RefinedEdge) -> TileReport {
@@ -227,15 +328,6 @@ fn refinement(schedule: &KernelSchedule) -> RefinementReport {
         most_waits: found.most_waits(),
         early: early.map(|(node, _)| node as u32).collect(),
         kept: found.kept.iter().map(|(node, why)| KeptReport { node: node.0, why }).collect(),
-    }
-}
-
-fn lane(lane: &Lane) -> String {
-    match lane {
-        Lane::Kernels { priority: 0 } => "kernels".into(),
-        Lane::Kernels { priority } => format!("kernels, priority {priority}"),
-        Lane::Copies(Direction::HostToDevice) => "copies to the device".into(),
-        Lane::Copies(Direction::DeviceToHost) => "copies to the host".into(),
     }
 }
 
@@ -263,52 +355,69 @@ impl Answer for ProgramReport {
         json(self)
     }
 
-    /// Nodes in issue order, the predicted forms and the reasons.
+    /// The chosen form and the runner-up; with `--all`, nodes in the order of issue, all forms and the reasons.
     fn page(&self, page: &mut Page) {
-        let names: BTreeMap<u32, &str> = self.nodes.iter().map(|n| (n.id, n.name.as_str())).collect();
-        let node = |n: &NodeReport| {
-            let waits: Vec<_> =
-                n.waits_for.iter().chain(&n.held_by).filter_map(|id| names.get(id).copied()).collect();
-            let lane = self.lanes.get(n.stream as usize).map_or("", String::as_str);
-            [
-                n.name.clone(),
-                format!("{:.1}", n.us),
-                format!("{} ({lane})", n.stream),
-                waits.join(", "),
-                format!("{:.1}", n.start_us),
-                format!("{:.1}", n.end_us),
-            ]
-        };
-        let serial = self.forms.iter().find(|f| f.form == Form::SERIAL).map(|f| f.us);
-        let form = |f: &FormReport| {
-            let mark =
-                if f.form == self.chosen.form { format!("{} (chosen)", f.name) } else { f.name.into() };
-            let over = serial.map_or(String::new(), |s| format!("{:.2}x", s / f.us));
-            [mark, f.streams.to_string(), format!("{:.1}", f.us), over]
-        };
+        let chosen = &self.chosen;
+        let time = |form: Form| self.forms.iter().find(|f| f.form == form).map(|f| f.us);
+        let serial = time(Form::SERIAL);
+        let over = |us: f64| serial.map_or("-".into(), |serial| format!("{:.2}x", serial / us));
+        let gain =
+            serial.map_or(String::new(), |_| format!(", {} over serial launches", over(chosen.predicted_us)));
         page.line(format!(
-            "{} on {}: {}, {} copies, {} dependences, {} after reduction; with all concurrency {}, {}",
+            "{} on {}: {}, {} copies, {} dependences, {} after reduction",
             self.program,
             self.device,
             counted(self.kernels, "kernel"),
             self.copies,
             self.edges,
             self.reduced_edges,
-            counted(self.streams, "stream"),
-            counted(self.waits, "wait")
         ));
-        let chosen = &self.chosen;
-        let name = self.forms.iter().find(|f| f.form == chosen.form).map_or("", |f| f.name);
-        let counts = (counted(chosen.streams, "stream"), counted(chosen.waits, "wait"));
-        let over = serial
-            .map_or(String::new(), |s| format!(", {:.2}x over serial launches", s / chosen.predicted_us));
-        page.line(format!("best: {name}, {:.1} us{over}; {}, {}", chosen.predicted_us, counts.0, counts.1));
+        let word = if chosen.runner_up.is_some() { "best" } else { "form" };
+        page.line(format!(
+            "{word}: {}, {:.1} us{gain}; {}, {}",
+            self.name(chosen.form),
+            chosen.predicted_us,
+            counted(chosen.streams, "stream"),
+            counted(chosen.waits, "wait")
+        ));
+        if let Some(next) = &chosen.runner_up {
+            let more = signed_percent(next.us / chosen.predicted_us - 1.0);
+            page.line(format!("next: {}, {:.1} us ({more}){}", next.name, next.us, next.harm));
+        }
+        if self.all {
+            self.rest(page, over);
+        }
+        self.output.iter().for_each(|file| page.line(format!("wrote {}", file.display())));
+    }
+}
+
+impl ProgramReport {
+    fn name(&self, form: Form) -> &'static str {
+        self.forms.iter().find(|f| f.form == form).map_or("", |f| f.name)
+    }
+
+    fn rest(&self, page: &mut Page, over: impl Fn(f64) -> String) {
+        let names: BTreeMap<u32, &str> = self.nodes.iter().map(|n| (n.id, n.name.as_str())).collect();
+        let node = |n: &NodeReport| {
+            let waits: Vec<_> =
+                n.waits_for.iter().chain(&n.held_by).filter_map(|id| names.get(id).copied()).collect();
+            [
+                n.name.clone(),
+                format!("{:.1}", n.us),
+                n.stream.to_string(),
+                waits.join(", "),
+                format!("{:.1}", n.start_us),
+                format!("{:.1}", n.end_us),
+            ]
+        };
         page.table(["node", "us", "stream", "waits for", "starts", "ends"], self.nodes.iter().map(node));
+        let form =
+            |f: &FormReport| [f.name.into(), f.streams.to_string(), format!("{:.1}", f.us), over(f.us)];
         page.table(["form", "streams", "predicted us", "over serial"], self.forms.iter().map(form));
         self.why.iter().for_each(|why| page.line(why));
         if self.allocated_bytes < self.buffer_bytes {
             page.line(format!(
-                "memory: {} bytes instead of {}, buffers sharing it that are never alive together",
+                "memory: {} bytes instead of {}: buffers that are never alive together share it",
                 self.allocated_bytes, self.buffer_bytes
             ));
         }

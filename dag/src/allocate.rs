@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::dependence::Dependences;
-use super::program::{BufferId, NodeId, Program};
+use super::program::{Buffer, BufferId, NodeId, Program};
 
 /// Allocations of buffers. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,28 @@ impl Allocations {
     pub fn bytes(&self) -> u64 {
         self.sizes.iter().sum()
     }
+
+    /// The first byte of each temporary buffer in one arena (`None`: external, not in it), and the size of the arena.
+    /// Buffers begin at multiples of [`ALIGNMENT`].
+    pub fn arena(&self, program: &Program) -> (Vec<Option<u64>>, u64) {
+        let mut first: Vec<Option<u64>> = vec![None; self.sizes.len()];
+        let mut end = 0u64;
+        let place = |(buffer, &allocation): (&Buffer, &u32)| {
+            let allocation = allocation as usize;
+            (!buffer.external).then(|| {
+                *first[allocation].get_or_insert_with(|| {
+                    let place = end;
+                    end = end.saturating_add(self.sizes[allocation].next_multiple_of(ALIGNMENT));
+                    place
+                })
+            })
+        };
+        (program.buffers().iter().zip(&self.of).map(place).collect(), end)
+    }
 }
+
+/// Alignment of temporary buffers, bytes: that of an allocation of CUDA.
+pub const ALIGNMENT: u64 = 256;
 
 /// Assigns buffers to allocations. Two buffers share one only if dependences alone ensure that every node of one is
 /// done before any node of the other begins, so no distribution of the program can make them overlap. A temporary

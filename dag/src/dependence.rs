@@ -5,7 +5,8 @@
 //! the two edges that meet there. There are no other edges.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use super::bits::BitMatrix;
 use super::history::{History, Touched};
@@ -50,6 +51,8 @@ pub struct Dependences {
     pub reduced: Vec<usize>,
     /// The nodes in an order that satisfies all edges: without gates, program order.
     pub order: Vec<NodeId>,
+    /// The places in `reduced` of the edges into each node.
+    into: Vec<Range<usize>>,
     /// The position of each node in `order`.
     place: Vec<usize>,
     /// For each position, the positions that it depends on, directly or indirectly.
@@ -57,27 +60,49 @@ pub struct Dependences {
 }
 
 impl Dependences {
-    fn new(nodes: usize, mut edges: Vec<NodeDependence>) -> Self {
-        let pairs: Vec<_> = edges.iter().map(|e| (e.before.index(), e.after.index())).collect();
-        let order = in_order(&(0..nodes).collect::<Vec<_>>(), &pairs);
+    /// The edges in `order`, which satisfies them.
+    fn new(order: Vec<usize>, mut edges: Vec<NodeDependence>) -> Self {
+        let nodes = order.len();
         let place = places(&order, nodes);
         let key = |e: &NodeDependence| (place[e.after.index()], place[e.before.index()]);
         edges.sort_unstable_by_key(key);
-        let (reduced, ancestors) = reduce(nodes, &edges.iter().map(key).collect::<Vec<_>>());
-        Dependences { edges, reduced, order: order.into_iter().map(NodeId::from).collect(), place, ancestors }
+        let (reduced, ancestors) = reduce(nodes, edges.len(), |i| key(&edges[i]));
+        let (mut into, mut end) = (vec![0..0; nodes], 0);
+        for group in reduced.chunk_by(|&a, &b| edges[a].after == edges[b].after) {
+            into[edges[group[0]].after.index()] = end..end + group.len();
+            end += group.len();
+        }
+        Dependences {
+            edges,
+            reduced,
+            into,
+            order: order.into_iter().map(NodeId::from).collect(),
+            place,
+            ancestors,
+        }
     }
 
     /// Adds gates: pairs (before, after) that delay nodes although there is no dependence. They must not close a
     /// cycle.
     pub fn gated(&self, gates: &[(NodeId, NodeId)]) -> Dependences {
+        if gates.is_empty() {
+            return self.clone();
+        }
         let gate = |&(before, after): &_| NodeDependence { before, after, hazards: Hazards::default() };
         let new = gates.iter().filter(|(before, after)| !self.reaches(*before, *after)).map(gate);
-        Dependences::new(self.place.len(), self.edges.iter().copied().chain(new).collect())
+        let edges: Vec<_> = self.edges.iter().copied().chain(new).collect();
+        let pairs: Vec<_> = edges.iter().map(|e| (e.before.index(), e.after.index())).collect();
+        Dependences::new(in_order(&(0..self.place.len()).collect::<Vec<_>>(), &pairs), edges)
     }
 
     /// The edges of the transitive reduction.
-    pub fn reduced_edges(&self) -> impl DoubleEndedIterator<Item = &NodeDependence> {
+    pub fn reduced_edges(&self) -> impl DoubleEndedIterator<Item = &NodeDependence> + Clone {
         self.reduced.iter().map(|&i| &self.edges[i])
+    }
+
+    /// The nodes that a node directly waits for in the transitive reduction.
+    pub(super) fn before(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+        self.reduced[self.into[node.index()].clone()].iter().map(|&i| self.edges[i].before)
     }
 
     /// Whether `after` depends on `before`, directly or indirectly.
@@ -96,21 +121,27 @@ impl Dependences {
 pub fn analyse(program: &Program) -> Dependences {
     let mut history = History::new(program);
     let mut edges = Vec::new();
+    // The nodes that the current one depends on, and why.
+    let (mut before, mut hazards) = (Vec::new(), vec![Hazards::default(); program.nodes().len()]);
     for (id, node) in program.ids().zip(program.nodes()) {
-        let mut before: BTreeMap<NodeId, Hazards> = BTreeMap::new();
         let touched: Vec<Touched> = node.accesses.iter().map(Access::touched).collect();
         history.conflicts(&touched, |cta, why| {
-            *before.entry(cta.node).or_default() |= why;
+            let found = &mut hazards[cta.node.index()];
+            if *found == Hazards::default() {
+                before.push(cta.node);
+            }
+            *found |= why;
             true
         });
         history.record(id, &[touched]);
-        edges.extend(before.into_iter().map(|(before, hazards)| NodeDependence {
+        before.sort_unstable();
+        edges.extend(before.drain(..).map(|before| NodeDependence {
             before,
             after: id,
-            hazards,
+            hazards: std::mem::take(&mut hazards[before.index()]),
         }));
     }
-    Dependences::new(program.nodes().len(), edges)
+    Dependences::new((0..program.nodes().len()).collect(), edges)
 }
 
 /// The position of each node in an order.
@@ -147,19 +178,25 @@ pub(crate) fn in_order(order: &[usize], pairs: &[(usize, usize)]) -> Vec<usize> 
 
 /// The transitive reduction of edges (`after`, `before`) that are sorted and point from smaller to larger positions.
 /// Returns the indices that remain, and the ancestors of every position.
-pub(crate) fn reduce(nodes: usize, edges: &[(usize, usize)]) -> (Vec<usize>, BitMatrix) {
+pub(crate) fn reduce(
+    nodes: usize,
+    edges: usize,
+    edge: impl Fn(usize) -> (usize, usize),
+) -> (Vec<usize>, BitMatrix) {
     let mut ancestors = BitMatrix::new(nodes);
     let mut kept = Vec::new();
     let mut end = 0;
-    for group in edges.chunk_by(|a, b| a.0 == b.0) {
-        let first = end;
-        end += group.len();
-        let from = kept.len();
+    while end < edges {
+        let (first, from, after) = (end, kept.len(), edge(end).0);
+        while end < edges && edge(end).0 == after {
+            end += 1;
+        }
         // A path that makes an edge redundant goes through a later predecessor, so later predecessors come first.
-        for (i, &(after, before)) in group.iter().enumerate().rev() {
+        for i in (first..end).rev() {
+            let before = edge(i).1;
             if !ancestors.get(after, before) {
                 ancestors.inherit(after, before);
-                kept.push(first + i);
+                kept.push(i);
             }
         }
         kept[from..].reverse();

@@ -4,7 +4,7 @@
 //! edges form a matching, and a maximum matching leaves the fewest waits: reduced edges minus matched ones. The
 //! matched edges chain the nodes into paths; paths that can never run at the same time share a stream.
 
-use super::dependence::{Dependences, NodeDependence, places};
+use super::dependence::{Dependences, places};
 use super::matching::Matching;
 use super::program::{Direction, NodeId, NodeWork, Program};
 use super::times::Times;
@@ -70,14 +70,31 @@ pub(super) fn lane_of(program: &Program, id: NodeId) -> Lane {
 
 /// Full concurrency with the fewest waits.
 pub fn all_concurrency(program: &Program, dependences: &Dependences, times: &Times) -> Distribution {
-    distribute(program, dependences, times, times.issue_order(program), lane_of)
+    let matching = neighbours(program, dependences, times, lane_of);
+    distribute(program, dependences, times, times.issue_order(program), &matching, lane_of)
+}
+
+/// [`all_concurrency`] and [`as_written`].
+pub(super) fn both(
+    program: &Program,
+    dependences: &Dependences,
+    times: &Times,
+) -> (Distribution, Distribution) {
+    // They differ in the lanes of copies.
+    if program.nodes().iter().any(|node| node.kernel().is_none()) {
+        return (all_concurrency(program, dependences, times), as_written(program, dependences, times));
+    }
+    let matching = neighbours(program, dependences, times, lane_of);
+    let in_order = |order| distribute(program, dependences, times, order, &matching, lane_of);
+    (in_order(times.issue_order(program)), in_order(dependences.order.clone()))
 }
 
 /// Full concurrency as written by hand: in program order, with copies on the streams of their kernels where that needs
 /// no wait.
 pub fn as_written(program: &Program, dependences: &Dependences, times: &Times) -> Distribution {
     let lane = |program: &Program, id: NodeId| Lane::Kernels { priority: program.priority(id) };
-    distribute(program, dependences, times, dependences.order.clone(), lane)
+    let matching = neighbours(program, dependences, times, lane);
+    distribute(program, dependences, times, dependences.order.clone(), &matching, lane)
 }
 
 fn distribute(
@@ -85,10 +102,10 @@ fn distribute(
     dependences: &Dependences,
     times: &Times,
     order: Vec<NodeId>,
+    matching: &Matching,
     lane_of: impl Fn(&Program, NodeId) -> Lane,
 ) -> Distribution {
     let n = program.nodes().len();
-    let matching = neighbours(program, dependences, times, &lane_of);
     let mut streams = Streams { lanes: Vec::new(), tails: Vec::new() };
     let mut stream = vec![u32::MAX; n];
     for &id in &order {
@@ -98,7 +115,7 @@ fn distribute(
             (_, Some(before)) => Some(stream[before] as usize),
             // A node without predecessors has no earlier path to follow.
             (_, None) if times.level[id.index()] == 0 => None,
-            (_, None) => streams.ended(lane, id, dependences, times, &matching),
+            (_, None) => streams.ended(lane, id, dependences, times, matching),
         };
         let on = on.unwrap_or_else(|| streams.open(lane));
         streams.tails[on] = Some(id);
@@ -168,7 +185,7 @@ fn neighbours(
     let mut matching = Matching::new(n);
     for level in by_level.chunk_by_mut(|&a, &b| times.level[a] == times.level[b]) {
         let free = |i: usize, m: &Matching| before[i].iter().filter(|&&b| m.next[b].is_none()).count();
-        level.sort_by_key(|&i| (free(i, &matching), i));
+        level.sort_by_cached_key(|&i| (free(i, &matching), i));
         for &i in level.iter() {
             if let Some(&b) = before[i].iter().find(|&&b| matching.next[b].is_none()) {
                 matching.join(b, i);
@@ -186,23 +203,31 @@ pub(super) fn with_waits(
     stream: Vec<u32>,
     lanes: Vec<Lane>,
 ) -> Distribution {
-    let position = places(&order.iter().map(|id| id.index()).collect::<Vec<_>>(), order.len());
-    let mut edges: Vec<(usize, usize)> = dependences
-        .reduced_edges()
-        .map(|NodeDependence { before, after, .. }| (position[after.index()], position[before.index()]))
-        .collect();
-    let mut last = vec![None; lanes.len()];
+    let n = order.len();
+    let position = places(&order.iter().map(|id| id.index()).collect::<Vec<_>>(), n);
+    // Of the predecessors on one stream, the last implies the others, and the node before on the own stream all there.
+    let (mut edges, mut last): (Vec<(u32, u32)>, _) = (Vec::new(), vec![None; lanes.len()]);
+    let mut latest: Vec<Option<usize>> = vec![None; lanes.len()];
+    let mut streams = Vec::new();
     for (at, id) in order.iter().enumerate() {
-        let last = &mut last[stream[id.index()] as usize];
-        edges.extend(last.map(|before| (at, before)));
-        *last = Some(at);
+        let own = stream[id.index()] as usize;
+        for before in dependences.before(*id).map(NodeId::index) {
+            let on = stream[before] as usize;
+            if latest[on].is_none() {
+                streams.push(on);
+            }
+            latest[on] = latest[on].max(Some(position[before]));
+        }
+        let from = edges.len();
+        let waits = streams.drain(..).filter_map(|on| latest[on].take().filter(|_| on != own));
+        edges.extend(waits.chain(last[own].replace(at)).map(|first| (at as u32, first as u32)));
+        edges[from..].sort_unstable();
     }
-    edges.sort_unstable();
-    edges.dedup();
-    let (kept, _) = super::dependence::reduce(order.len(), &edges);
+    let edge = |i: usize| (edges[i].0 as usize, edges[i].1 as usize);
+    let (kept, _) = super::dependence::reduce(order.len(), edges.len(), edge);
     let waits = kept
         .into_iter()
-        .map(|i| NodeWait { before: order[edges[i].1], after: order[edges[i].0] })
+        .map(|i| NodeWait { before: order[edge(i).1], after: order[edge(i).0] })
         .filter(|w| stream[w.before.index()] != stream[w.after.index()])
         .collect();
     Distribution { order, stream, lanes, waits }

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use cusync_gen::device::Profile;
+use cusync_gen::device::{Profile, ProgramCost};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::dependence::{Dependences, in_order};
+use super::dependence::Dependences;
 use super::distribute::Distribution;
 use super::plan::GraphPlan;
 use super::program::Program;
@@ -111,6 +111,11 @@ impl Form {
         self.edges == EdgeSource::Code
     }
 
+    /// How nodes reach the GPU.
+    pub fn carrier(self) -> Carrier {
+        self.carrier
+    }
+
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         self.name
@@ -133,7 +138,7 @@ impl<'de> Deserialize<'de> for Form {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let id = String::deserialize(deserializer)?;
         let found = Form::ALL.into_iter().find(|form| form.id == id);
-        found.ok_or_else(|| D::Error::custom(format!("there is no form `{id}`")))
+        found.ok_or_else(|| D::Error::custom(format!("there is no form `{id}`; there are {:?}", Form::ALL)))
     }
 }
 
@@ -145,141 +150,207 @@ impl GraphPlan {
         plan: &Distribution,
         form: Form,
     ) -> GraphPlan {
-        let n = program.nodes().len();
-        let mut order: Vec<usize> = match form.edges {
-            EdgeSource::Code => (0..n).collect(),
-            _ => plan.order.iter().map(|id| id.index()).collect(),
-        };
-        let mut pairs: Vec<(usize, usize)> = match form.edges {
-            EdgeSource::Code => order.windows(2).map(|w| (w[0], w[1])).collect(),
-            EdgeSource::Dependences => {
-                dependences.reduced_edges().map(|e| (e.before.index(), e.after.index())).collect()
-            }
-            EdgeSource::Streams | EdgeSource::Written => {
-                let waits = plan.waits.iter().map(|w| (w.before.index(), w.after.index()));
-                plan.neighbours().chain(waits).collect()
-            }
-        };
-        if form.funnel {
-            pairs.extend(funnel(program, &pairs));
-            order = in_order(&order, &pairs);
-        }
-        let mut into = vec![0u32; n];
-        pairs.iter().for_each(|&(_, after)| into[after] += 1);
-        let built = |i: usize| program.nodes()[i].kernel().is_some_and(|k| k.programmatic);
-        let early = |before: usize, after: usize| {
-            let wanted = match form.programmatic {
-                ProgrammaticEdges::Never => false,
-                ProgrammaticEdges::Unjoined => into[after] == 1,
-                ProgrammaticEdges::Always => true,
-            };
-            wanted && built(before) && built(after)
-        };
-        let edges = pairs.into_iter().map(|(b, a)| (b, a, early(b, a))).collect();
-        GraphPlan { order, edges, priorities: Vec::new() }
+        let found = FormEdges::new(program, dependences, plan, form);
+        let built = built(program);
+        let early = |before: usize, after: usize| found.early(form, &built, before, after);
+        let from = |before: usize| found.after(before).iter().map(move |&after| (before, after as usize));
+        let edges =
+            found.order.iter().flat_map(|&before| from(before)).map(|(b, a)| (b, a, early(b, a))).collect();
+        GraphPlan { order: found.order, edges, priorities: Vec::new() }
     }
 }
 
-/// Constraints on a node's start: the host, and earlier nodes with the delay from their end to its start,
-/// microseconds.
-#[derive(Clone, Debug, Default)]
-pub(super) struct StartDelays {
-    pub(super) release: Vec<f64>,
-    pub(super) edges: Vec<(usize, usize, f64)>,
-    /// From the end of the last node to the end of the program.
-    pub(super) tail_us: f64,
+/// Whether each node was built for programmatic edges.
+fn built(program: &Program) -> Vec<bool> {
+    program.nodes().iter().map(|node| node.kernel().is_some_and(|k| k.programmatic)).collect()
 }
 
-impl StartDelays {
-    /// The start constraints of a form's nodes.
+/// The edges of a form, by earlier node. Forms with one source of edges share them.
+#[derive(Debug)]
+pub(super) struct FormEdges {
+    /// The nodes in an order that satisfies the edges.
+    pub(super) order: Vec<usize>,
+    /// Where the edges of each node begin in `after`, and the length of `after`.
+    first: Vec<u32>,
+    after: Vec<u32>,
+    /// The number of predecessors of each node.
+    pub(super) into: Vec<u32>,
+}
+
+impl FormEdges {
+    /// The edges of a form of a distribution.
     pub(super) fn new(
         program: &Program,
         dependences: &Dependences,
         plan: &Distribution,
         form: Form,
-        device: &Profile,
-    ) -> StartDelays {
-        let found = GraphPlan::for_form(program, dependences, plan, form);
-        let (mut into, mut out) = (vec![0; found.order.len()], vec![0; found.order.len()]);
-        for &(before, after, _) in &found.edges {
-            out[before] += 1;
+    ) -> FormEdges {
+        let order: Vec<usize> = match form.edges {
+            EdgeSource::Code => (0..program.nodes().len()).collect(),
+            _ => plan.order.iter().map(|id| id.index()).collect(),
+        };
+        match form.edges {
+            EdgeSource::Code => {
+                let pairs: Vec<_> = order.windows(2).map(|w| (w[0], w[1])).collect();
+                FormEdges::from_pairs(order, pairs.iter().copied())
+            }
+            EdgeSource::Dependences => {
+                let branch = FormEdges::of_dependences(order, dependences);
+                if form.funnel { branch.funnel(program) } else { branch }
+            }
+            EdgeSource::Streams | EdgeSource::Written => {
+                let neighbours: Vec<_> = plan.neighbours().collect();
+                let waits = plan.waits.iter().map(|w| (w.before.index(), w.after.index()));
+                FormEdges::from_pairs(order, neighbours.iter().copied().chain(waits))
+            }
+        }
+    }
+
+    /// The reduced dependences; `order` satisfies them.
+    pub(super) fn of_dependences(order: Vec<usize>, dependences: &Dependences) -> FormEdges {
+        let pairs = dependences.reduced_edges().map(|e| (e.before.index(), e.after.index()));
+        FormEdges::from_pairs(order, pairs)
+    }
+
+    fn from_pairs(order: Vec<usize>, pairs: impl Iterator<Item = (usize, usize)> + Clone) -> FormEdges {
+        let (mut first, mut into) = (vec![0u32; order.len() + 1], vec![0u32; order.len()]);
+        for (before, after) in pairs.clone() {
+            first[before + 1] += 1;
             into[after] += 1;
         }
-        let cost = &device.programs;
-        let by_graph = |before: usize, after: usize, early: bool| match early {
-            true if into[after] > 1 => cost.programmatic_join_us,
-            true if out[before] > 1 => cost.programmatic_fork_us,
-            true => cost.programmatic_edge_us,
-            false if into[after] > 1 || out[before] > 1 => cost.graph_branch_us,
-            false => cost.graph_edge_us,
-        };
-        let by_launches = |before: usize, after: usize| {
-            let same = form.is_serial() || plan.stream[before] == plan.stream[after];
-            if same { cost.stream_edge_us } else { cost.event_edge_us }
-        };
-        let delay = |&(before, after, early): &(usize, usize, bool)| match form.carrier {
-            Carrier::Launches => (before, after, by_launches(before, after)),
-            Carrier::Capture | Carrier::Graph => (before, after, by_graph(before, after, early)),
-        };
-        let edges = found.edges.iter().map(delay).collect();
-        if form.carrier == Carrier::Launches {
-            return StartDelays {
-                release: host_times(plan, &found.order, form, device),
-                edges,
-                tail_us: 0.0,
-            };
+        for node in 0..order.len() {
+            first[node + 1] += first[node];
         }
-        // A graph's first nodes are started one after another, and its last ones are awaited one after another.
-        let mut release = vec![cost.graph_launch_us; found.order.len()];
-        let first = found.order.iter().filter(|&&i| into[i] == 0);
-        first.enumerate().for_each(|(at, &i)| release[i] += at as f64 * cost.graph_root_us);
-        let ends = out.iter().filter(|&&count| count == 0).count();
-        StartDelays { release, edges, tail_us: ends.saturating_sub(1) as f64 * cost.graph_end_us }
+        let (mut next, mut list) = (first.clone(), vec![0; first[order.len()] as usize]);
+        for (before, after) in pairs {
+            list[next[before] as usize] = after as u32;
+            next[before] += 1;
+        }
+        FormEdges { order, first, after: list, into }
+    }
+
+    /// The nodes that wait for a node.
+    pub(super) fn after(&self, node: usize) -> &[u32] {
+        &self.after[self.first[node] as usize..self.first[node + 1] as usize]
+    }
+
+    fn early(&self, form: Form, built: &[bool], before: usize, after: usize) -> bool {
+        let wanted = match form.programmatic {
+            ProgrammaticEdges::Never => false,
+            ProgrammaticEdges::Unjoined => self.into[after] == 1,
+            ProgrammaticEdges::Always => true,
+        };
+        wanted && built[before] && built[after]
+    }
+
+    /// With more edges, which leave a single first and a single last node. The first is the shortest root, so that it
+    /// delays the others least; the last is the end node with which the whole program ends earliest if only edges
+    /// delay nodes.
+    fn funnel(self, program: &Program) -> FormEdges {
+        let n = self.order.len();
+        let us = |i: usize| program.nodes()[i].us;
+        let roots: Vec<usize> = (0..n).filter(|&i| self.into[i] == 0).collect();
+        let Some(&root) = roots.iter().min_by(|&&a, &&b| us(a).total_cmp(&us(b))) else { return self };
+        let mut extra: Vec<(usize, usize)> =
+            roots.iter().filter(|&&i| i != root).map(|&i| (root, i)).collect();
+        let mut start = vec![0.0; n];
+        extra.iter().for_each(|&(_, other)| start[other] = us(root));
+        for &i in &self.order {
+            for &a in self.after(i) {
+                start[a as usize] = f64::max(start[a as usize], start[i] + us(i));
+            }
+        }
+        let ends: Vec<usize> = (0..n).filter(|&i| self.after(i).is_empty() && i != root).collect();
+        // Only the latest of the other ends matters: the overall latest, or the second latest if the last node is
+        // itself the latest.
+        let (mut latest, mut second) = ((f64::NEG_INFINITY, usize::MAX), f64::NEG_INFINITY);
+        for &i in &ends {
+            let end = start[i] + us(i);
+            if end > latest.0 {
+                (second, latest) = (latest.0, (end, i));
+            } else {
+                second = second.max(end);
+            }
+        }
+        let over = |last: usize| {
+            let others = if latest.1 == last { second } else { latest.0 };
+            start[last].max(others) + us(last)
+        };
+        let last = ends.iter().copied().min_by(|&a, &b| over(a).total_cmp(&over(b)).then(b.cmp(&a)));
+        if let Some(last) = last {
+            extra.extend(ends.iter().filter(|&&i| i != last).map(|&i| (i, last)));
+        }
+        let between = self.order.iter().copied().filter(|&i| i != root && Some(i) != last);
+        let order = std::iter::once(root).chain(between).chain(last).collect();
+        let pairs = (0..n).flat_map(|i| self.after(i).iter().map(move |&a| (i, a as usize)));
+        FormEdges::from_pairs(order, pairs.chain(extra.iter().copied()))
     }
 }
 
-/// Edges that leave a single first and a single last node. The first is the shortest root, so that it delays the
-/// others least; the last is the end node with which the whole program ends earliest if only edges delay nodes.
-fn funnel(program: &Program, pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    let n = program.nodes().len();
-    let us = |i: usize| program.nodes()[i].us;
-    let (mut before, mut after) = (vec![Vec::new(); n], vec![0u32; n]);
-    for &(b, a) in pairs {
-        before[a].push(b);
-        after[b] += 1;
+/// Constraints on a node's start: the host, and earlier nodes with the delay from their end to its start,
+/// microseconds.
+pub(super) struct StartDelays<'a> {
+    pub(super) release: Vec<f64>,
+    pub(super) edges: &'a FormEdges,
+    form: Form,
+    stream: &'a [u32],
+    built: Vec<bool>,
+    cost: &'a ProgramCost,
+    /// From the end of the last node to the end of the program.
+    pub(super) tail_us: f64,
+}
+
+impl<'a> StartDelays<'a> {
+    /// The start constraints of a form's nodes.
+    pub(super) fn new(
+        program: &Program,
+        plan: &'a Distribution,
+        form: Form,
+        edges: &'a FormEdges,
+        device: &'a Profile,
+    ) -> StartDelays<'a> {
+        let (cost, nodes) = (&device.programs, edges.order.len());
+        let mut delays = StartDelays {
+            release: vec![cost.graph_launch_us; nodes],
+            edges,
+            form,
+            stream: &plan.stream,
+            built: built(program),
+            cost,
+            tail_us: 0.0,
+        };
+        if form.carrier == Carrier::Launches {
+            delays.release = host_times(plan, &edges.order, form, device);
+            return delays;
+        }
+        // A graph's first nodes are started one after another, and its last ones are awaited one after another.
+        let first = edges.order.iter().filter(|&&i| edges.into[i] == 0);
+        first.enumerate().for_each(|(at, &i)| delays.release[i] += at as f64 * cost.graph_root_us);
+        let ends = (0..nodes).filter(|&i| edges.after(i).is_empty()).count();
+        delays.tail_us = ends.saturating_sub(1) as f64 * cost.graph_end_us;
+        delays
     }
-    let roots: Vec<usize> = (0..n).filter(|&i| before[i].is_empty()).collect();
-    let Some(&root) = roots.iter().min_by(|&&a, &&b| us(a).total_cmp(&us(b))) else { return Vec::new() };
-    let mut edges: Vec<(usize, usize)> = roots.iter().filter(|&&i| i != root).map(|&i| (root, i)).collect();
-    let mut start = vec![0.0; n];
-    let all: Vec<(usize, usize)> = pairs.iter().chain(&edges).copied().collect();
-    let mut next = vec![Vec::new(); n];
-    all.iter().for_each(|&(b, a)| next[b].push(a));
-    for i in in_order(&(0..n).collect::<Vec<_>>(), &all) {
-        for &a in &next[i] {
-            start[a] = f64::max(start[a], start[i] + us(i));
+
+    /// From the end of a node to the start of one that waits for it.
+    pub(super) fn delay_us(&self, before: usize, after: usize) -> f64 {
+        let (cost, joins, forks) =
+            (self.cost, self.edges.into[after] > 1, self.edges.after(before).len() > 1);
+        match self.form.carrier {
+            Carrier::Launches if self.form.is_serial() || self.stream[before] == self.stream[after] => {
+                cost.stream_edge_us
+            }
+            Carrier::Launches => cost.event_edge_us,
+            Carrier::Capture | Carrier::Graph => {
+                match self.edges.early(self.form, &self.built, before, after) {
+                    true if joins => cost.programmatic_join_us,
+                    true if forks => cost.programmatic_fork_us,
+                    true => cost.programmatic_edge_us,
+                    false if joins || forks => cost.graph_branch_us,
+                    false => cost.graph_edge_us,
+                }
+            }
         }
     }
-    let ends: Vec<usize> = (0..n).filter(|&i| after[i] == 0 && i != root).collect();
-    // Only the latest of the other ends matters: the overall latest, or the second latest if the last node is itself
-    // the latest.
-    let (mut latest, mut second) = ((f64::NEG_INFINITY, usize::MAX), f64::NEG_INFINITY);
-    for &i in &ends {
-        let end = start[i] + us(i);
-        if end > latest.0 {
-            (second, latest) = (latest.0, (end, i));
-        } else {
-            second = second.max(end);
-        }
-    }
-    let over = |last: usize| {
-        let others = if latest.1 == last { second } else { latest.0 };
-        start[last].max(others) + us(last)
-    };
-    if let Some(&last) = ends.iter().min_by(|&&a, &&b| over(a).total_cmp(&over(b)).then(b.cmp(&a))) {
-        edges.extend(ends.iter().filter(|&&i| i != last).map(|&i| (i, last)));
-    }
-    edges
 }
 
 /// When the host has launched each node, if it starts at 0 and does nothing else.

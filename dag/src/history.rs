@@ -45,7 +45,9 @@ impl History {
     /// The segments of a range, split so that they cover exactly that range.
     fn segments(&mut self, buffer: usize, bytes: &Range<u64>) -> impl Iterator<Item = (&u64, &mut Segment)> {
         let segments = &mut self.0[buffer];
-        for at in [bytes.start, bytes.end] {
+        // Most buffers are accessed whole.
+        let whole = segments.len() == 1 && segments.get(&bytes.start).is_some_and(|s| s.end == bytes.end);
+        for at in [bytes.start, bytes.end].into_iter().filter(|_| !whole) {
             let Some((&start, segment)) = segments.range_mut(..at).next_back() else { continue };
             if start < at && at < segment.end {
                 let after = segment.clone();

@@ -26,6 +26,7 @@ mod bits;
 mod demand;
 mod dependence;
 mod distribute;
+mod emit;
 mod error;
 mod form;
 mod history;
@@ -44,15 +45,16 @@ mod simulate;
 mod times;
 
 pub use admit::{Admission, Admit, MOST_SLOWDOWN};
-pub use allocate::{Allocations, allocate};
+pub use allocate::{ALIGNMENT, Allocations, allocate};
 pub use demand::Demand;
 pub use dependence::{Dependences, Hazards, NodeDependence, analyse};
 pub use distribute::{Distribution, Lane, NodeWait, all_concurrency, as_written};
+pub use emit::{cuda, dot};
 pub use error::{DagError, Unproved};
 pub use form::{Carrier, EdgeSource, Form, ProgrammaticEdges};
 pub use history::Cta;
 pub use limit::limited;
-pub use plan::{GraphPlan, LaunchPlan, LaunchStep, Launches, ProvedPlan, Steps, StreamPlan};
+pub use plan::{GraphPlan, LaunchPlan, LaunchStep, Launches, PlanEdge, ProvedPlan, Steps, StreamPlan};
 pub use program::{
     Access, AccessMode, Buffer, BufferId, Direction, Kernel, LaunchConfig, MAX_NODES, MAX_US, Node, NodeId,
     NodeWork, Program, Zone, ZoneId,

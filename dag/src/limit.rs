@@ -1,24 +1,33 @@
 //! A list scheduler for a limited number of streams.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
 use super::dependence::Dependences;
 use super::distribute::{Distribution, Lane, lane_of, with_waits};
+use super::form::FormEdges;
 use super::program::{NodeId, Program};
 use super::times::Times;
 
-/// Uses at most `streams` streams of kernels for every priority. The node that can start soonest comes next; on a tie,
+/// Uses at most `streams` streams of kernels, or one for each priority if there are more priorities. The node that can start soonest comes next; on a tie,
 /// the one with the longest remaining path. It goes right after a predecessor if that costs no time, otherwise where
-/// it leaves the smallest gap. The time is proportional to nodes times streams.
+/// it leaves the smallest gap. The time is proportional to nodes times the logarithm of streams.
 pub fn limited(program: &Program, dependences: &Dependences, times: &Times, streams: usize) -> Distribution {
+    let order = dependences.order.iter().map(|id| id.index()).collect();
+    limited_along(program, dependences, &FormEdges::of_dependences(order, dependences), times, streams)
+}
+
+/// The same, with the reduced edges by earlier node.
+pub(super) fn limited_along(
+    program: &Program,
+    dependences: &Dependences,
+    edges: &FormEdges,
+    times: &Times,
+    streams: usize,
+) -> Distribution {
     let n = program.nodes().len();
-    let (mut missing, mut after) = (vec![0u32; n], vec![Vec::new(); n]);
+    let mut missing = edges.into.clone();
     let mut latest: Vec<Option<NodeId>> = vec![None; n];
-    for edge in dependences.reduced_edges() {
-        missing[edge.after.index()] += 1;
-        after[edge.before.index()].push(edge.after);
-    }
     // Among nodes that can start at the same time: highest priority, then longest remaining path.
     let mut by_urgency: Vec<NodeId> = program.ids().collect();
     by_urgency.sort_by(|&a, &b| {
@@ -30,19 +39,17 @@ pub fn limited(program: &Program, dependences: &Dependences, times: &Times, stre
     let mut ready = Ready::default();
     let first = program.ids().filter(|id| missing[id.index()] == 0);
     first.for_each(|id| ready.add(lane_of(program, id), 0.0, urgency[id.index()]));
-    let (mut open, mut end) = (Lanes { limit: streams.max(1), lanes: Vec::new() }, vec![0.0; n]);
+    let (mut open, mut end) = (Lanes::new(program, streams), vec![0.0; n]);
     let (mut earliest, mut order, mut stream) = (vec![0.0; n], Vec::with_capacity(n), vec![0; n]);
     while let Some(place) = ready.next(|kind| open.free_at(kind)) {
         let id = by_urgency[place as usize];
         let i = id.index();
-        let on = open.choose(lane_of(program, id), earliest[i], latest[i]);
-        let lane = &mut open.lanes[on];
-        end[i] = f64::max(earliest[i], lane.free) + program.node(id).us;
-        (lane.free, lane.tail) = (end[i], Some(id));
+        let on;
+        (on, end[i]) = open.place(program, id, earliest[i], latest[i]);
         stream[i] = on as u32;
         order.push(id);
-        for &a in &after[i] {
-            let a_ = a.index();
+        for &a in edges.after(i) {
+            let (a, a_) = (NodeId(a), a as usize);
             if end[i] >= earliest[a_] {
                 (earliest[a_], latest[a_]) = (end[i], Some(id));
             }
@@ -52,8 +59,7 @@ pub fn limited(program: &Program, dependences: &Dependences, times: &Times, stre
             }
         }
     }
-    let lanes = open.lanes.into_iter().map(|lane| lane.kind).collect();
-    with_waits(dependences, order, stream, lanes)
+    with_waits(dependences, order, stream, open.lanes)
 }
 
 /// Nodes with all predecessors placed, by urgency.
@@ -103,48 +109,94 @@ impl Ready {
     }
 }
 
-struct Open {
+/// The streams of one kind.
+struct Group {
     kind: Lane,
-    free: f64,
-    tail: Option<NodeId>,
+    /// Streams by the time at which they are free; of those free at the same time, the first opened comes last.
+    free: BTreeSet<(u64, Reverse<usize>)>,
+}
+
+impl Group {
+    /// The first opened of the streams that are free at a time.
+    fn first_opened(&self, at: u64) -> Option<(u64, Reverse<usize>)> {
+        self.free.range(..=(at, Reverse(0))).next_back().copied()
+    }
 }
 
 struct Lanes {
     limit: usize,
-    lanes: Vec<Open>,
+    lanes: Vec<Lane>,
+    groups: Vec<Group>,
+    /// The stream of each node that is the last on one, and when that is free.
+    tails: Vec<Option<(usize, u64)>>,
+    /// The last node of each stream.
+    last: Vec<NodeId>,
+    /// Streams of kernels that are open, or kept for a priority that has none yet.
+    taken: usize,
 }
 
 impl Lanes {
-    fn of_kind(&self, kind: Lane) -> impl Iterator<Item = (usize, &Open)> {
-        self.lanes.iter().enumerate().filter(move |(_, lane)| lane.kind == kind)
+    fn new(program: &Program, limit: usize) -> Self {
+        let kinds: HashSet<Lane> = program.ids().map(|id| lane_of(program, id)).collect();
+        let taken = kinds.iter().filter(|lane| matches!(lane, Lane::Kernels { .. })).count();
+        let group = |kind| Group { kind, free: BTreeSet::new() };
+        let groups = kinds.into_iter().map(group).collect();
+        let tails = vec![None; program.nodes().len()];
+        Lanes { limit, lanes: Vec::new(), groups, tails, last: Vec::new(), taken }
     }
 
-    fn full(&self, kind: Lane) -> bool {
-        let limit = if matches!(kind, Lane::Copies(_)) { 1 } else { self.limit };
-        self.of_kind(kind).count() >= limit
+    fn full(&self, group: &Group) -> bool {
+        !group.free.is_empty() && (matches!(group.kind, Lane::Copies(_)) || self.taken >= self.limit)
     }
 
     /// When the first stream of a kind is free.
     fn free_at(&self, kind: Lane) -> f64 {
-        if !self.full(kind) {
-            return 0.0;
-        }
-        self.of_kind(kind).map(|(_, lane)| lane.free).fold(f64::INFINITY, f64::min)
+        let group = self.groups.iter().find(|group| group.kind == kind && self.full(group));
+        let first = group.and_then(|group| group.free.first());
+        first.map_or(0.0, |(free, _)| f64::from_bits(*free))
     }
 
-    fn choose(&mut self, kind: Lane, earliest: f64, latest: Option<NodeId>) -> usize {
-        if let Some((on, _)) = self.of_kind(kind).find(|(_, lane)| latest.is_some() && lane.tail == latest) {
-            return on;
-        }
-        let free = self.of_kind(kind).filter(|(_, lane)| lane.free <= earliest);
-        if let Some((on, _)) = free.max_by(|a, b| a.1.free.total_cmp(&b.1.free).then(b.0.cmp(&a.0))) {
-            return on;
-        }
-        if !self.full(kind) {
-            self.lanes.push(Open { kind, free: 0.0, tail: None });
-            return self.lanes.len() - 1;
-        }
-        let soonest = self.of_kind(kind).min_by(|a, b| a.1.free.total_cmp(&b.1.free).then(a.0.cmp(&b.0)));
-        soonest.map_or(0, |(on, _)| on)
+    /// Puts a node on a stream; returns the stream and the node's end.
+    fn place(
+        &mut self,
+        program: &Program,
+        id: NodeId,
+        earliest: f64,
+        latest: Option<NodeId>,
+    ) -> (usize, f64) {
+        let kind = lane_of(program, id);
+        let Some(at) = self.groups.iter().position(|group| group.kind == kind) else {
+            unreachable!("every node's kind has a group")
+        };
+        let group = &self.groups[at];
+        let behind = latest.filter(|latest| lane_of(program, *latest) == kind);
+        let behind = behind.and_then(|latest| self.tails[latest.index()]);
+        let behind = behind.map(|(on, free)| (free, Reverse(on)));
+        let soonest = || group.first_opened(group.free.first().map_or(0, |first| first.0));
+        let full = self.full(group);
+        let found =
+            behind.or_else(|| group.first_opened(earliest.to_bits())).or_else(|| full.then(soonest)?);
+        let on = match found {
+            Some(stream) => {
+                self.groups[at].free.remove(&stream);
+                let on = stream.1.0;
+                self.tails[self.last[on].index()] = None;
+                self.last[on] = id;
+                on
+            }
+            None => {
+                // The first stream of a priority was kept for it.
+                let kept = group.free.is_empty();
+                self.taken += usize::from(matches!(kind, Lane::Kernels { .. }) && !kept);
+                self.lanes.push(kind);
+                self.last.push(id);
+                self.lanes.len() - 1
+            }
+        };
+        let free = found.map_or(0.0, |(free, _)| f64::from_bits(free));
+        let end = f64::max(earliest, free) + program.node(id).us;
+        self.groups[at].free.insert((end.to_bits(), Reverse(on)));
+        self.tails[id.index()] = Some((on, end.to_bits()));
+        (on, end)
     }
 }

@@ -116,7 +116,7 @@ pub struct Steps {
 /// A launch plan that is proved for a program.
 #[derive(Clone, Debug)]
 pub struct ProvedPlan {
-    program: Program,
+    pub(super) program: Program,
     launches: Launches,
 }
 
@@ -155,7 +155,48 @@ impl ProvedPlan {
     }
 }
 
+/// A node that waits for another one in a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanEdge {
+    /// The earlier node.
+    pub before: usize,
+    /// The later node.
+    pub after: usize,
+    /// `stream`: it follows on the same stream; `full`: it waits for the end; `programmatic`: it begins to launch while
+    /// the earlier kernel ends.
+    pub kind: &'static str,
+}
+
 impl LaunchPlan {
+    /// Every wait of the plan. Their order is that of the plan.
+    pub fn edges(&self) -> Vec<PlanEdge> {
+        let edge = |(before, after): (usize, usize), kind| PlanEdge { before, after, kind };
+        match self {
+            LaunchPlan::Streams(plan) => {
+                let lanes = plan.neighbours().map(|pair| edge(pair, "stream"));
+                lanes.chain(plan.waits.iter().map(|&pair| edge(pair, "full"))).collect()
+            }
+            LaunchPlan::Graph(plan) => {
+                let kind = |early| if early { "programmatic" } else { "full" };
+                plan.edges.iter().map(|&(b, a, early)| edge((b, a), kind(early))).collect()
+            }
+        }
+    }
+
+    /// The priority of each of `nodes` nodes in the plan; larger values run earlier.
+    pub fn priorities(&self, nodes: usize) -> Vec<i32> {
+        let mut found = vec![0; nodes];
+        match self {
+            LaunchPlan::Streams(plan) => plan.order.iter().for_each(|&(node, lane)| {
+                found[node] = plan.priorities.get(lane).copied().unwrap_or(0);
+            }),
+            LaunchPlan::Graph(plan) => {
+                plan.priorities.iter().zip(&mut found).for_each(|(p, found)| *found = *p)
+            }
+        }
+        found
+    }
+
     /// Proves that every node of the program runs once, that each waits for everything it depends on, and that
     /// programmatic edges only connect kernels built for them.
     ///
@@ -186,7 +227,7 @@ impl LaunchPlan {
         pairs.sort_unstable();
         pairs.dedup();
         // A kernel with programmatic edges waits for all its predecessors, so its end implies theirs.
-        let (_, ancestors) = reduce(nodes, &pairs);
+        let (_, ancestors) = reduce(nodes, pairs.len(), |i| pairs[i]);
         let kept = |before: NodeId, after: NodeId| ancestors.get(place[after.index()], place[before.index()]);
         match analyse(program).reduced_edges().find(|e| !kept(e.before, e.after)) {
             Some(e) => Err(Unproved::Race { before: e.before, after: e.after }),

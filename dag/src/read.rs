@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
-use cusync_gen::spec::ron_text::{RonText, Slice, suggest};
+use cusync_gen::spec::ron_text::{RonText, Slice, bare, suggest};
 use ron::value::RawValue;
 use serde::Deserialize;
 
@@ -293,7 +293,7 @@ impl<'a> Reader<'a> {
 
     fn triple(&self, raw: Option<&'a RawValue>, noun: &str, most: [i64; 3]) -> Result<[u32; 3], Diagnostic> {
         let Some(raw) = raw else { return Ok([1, 1, 1]) };
-        if !raw.trim().get_ron().starts_with('(') {
+        if !bare(raw).starts_with('(') {
             return Ok([self.number(raw, noun, 1, most[0])? as u32, 1, 1]);
         }
         let three: Result<Spanned<(&RawValue, &RawValue, &RawValue)>, _> =

@@ -1,18 +1,19 @@
 //! From a program to its fastest launch form, according to the model.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use cusync_gen::device::{DEVICES, Profile};
 
 use super::admit::{Admission, Admit, Alone, admit};
 use super::dependence::{Dependences, analyse};
-use super::distribute::{Distribution, Lane, all_concurrency, as_written};
-use super::form::{Carrier, EdgeSource, Form};
-use super::limit::limited;
+use super::distribute::{Distribution, Lane, both};
+use super::form::{Carrier, EdgeSource, Form, FormEdges};
+use super::limit::{limited, limited_along};
 use super::plan::{GraphPlan, LaunchPlan, StreamPlan};
 use super::program::{NodeId, Program};
 use super::refine::{Refine, Refinement, refine};
-use super::simulate::{Simulation, simulate};
+use super::simulate::{Simulation, simulate, simulate_edges};
 use super::times::Times;
 
 /// Numbers of streams tried below full concurrency.
@@ -29,7 +30,7 @@ const SHARED: f64 = 1.12;
 /// Options of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScheduleOptions {
-    /// Maximum streams of kernels for every priority, and so the maximum concurrent kernels; `None`: as many as help.
+    /// Maximum streams of kernels, and so of concurrent kernels, in whatever form is chosen; `None`: as many as help.
     pub streams: Option<usize>,
     /// Forms to choose from.
     pub forms: Vec<Form>,
@@ -56,10 +57,13 @@ impl Default for ScheduleOptions {
 pub struct FormPrediction {
     /// The form.
     pub form: Form,
-    /// Streams of its distribution; 1 for serial forms.
+    /// Its streams, those of copies included; of a graph, lanes ([`KernelSchedule::streams`]).
     pub streams: usize,
     /// Microseconds from the host's first call to the last node's end.
     pub us: f64,
+    /// With several priorities, its harm: 0: none; 1: it slows the highest; 2: it starves others. Less harm wins over
+    /// less time.
+    pub harm: u8,
 }
 
 /// A program's schedule.
@@ -95,14 +99,30 @@ pub struct KernelSchedule {
 }
 
 impl KernelSchedule {
-    /// The distribution that a form runs.
-    pub fn distribution(&self, form: Form) -> &Distribution {
-        distribution_of(form, &self.chosen, &self.written)
+    /// The stream of each node in a form, numbered from 0; of a graph, a lane in which edges order the nodes.
+    pub fn streams(&self, form: Form) -> Vec<u32> {
+        match lanes_of(form, &self.chosen, &self.written) {
+            None => vec![0; self.priority.len()],
+            Some(lanes) => lanes.stream.clone(),
+        }
+    }
+
+    /// Pairs of a node and one of lower priority that waits for it in the chosen form without depending on it. Serial
+    /// forms keep the order of the code and have none.
+    pub fn gates(&self) -> &[(NodeId, NodeId)] {
+        let gates = self.admission.as_ref().map(|admission| &admission.gates[..]);
+        gates.filter(|_| !self.form.is_serial()).unwrap_or_default()
+    }
+
+    /// The best of the other forms.
+    pub fn runner_up(&self) -> Option<&FormPrediction> {
+        let others = self.predictions.iter().filter(|p| p.form != self.form);
+        others.min_by(|a, b| a.harm.cmp(&b.harm).then(a.us.total_cmp(&b.us)))
     }
 
     /// The launch plan of a form, for the program of this schedule. It must be proved before it is run.
     pub fn plan(&self, program: &Program, form: Form) -> LaunchPlan {
-        let streams = self.distribution(form);
+        let streams = plan_of(form, &self.chosen, &self.written);
         match form.carrier {
             Carrier::Graph => {
                 // A single priority needs no list.
@@ -137,51 +157,58 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
     let fair = admission.as_ref().is_some_and(|found| found.raised);
     let gated = dependences.gated(admission.as_ref().map_or(&[], |found| &found.gates));
     let order = Times::new(program, &gated);
-    let mut full = all_concurrency(program, &gated, &order);
-    if let Some(most) = options.streams.filter(|&most| most < kernel_streams(&full)) {
+    let most = options.streams.unwrap_or(usize::MAX);
+    let (mut full, mut written) = both(program, &gated, &order);
+    if kernel_streams(&full) > most {
         full = limited(program, &gated, &order, most);
     }
     let mut why = vec![format!(
-        "dependences: {}, of them not implied by others: {}; nodes right after one that they depend on: {}, waits that remain: {}",
-        dependences.edges.len(),
-        dependences.reduced.len(),
+        "full concurrency: {} streams, {} waits; {} nodes follow one that they depend on",
+        full.streams(),
+        full.waits.len(),
         gated.reduced.len() - full.waits.len().min(gated.reduced.len()),
-        full.waits.len()
     )];
-    let written = match options.streams {
-        None => as_written(program, &gated, &order),
-        Some(_) => full.clone(),
-    };
+    // The lanes of graphs whose edges are dependences; streams do not narrow these graphs.
+    let width = kernel_streams(&written);
+    if width > most {
+        why.push(format!("branch and funnel graphs take {width} lanes, and at most {most} were asked for"));
+        written = full.clone();
+    }
     let chosen = cap(program, &gated, &order, &full, options, &mut why);
     why.extend(admission.as_ref().map(|found| found.reason(program)));
     let shared = kernel_streams(&chosen) < kernel_streams(&full);
-    let time = |plan: &Distribution, form: Form| {
-        let mut line = simulate(program, &gated, plan, form, &options.device, fair);
-        line.total_us *= if shared && form.edges == EdgeSource::Streams { SHARED } else { 1.0 };
-        line
-    };
-
     // With several priorities, no form is worth starving a task or slowing the highest.
-    let harm = |line: &Simulation| alone.as_ref().map_or(0, |alone| alone.harm(program, line));
-    let better = |line: &Simulation, best: &Simulation| match harm(line).cmp(&harm(best)) {
-        Ordering::Equal => line.total_us * TIE < best.total_us,
+    let mut shared_edges: HashMap<(EdgeSource, bool), FormEdges> = HashMap::new();
+    let mut time = |form: Form| {
+        let plan = plan_of(form, &chosen, &written);
+        let edges = shared_edges.entry((form.edges, form.funnel));
+        let edges = edges.or_insert_with(|| FormEdges::new(program, &gated, plan, form));
+        let line = simulate_edges(program, edges, plan, form, &options.device, fair);
+        let harm = alone.as_ref().map_or(0, |alone| alone.harm(program, &line));
+        (harm, if shared && form.edges == EdgeSource::Streams { line.slowed(SHARED) } else { line })
+    };
+    let fits = |form: &Form| match form.edges {
+        EdgeSource::Code => true,
+        EdgeSource::Dependences => width <= most,
+        EdgeSource::Streams => kernel_streams(&chosen) <= most,
+        EdgeSource::Written => kernel_streams(&written) <= most,
+    };
+    let better = |this: &(u8, Simulation), best: &(u8, Simulation)| match this.0.cmp(&best.0) {
+        Ordering::Equal => this.1.total_us * TIE < best.1.total_us,
         less_or_more => less_or_more == Ordering::Less,
     };
-    let mut best: Option<(Form, Simulation)> = None;
+    let mut best: Option<(Form, (u8, Simulation))> = None;
     let mut predictions = Vec::new();
-    // If streams are limited, only stream-based forms respect the limit.
-    let limited = |form: &Form| options.streams.is_none() || form.edges != EdgeSource::Dependences;
-    for &form in Form::ALL.iter().filter(|form| options.forms.contains(form) && limited(form)) {
-        let plan = distribution_of(form, &chosen, &written);
-        let line = time(plan, form);
-        let streams = if form.is_serial() { 1 } else { plan.streams() };
-        predictions.push(FormPrediction { form, streams, us: line.total_us });
-        if best.as_ref().is_none_or(|(_, best)| better(&line, best)) {
-            best = Some((form, line));
+    for &form in Form::ALL.iter().filter(|form| options.forms.contains(form) && fits(form)) {
+        let timed = time(form);
+        let streams = lanes_of(form, &chosen, &written).map_or(1, Distribution::streams);
+        predictions.push(FormPrediction { form, streams, us: timed.1.total_us, harm: timed.0 });
+        if best.as_ref().is_none_or(|(_, best)| better(&timed, best)) {
+            best = Some((form, timed));
         }
     }
-    let (form, timeline) = best.unwrap_or_else(|| (Form::SERIAL, time(&chosen, Form::SERIAL)));
-    why.push(reason(form, &timeline, &times, &predictions));
+    let (form, (_, timeline)) = best.unwrap_or_else(|| (Form::SERIAL, time(Form::SERIAL)));
+    why.push(format!("{:.1} us, of which the longest path is {:.1}", timeline.total_us, times.critical_us()));
     let mut refinement = Refinement::default();
     if form.is_programmatic() {
         refinement = refine(program, &dependences, &options.device, Refine::WherePays);
@@ -205,8 +232,18 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
     }
 }
 
-fn distribution_of<'a>(form: Form, chosen: &'a Distribution, written: &'a Distribution) -> &'a Distribution {
+/// The distribution from which a form takes its streams or its order.
+fn plan_of<'a>(form: Form, chosen: &'a Distribution, written: &'a Distribution) -> &'a Distribution {
     if form.edges == EdgeSource::Written { written } else { chosen }
+}
+
+/// The distribution with a form's lanes; `None`: one lane.
+fn lanes_of<'a>(form: Form, chosen: &'a Distribution, written: &'a Distribution) -> Option<&'a Distribution> {
+    match form.edges {
+        EdgeSource::Code => None,
+        EdgeSource::Streams => Some(chosen),
+        EdgeSource::Dependences | EdgeSource::Written => Some(written),
+    }
 }
 
 /// Refined and unrefined nodes, one sentence each.
@@ -242,13 +279,7 @@ fn refined(program: &Program, refinement: &Refinement) -> Vec<String> {
 }
 
 fn kernel_streams(plan: &Distribution) -> usize {
-    let mut count = std::collections::BTreeMap::new();
-    for lane in &plan.lanes {
-        if let Lane::Kernels { priority } = lane {
-            *count.entry(*priority).or_insert(0) += 1;
-        }
-    }
-    count.into_values().max().unwrap_or(0)
+    plan.lanes.iter().filter(|lane| matches!(lane, Lane::Kernels { .. })).count()
 }
 
 /// The fewest streams without a predicted loss: SMs and memory bandwidth limit the gain of more.
@@ -268,13 +299,15 @@ fn cap(
     let all_us = best.0;
     // A stream runs one node at a time, so numbers that are too small are ruled out without a trial.
     let busiest_us = busiest_us(program);
+    let order = dependences.order.iter().map(|id| id.index()).collect();
+    let edges = FormEdges::of_dependences(order, dependences);
     // From few to many, until more streams no longer help.
     let mut tried: Vec<(f64, Distribution)> = Vec::new();
     for limit in LIMITS.into_iter().filter(|&limit| limit < most) {
         if busiest_us / limit as f64 > all_us * TIE {
             continue;
         }
-        let plan = limited(program, dependences, times, limit);
+        let plan = limited_along(program, dependences, &edges, times, limit);
         let us = time(&plan);
         let done = us <= all_us * TIE && tried.last().is_some_and(|(before, _)| us * TIE >= *before);
         tried.push((us, plan));
@@ -303,18 +336,6 @@ fn busiest_us(program: &Program) -> f64 {
         *sums.entry(program.priority(id)).or_insert(0.0) += program.node(id).us;
     }
     sums.into_values().fold(0.0, f64::max)
-}
-
-fn reason(form: Form, line: &Simulation, times: &Times, predictions: &[FormPrediction]) -> String {
-    let next = predictions.iter().filter(|p| p.form != form).min_by(|a, b| a.us.total_cmp(&b.us));
-    let against =
-        next.map_or(String::new(), |p| format!("; the next best is {} with {:.1} us", p.form.name(), p.us));
-    let critical = times.critical_us();
-    format!(
-        "{}: {:.1} us predicted, of which the longest path is {critical:.1}{against}",
-        form.name(),
-        line.total_us
-    )
 }
 
 fn priorities(program: &Program, timeline: &Simulation) -> Vec<i32> {

@@ -4,12 +4,15 @@
 //! those of lower priority get the rest. With `fair`, a zone that has fallen below half of its fair share (the device
 //! divided by the number of active zones) is served first, up to a fair share, until it has caught up.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use cusync_gen::device::Profile;
 
 use super::demand::Demand;
 use super::dependence::Dependences;
 use super::distribute::Distribution;
-use super::form::{Form, StartDelays};
+use super::form::{Form, FormEdges, StartDelays};
 use super::program::{NodeId, Program};
 
 /// The fraction of its fair share that a zone is guaranteed.
@@ -34,6 +37,16 @@ pub struct Simulation {
     pub promoted: Vec<bool>,
 }
 
+impl Simulation {
+    /// The same, stretched.
+    pub(super) fn slowed(mut self, factor: f64) -> Simulation {
+        let times = self.start.iter_mut().chain(&mut self.end).chain(&mut self.zone_end);
+        times.for_each(|us| *us *= factor);
+        self.total_us *= factor;
+        self
+    }
+}
+
 /// Simulates a form of a distribution. `fair` keeps zones of low priority from starving.
 pub fn simulate(
     program: &Program,
@@ -43,7 +56,20 @@ pub fn simulate(
     device: &Profile,
     fair: bool,
 ) -> Simulation {
-    let delays = StartDelays::new(program, dependences, plan, form, device);
+    let edges = FormEdges::new(program, dependences, plan, form);
+    simulate_edges(program, &edges, plan, form, device, fair)
+}
+
+/// The same, with the edges of the form.
+pub(super) fn simulate_edges(
+    program: &Program,
+    edges: &FormEdges,
+    plan: &Distribution,
+    form: Form,
+    device: &Profile,
+    fair: bool,
+) -> Simulation {
+    let delays = StartDelays::new(program, plan, form, edges, device);
     let mut line = Machine::new(program, &delays, device, fair).run();
     line.total_us += delays.tail_us;
     line
@@ -70,12 +96,13 @@ struct Share {
 
 struct Machine<'a> {
     program: &'a Program,
+    delays: &'a StartDelays<'a>,
     demands: Vec<[f64; 4]>,
     missing: Vec<u32>,
-    after: Vec<Vec<(usize, f64)>>,
     ready: Vec<f64>,
-    /// Nodes with no unfinished predecessors, sorted by possible start time, earliest last.
-    queue: Vec<(f64, usize)>,
+    /// Nodes with no unfinished predecessors, by possible start time: the bits of non-negative floats sort like their
+    /// values.
+    queue: BinaryHeap<Reverse<(u64, usize)>>,
     active: Vec<Active>,
     zones: Vec<Share>,
     resident: usize,
@@ -85,21 +112,16 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    fn new(program: &'a Program, delays: &StartDelays, device: &Profile, fair: bool) -> Self {
+    fn new(program: &'a Program, delays: &'a StartDelays<'a>, device: &Profile, fair: bool) -> Self {
         let n = program.nodes().len();
-        let (mut missing, mut after) = (vec![0; n], vec![Vec::new(); n]);
-        for &(b, a, delay) in &delays.edges {
-            missing[a] += 1;
-            after[b].push((a, delay));
-        }
         let zones = program.zones().len();
         let mut machine = Machine {
             program,
             demands: program.nodes().iter().map(|node| Demand::new(node, device).parts()).collect(),
-            missing,
-            after,
+            delays,
+            missing: delays.edges.into.clone(),
             ready: delays.release.clone(),
-            queue: Vec::new(),
+            queue: BinaryHeap::new(),
             active: Vec::new(),
             zones: vec![Share { credit: GRACE_US, ..Share::default() }; zones],
             resident: device.programs.resident_kernels.max(1),
@@ -122,29 +144,86 @@ impl<'a> Machine<'a> {
     }
 
     fn enqueue(&mut self, node: usize) {
-        let key = (self.ready[node], node);
-        let at =
-            self.queue.partition_point(|other| other.0.total_cmp(&key.0).then(other.1.cmp(&key.1)).is_gt());
-        self.queue.insert(at, key);
+        self.queue.push(Reverse((self.ready[node].to_bits(), node)));
     }
 
-    fn run(mut self) -> Simulation {
+    /// When the next node can start.
+    fn next_at(&self) -> Option<f64> {
+        self.queue.peek().map(|next| f64::from_bits(next.0.0))
+    }
+
+    /// Takes a node that can start by now.
+    fn pop(&mut self, now: f64) -> Option<usize> {
+        self.next_at().filter(|at| *at <= now)?;
+        self.queue.pop().map(|next| next.0.1)
+    }
+
+    fn run(self) -> Simulation {
+        match self.zones.len() {
+            0 | 1 => self.run_alike(),
+            _ => self.run_zones(),
+        }
+    }
+
+    /// All nodes have one zone, so they run at the same speed at any time: a node ends when the work that every active
+    /// node has done since the start has grown by its own.
+    fn run_alike(mut self) -> Simulation {
+        let (mut now, mut done) = (0.0, 0.0);
+        let mut ends: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        let mut asked = [0.0; 4];
+        loop {
+            while ends.len() < self.resident
+                && let Some(node) = self.pop(now)
+            {
+                self.line.start[node] = now;
+                let end: f64 = done + self.program.nodes()[node].us;
+                ends.push(Reverse((end.to_bits(), node)));
+                asked.iter_mut().zip(self.demands[node]).for_each(|(sum, own)| *sum += own);
+            }
+            let Some(&Reverse((first, _))) = ends.peek() else {
+                // Nothing is asked for now; this drops errors of rounding.
+                asked = [0.0; 4];
+                let Some(at) = self.next_at() else { return self.line };
+                now = f64::max(now, at);
+                continue;
+            };
+            let speed =
+                asked.iter().filter(|sum| **sum > 0.0).fold(1.0, |speed: f64, sum| speed.min(1.0 / sum));
+            let mut step = (f64::from_bits(first) - done) / speed;
+            if ends.len() < self.resident
+                && let Some(at) = self.next_at()
+            {
+                step = step.min(at - now);
+            }
+            now += step;
+            done += step * speed;
+            while let Some(&Reverse((end, node))) = ends.peek()
+                && f64::from_bits(end) - done <= 1e-9
+            {
+                ends.pop();
+                asked.iter_mut().zip(self.demands[node]).for_each(|(sum, own)| *sum -= own);
+                self.end(node, now);
+            }
+        }
+    }
+
+    fn run_zones(mut self) -> Simulation {
         let mut now = 0.0;
         loop {
             while self.active.len() < self.resident
-                && let Some((_, node)) = self.queue.pop_if(|(at, _)| *at <= now)
+                && let Some(node) = self.pop(now)
             {
                 self.begin(node, now);
             }
             if self.active.is_empty() {
-                let Some(&(at, _)) = self.queue.last() else { return self.line };
+                let Some(at) = self.next_at() else { return self.line };
                 now = f64::max(now, at);
                 continue;
             }
             self.set_speeds();
             let mut step = self.active.iter().map(|a| a.left / a.speed).fold(f64::INFINITY, f64::min);
             if self.active.len() < self.resident
-                && let Some((at, _)) = self.queue.last()
+                && let Some(at) = self.next_at()
             {
                 step = step.min(at - now);
             }
@@ -185,16 +264,22 @@ impl<'a> Machine<'a> {
                 i += 1;
                 continue;
             }
-            let Active { node, zone, .. } = self.active.swap_remove(i);
-            self.line.end[node] = now;
-            self.line.total_us = f64::max(self.line.total_us, now);
-            self.line.zone_end[zone] = f64::max(self.line.zone_end[zone], now);
-            for (after, delay) in std::mem::take(&mut self.after[node]) {
-                self.ready[after] = f64::max(self.ready[after], now + delay);
-                self.missing[after] -= 1;
-                if self.missing[after] == 0 {
-                    self.enqueue(after);
-                }
+            let node = self.active.swap_remove(i).node;
+            self.end(node, now);
+        }
+    }
+
+    /// Ends a node, and lets those that only waited for it start.
+    fn end(&mut self, node: usize, now: f64) {
+        let zone = self.program.nodes()[node].zone.index();
+        self.line.end[node] = now;
+        self.line.total_us = f64::max(self.line.total_us, now);
+        self.line.zone_end[zone] = f64::max(self.line.zone_end[zone], now);
+        for after in self.delays.edges.after(node).iter().map(|after| *after as usize) {
+            self.ready[after] = f64::max(self.ready[after], now + self.delays.delay_us(node, after));
+            self.missing[after] -= 1;
+            if self.missing[after] == 0 {
+                self.enqueue(after);
             }
         }
     }

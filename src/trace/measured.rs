@@ -239,6 +239,7 @@ mod tests {
                 origin: TimeSource::Measured,
                 stages: plan.graph().stages.iter().map(|s| s.name.clone()).collect(),
                 edges: Edges::names(plan.graph()),
+                rows: "SM",
                 runs: vec![run],
             };
             assert_eq!(defect(&timeline), None, "{name}");

@@ -28,6 +28,7 @@ mod chrome;
 mod handed;
 mod measured;
 mod page;
+mod program;
 mod shares;
 mod simulated;
 mod timeline;
@@ -43,6 +44,7 @@ use serde::Serialize;
 pub use chrome::events;
 pub use handed::{joined, shift};
 pub use page::page;
+pub use program::scheduled;
 pub use shares::Shares;
 pub use simulated::{simulated, simulated_run};
 pub use timeline::{Edge, HostEvent, HostRow, Kind, Phase, Run, TimeSource, Timeline, TraceSpan, defect};
@@ -172,6 +174,7 @@ pub fn trace(resolved: &Resolved, plan: &Plan, gpu: u32, sets: usize, seed: u32)
         origin: TimeSource::Measured,
         stages: graph.stages.iter().map(|s| s.name.clone()).collect(),
         edges: Edges::names(graph),
+        rows: "SM",
         runs,
     }))
 }
@@ -256,6 +259,7 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
         origin: TimeSource::Measured,
         stages: graph.stages.iter().map(|s| s.name.clone()).collect(),
         edges: Edges::names(graph),
+        rows: "SM",
         runs,
     }))
 }

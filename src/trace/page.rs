@@ -23,7 +23,7 @@ pub(super) fn data(timeline: &Timeline) -> Value {
     let runs = timeline.runs.iter().map(|run| of_run(timeline, run)).collect::<Vec<_>>();
     json!({
         "pipeline": timeline.pipeline, "dims": dims, "device": timeline.device, "origin": timeline.origin,
-        "stages": timeline.stages, "edges": edges, "kinds": Kind::ALL.map(Kind::name), "runs": runs
+        "rows": timeline.rows, "stages": timeline.stages, "edges": edges, "kinds": Kind::ALL.map(Kind::name), "runs": runs
     })
 }
 

@@ -20,6 +20,7 @@ pub fn simulated(candidate: &Candidate) -> Timeline {
         origin: TimeSource::Simulated,
         stages: graph.stages.iter().map(|s| s.name.clone()).collect(),
         edges: Edges::names(graph),
+        rows: "SM",
         runs: Vec::new(),
     }
 }

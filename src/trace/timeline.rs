@@ -17,6 +17,8 @@ pub struct Timeline {
     pub stages: Vec<String>,
     /// Dependences between the stages.
     pub edges: Vec<Edge>,
+    /// A row of a run: `SM`, or `stream` in the timeline of a program.
+    pub rows: &'static str,
     /// Runs. Each begins at 0.
     pub runs: Vec<Run>,
 }
@@ -49,7 +51,7 @@ pub struct Run {
     pub name: String,
     /// Description: the kernel and its tiles.
     pub what: String,
-    /// SMs of the device; if several CTAs share an SM, each has a row of its own and counts as one.
+    /// Rows: SMs of the device, or streams; if several CTAs share an SM, each has a row of its own and counts as one.
     pub sms: u32,
     /// From the launch to the end, microseconds; for a measured run, to the end of its last span.
     pub length_us: f64,

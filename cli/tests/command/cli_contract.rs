@@ -308,10 +308,7 @@ fn schedule_counts_edges_and_waits_of_a_program() {
     assert_eq!((&limited["streams"], &limited["waits"]), (&2.into(), &0.into()));
     assert_eq!(json(&cusync(&["schedule", "hits", "--repeat", "5", "--json"]))["kernels"], 35);
     let text = cusync(&["schedule", "ml"]);
-    assert!(
-        String::from_utf8_lossy(&text.stdout)
-            .contains("12 dependences, 9 after reduction; with all concurrency 2 streams, 1 wait\n")
-    );
+    assert!(String::from_utf8_lossy(&text.stdout).contains("12 dependences, 9 after reduction\n"));
     for bad in [
         &["schedule", "imgg"][..],
         &["schedule", "/"],

@@ -13,6 +13,7 @@ mod model_bench;
 #[cfg(feature = "models")]
 mod models;
 mod obstacles;
+mod schedules;
 mod timelines;
 
 use std::path::{Path, PathBuf};

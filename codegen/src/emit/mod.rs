@@ -25,6 +25,7 @@ mod tests;
 
 pub use names::edge_names;
 pub use rendered::rendered_plan;
+pub use template::fill;
 pub use view::StageView;
 
 use crate::check::Plan;

@@ -4,6 +4,7 @@
 
 use std::sync::LazyLock;
 
+use serde::Serialize;
 use tera::{Context, Delimiters, Tera, TeraResult};
 
 const TEMPLATES: [(&str, &str); 2] = [
@@ -28,10 +29,33 @@ fn parsed() -> TeraResult<Tera> {
 /// Renders an embedded template. A value missing from the context is an error, which the tests of this module detect.
 pub(super) fn render(name: &'static str, context: &Context) -> String {
     static PARSED: LazyLock<TeraResult<Tera>> = LazyLock::new(parsed);
-    let rendered = PARSED.as_ref().map_err(ToString::to_string);
-    let rendered = rendered.and_then(|tera| tera.render(name, context).map_err(|error| error.to_string()));
-    // The template is part of the program: a fault in it fails every test of this module.
-    rendered.unwrap_or_else(|error| unreachable!("template {name}: {error}"))
+    good(
+        PARSED
+            .as_ref()
+            .map_err(ToString::to_string)
+            .and_then(|tera| tera.render(name, context).map_err(|error| error.to_string())),
+    )
+}
+
+/// Fills the embedded template of another package with the fields of a struct. The delimiters are those of the
+/// templates of this package: `<$ value $>`, `<% statement %>`, `<# comment #>`.
+///
+/// ```
+/// #[derive(serde::Serialize)]
+/// struct Values {
+///     slots: u32,
+/// }
+/// assert_eq!(cusync_gen::emit::fill("int slots[<$ slots $>];", &Values { slots: 3 }), "int slots[3];");
+/// ```
+pub fn fill(template: &str, values: &impl Serialize) -> String {
+    let context = Context::from_serialize(values);
+    let rendered = context.and_then(|context| parsed()?.render_str(template, &context, false));
+    good(rendered.map_err(|error| error.to_string()))
+}
+
+/// Templates are parts of programs: a fault in one fails every test of its module.
+fn good(rendered: Result<String, String>) -> String {
+    rendered.unwrap_or_else(|error| unreachable!("{error}"))
 }
 
 #[cfg(test)]

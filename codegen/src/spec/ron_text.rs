@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::expr::{Expr, Meaning, parse_expr, parse_range};
 use super::ident;
+pub use super::source::bare;
 use super::source::{Source, Text};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 
@@ -63,7 +64,7 @@ impl<'a> RonText<'a> {
     pub fn list(&self, raw: Option<&'a RawValue>, form: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
         match raw {
             None => Ok(Vec::new()),
-            Some(raw) if raw.trim().get_ron().starts_with('[') => self.source.list(raw, form),
+            Some(raw) if bare(raw).starts_with('[') => self.source.list(raw, form),
             Some(raw) => Ok(vec![raw]),
         }
     }
@@ -106,7 +107,13 @@ impl<'a> RonText<'a> {
     /// As for [`RonText::whole`].
     pub fn number(&self, raw: &'a RawValue, dims: &DimValues) -> Result<Spanned<i64>, Diagnostic> {
         let span = self.source.span(raw);
-        if raw.trim().get_ron().starts_with(['"', 'r']) {
+        let text = bare(raw);
+        if text.bytes().all(|b| b.is_ascii_digit())
+            && let Ok(value) = text.parse()
+        {
+            return Ok(Spanned::new(value, span));
+        }
+        if text.starts_with(['"', 'r']) {
             let expr = parse_expr(&self.source.text(raw, "an expression in quotes")?)?;
             return Ok(Spanned::new(constant(&expr, dims)?, span));
         }

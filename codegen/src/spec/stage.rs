@@ -3,7 +3,7 @@
 use ron::value::RawValue;
 
 use super::expr::{Expr, parse_call, parse_expr, parse_range};
-use super::source::{Source, Text};
+use super::source::{Source, Text, bare};
 use super::{
     AttentionSpec, ConvSpec, CustomSpec, GroupNormSpec, HeadsSpec, NormSpec, PoolSpec, RangeSpec, StageKind,
     StageSpec, TensorUse,
@@ -284,7 +284,7 @@ fn head_norm<'a>(
 
 /// An integer, or an expression in quotes.
 fn expr<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Expr, Diagnostic> {
-    if raw.trim().get_ron().starts_with(['"', 'r']) {
+    if bare(raw).starts_with(['"', 'r']) {
         parse_expr(&source.text(raw, "an expression in quotes")?)
     } else {
         Ok(Expr::number(source.parse(raw, "an integer, or an expression in quotes")?, source.span(raw)))

@@ -1,14 +1,18 @@
 //! The model: predictions, choices based on them, and guarantees for zones.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use cusync_dag::{
-    Form, GRACE_US, Program, RandomDag, SURE_SHARE, ScheduleOptions, Times, all_concurrency, analyse, parse,
-    schedule, shipped, simulate,
+    Carrier, Form, GRACE_US, Program, RandomDag, SURE_SHARE, ScheduleOptions, Times, all_concurrency,
+    analyse, parse, schedule, shipped, simulate,
 };
 use cusync_gen::device::DEVICES;
 
-use crate::kernel;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::{kernel, programs, tasks};
 
 fn suite(name: &str) -> Program {
     parse(shipped(name).expect("it ships"), &[], &DEVICES[0]).expect("good")
@@ -106,6 +110,52 @@ fn streams_can_be_limited() {
     }
 }
 
+/// In every form, nodes on one stream run one after the other at the predicted times, and a stated number of streams
+/// holds.
+#[test]
+fn streams_and_times_are_those_of_one_plan() {
+    let shipped = ["vec", "bs", "ml", "hits", "img", "dl", "m1", "m2"].map(suite).to_vec();
+    let random = (0..programs(100)).map(|seed| tasks(&mut SmallRng::seed_from_u64(seed)));
+    let mut seen = BTreeMap::new();
+    for program in shipped.into_iter().chain(random) {
+        for (form, most) in
+            Form::ALL.into_iter().flat_map(|f| [None, Some(1), Some(2), Some(5)].map(|n| (f, n)))
+        {
+            let options = ScheduleOptions { forms: vec![form], streams: most, ..short_edges() };
+            let found = schedule(&program, &options);
+            let place = |message: &str| format!("{} {form:?} {most:?}: {message}", program.name());
+            let streams = found.streams(found.form);
+            let kernels = program.ids().filter(|id| program.node(*id).kernel().is_some());
+            let used: BTreeSet<u32> = kernels.map(|id| streams[id.index()]).collect();
+            assert!(used.len() <= most.unwrap_or(usize::MAX), "{}", place(&format!("kernels on {used:?}")));
+            let [prediction] = &found.predictions[..] else {
+                assert!(most.is_some() && found.form == Form::SERIAL, "{}", place("not offered"));
+                continue;
+            };
+            let all: BTreeSet<u32> = streams.iter().copied().collect();
+            assert_eq!(prediction.streams, all.len(), "{}", place("streams"));
+            let line = &found.timeline;
+            let mut runs: Vec<_> =
+                (0..streams.len()).map(|i| (streams[i], line.start[i], line.end[i])).collect();
+            runs.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2)));
+            let apart = runs.windows(2).all(|w| w[0].0 != w[1].0 || w[0].2 <= w[1].1 + 1e-6);
+            assert!(apart, "{}", place(&format!("a stream runs two nodes at once: {runs:?}")));
+            let end = line.end.iter().copied().fold(0.0, f64::max);
+            assert!(end <= prediction.us + 1e-6, "{}", place("a node ends after the program"));
+            if matches!(form.carrier(), Carrier::Launches) {
+                assert!(
+                    (end - prediction.us).abs() < 1e-6,
+                    "{}",
+                    place("the program ends with its last node")
+                );
+            }
+            *seen.entry((form.name(), most)).or_insert(0) += 1;
+        }
+    }
+    // Wide graphs are refused where streams are limited; narrow ones are not.
+    assert_eq!(seen.len(), 4 * Form::ALL.len(), "{seen:?}");
+}
+
 /// Alone and together: the end of each task in microseconds, and the merged program's schedule.
 fn together(tasks: &[(&Program, i32)], fair: bool) -> (Vec<f64>, Vec<f64>) {
     let us = |program: &Program| {
@@ -180,4 +230,69 @@ fn thousands_of_kernels_are_scheduled() {
         }
     }
     assert!(least[1] / least[0] < 40.0, "{least:?} s");
+}
+
+/// Prints the times of large programs: of scheduling them, and of reading them.
+#[test]
+#[ignore = "prints times; for a release build on an idle machine"]
+fn a_thousand_kernels_take_milliseconds() {
+    let timed = |name: &str, most_ms: f64, work: &dyn Fn()| {
+        let mut ms: Vec<f64> = (0..7)
+            .map(|_| {
+                let begin = Instant::now();
+                work();
+                begin.elapsed().as_secs_f64() * 1e3
+            })
+            .collect();
+        ms.sort_by(f64::total_cmp);
+        println!("{name}: least {:.2} ms, median {:.2} ms (target {most_ms})", ms[0], ms[3]);
+        assert!(ms[0] < 4.0 * most_ms, "{name}: {ms:?}");
+    };
+    let options = ScheduleOptions::default();
+    for width in [1, 4, 12, 32, 64, 128, 256] {
+        let program = RandomDag { kernels: 1000, width, ..RandomDag::default() }.program(1).expect("good");
+        timed(&format!("1000 kernels, width {width}"), 5.0, &|| {
+            schedule(&program, &options);
+        });
+    }
+    let mut independent = Program::new("independent");
+    for i in 0..cusync_dag::MAX_NODES {
+        independent.push(kernel(&format!("k{i}"), 3.0, Vec::new())).expect("good");
+    }
+    timed("16384 independent kernels", 1000.0, &|| {
+        schedule(&independent, &options);
+    });
+    // 2500 kernels that each write a buffer, and 2500 that read all of these.
+    let mut joined = Program::new("all to all");
+    let buffers: Vec<_> = (0..2500).map(|i| joined.buffer(format!("b{i}"), 64)).collect();
+    for (i, &buffer) in buffers.iter().enumerate() {
+        let accesses = vec![joined.whole(buffer, cusync_dag::AccessMode::Write)];
+        joined.push(kernel(&format!("w{i}"), 3.0, accesses)).expect("good");
+    }
+    for i in 0..2500 {
+        let accesses = buffers.iter().map(|&b| joined.whole(b, cusync_dag::AccessMode::Read)).collect();
+        joined.push(kernel(&format!("r{i}"), 3.0, accesses)).expect("good");
+    }
+    timed("2500 kernels that read what 2500 wrote", 1000.0, &|| {
+        schedule(&joined, &options);
+    });
+    // Every kernel reads what all others write.
+    let mut all = Program::new("all");
+    let buffers: Vec<_> = (0..5000).map(|i| all.buffer(format!("b{i}"), 64)).collect();
+    for i in 0..buffers.len() {
+        let mode =
+            |b: usize| if b == i { cusync_dag::AccessMode::Write } else { cusync_dag::AccessMode::Read };
+        let accesses = (0..buffers.len()).map(|b| all.whole(buffers[b], mode(b))).collect();
+        all.push(kernel(&format!("k{i}"), 3.0, accesses)).expect("good");
+    }
+    timed("5000 kernels that each read what all others write", 1000.0, &|| {
+        schedule(&all, &options);
+    });
+    let buffers: String = (0..270_000).map(|i| format!("\"buffer_number_{i}\": \"64*{i} + 64\", ")).collect();
+    let text = format!(
+        r#"Dag(name: "large", buffers: {{ {buffers} }}, nodes: [Kernel(name: "k", writes: "buffer_number_7", us: 3.0)])"#
+    );
+    timed(&format!("{:.1} MB of 270000 buffers", text.len() as f64 / 1e6), 1000.0, &|| {
+        parse(&text, &[], &DEVICES[0]).expect("good");
+    });
 }
