@@ -48,12 +48,15 @@ class Acceleration:
     #: Steps that torch computed, by the reason.
     kept: Counter[str]
 
-    def __init__(self, model: Any, refusal: str | None, engine: _Engine | None) -> None:
+    def __init__(self, refusal: str | None, engine: _Engine | None) -> None:
         self.refusal = refusal
         self.kept = Counter()
-        self._model = model
         self._engine = engine
-        self._restored: dict[str, Any] = {}
+        self._model: Callable[[], Any] = lambda: None
+        self._compiles = True
+
+    def __deepcopy__(self, memo: Any) -> Acceleration:
+        return Acceleration("it is a copy of an accelerated model: call accelerate", None)
 
     @property
     def steps(self) -> int:  # type: ignore[no-redef]
@@ -66,12 +69,12 @@ class Acceleration:
 
     def remove(self) -> None:
         """Give the model its own steps back, and free the second copy of its weights."""
-        if self._engine is None:
+        model = self._model()
+        if self._engine is None or model is None:
             return
-        for name in ("forward", "prepare_inputs_for_generation"):
-            self._model.__dict__.pop(name, None)
-        self._model.generation_config.disable_compile = self._restored.get("disable_compile")
-        self._model.__dict__.pop("_cusync_acceleration", None)
+        model.__class__ = model._cusync_base
+        del model._cusync_acceleration
+        model.generation_config.disable_compile = not self._compiles
         self.refusal, self._engine = "it was removed", None
 
     def __str__(self) -> str:
@@ -162,10 +165,12 @@ class _Engine:
     """Plans and weights of a model's steps."""
 
     def __init__(self, model: Any, decoder: _cusync.Decoder) -> None:
+        self.number = next(_numbers)
+        _engines[self.number] = self
         self.decoder, self.config = decoder, model.config
-        self.tensors: dict[str, torch.Tensor] = {name: t.detach() for name, t in model.state_dict().items()}
-        self.like = model.get_input_embeddings().weight.detach()
-        self.rotary = getattr(model.get_decoder(), "rotary_emb", None)
+        self.model: Callable[[], Any] = weakref.ref(model)
+        # It has no memory, and the type and the device of the model.
+        self.like = model.get_input_embeddings().weight.detach().new_empty(0)
         self.layers, self.width, self.heads, self.head, self.vocabulary, self.columns, self.context = decoder.sizes()
         self.steps = self.copied = 0
         self.lock = threading.Lock()
@@ -184,14 +189,22 @@ class _Engine:
             parts = [part for runners in self.plans.values() for part in runners[0].parts]
             return sum(dict(each for part in parts for each in part.laid_out()).values())
 
+    def rotary(self) -> Any:
+        """The module that makes the angles of rotations."""
+        return getattr(self.model().get_decoder(), "rotary_emb", None)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return {name: tensor.detach() for name, tensor in self.model().state_dict().items()}
+
     def missing(self) -> str | None:
         """What the model lacks, or has elsewhere."""
-        if self.rotary is None:
+        if self.rotary() is None:
             return "its decoder has no `rotary_emb`"
+        weights = self.weights()
         for _, _, _, made in self.decoder.launches(1, _GRANULE):
             for _, rows in made:
                 for name, first, count in rows:
-                    tensor = self.tensors.get(name)
+                    tensor = weights.get(name)
                     if tensor is None or tensor.shape[0] < first + count:
                         return f"the model has no weight `{name}` of {first + count} rows"
                     if tensor.dtype != self.like.dtype or tensor.device != self.like.device:
@@ -220,19 +233,19 @@ class _Engine:
         place = "cpu" if self.on_host else f"gpu:{self.like.device.index}"
         # The model rotated the keys in the cache, so its own angles are used, with their rounding.
         with torch.no_grad():
-            turns = self.rotary(self.like[:1], torch.arange(rows, device=self.like.device)[None])
+            turns = self.rotary()(self.like, torch.arange(rows, device=self.like.device)[None])
         half = self.head // 2
         angles = torch.cat([turn[0, :, :half] for turn in turns], -1).to(self.like.dtype).contiguous()
         first = next(iter(self.plans.values()), [None])[0]
-        parts, layers = [], []
+        parts, layers, weights = [], [], self.weights()
         for number, (text, begin, end, made) in enumerate(self.decoder.launches(batch, rows)):
             part = _cusync.Pipeline(text, [], None, place, True)
             part.set("cs", angles, self.stream())
-            matrices = [name for name, rows in made if self.tensors[rows[0][0]].dim() == 2]
-            self._put(part, [(name, rows) for name, rows in made if name not in matrices])
+            matrices = [name for name, rows in made if weights[rows[0][0]].dim() == 2]
+            self._put(part, [(name, rows) for name, rows in made if name not in matrices], weights)
             peer = None if first is None or self.on_host else first.parts[number]
             if peer is None or not part.share(peer):
-                self._put(part, [(name, rows) for name, rows in made if name in matrices])
+                self._put(part, [(name, rows) for name, rows in made if name in matrices], weights)
                 if peer is not None:
                     part.share(peer)
                 if not self.on_host:
@@ -249,10 +262,15 @@ class _Engine:
         runner = _HostRunner(parts, layers) if self.on_host else _Runner(parts, layers, self, batch)
         self.plans[key] = [runner]
 
-    def _put(self, part: _cusync.Pipeline, made: list[tuple[str, list[tuple[str, int, int]]]]) -> None:
+    def _put(
+        self,
+        part: _cusync.Pipeline,
+        made: list[tuple[str, list[tuple[str, int, int]]]],
+        weights: dict[str, torch.Tensor],
+    ) -> None:
         """Set tensors of a page, made of rows of the model's weights."""
         for name, rows in made:
-            tensors = [self.tensors[tensor][first : first + count] for tensor, first, count in rows]
+            tensors = [weights[tensor][first : first + count] for tensor, first, count in rows]
             joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
             if joined.dim() == 2:
                 short = part.shape(name)[1] - joined.shape[0]
@@ -437,24 +455,27 @@ def _tokens(arguments: dict[str, Any]) -> int:
     return given.shape[1] if isinstance(given, torch.Tensor) and given.dim() >= 2 else 0
 
 
-def _wrapped(model: Any, number: int, report: Acceleration) -> Callable[..., Any]:
-    """The model's forward, with steps by cusync."""
+@functools.cache
+def _accelerated(base: Any) -> Any:
+    """The class of models of a class whose steps run by cusync. Copies of a model are of it, too, and run as before."""
     from transformers.modeling_outputs import CausalLMOutputWithPast
 
-    theirs = model.forward
-    names = list(inspect.signature(theirs).parameters)
+    names = list(inspect.signature(base.forward).parameters)[1:]
     cached = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
-    embedding, engine = model.get_input_embeddings(), _engines[number]
 
-    @functools.wraps(theirs)
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(base.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        report: Acceleration = self._cusync_acceleration
+        engine = report._engine
+        if engine is None:
+            return base.forward(self, *args, **kwargs)
         arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         cache = _cache(arguments)
-        ready = _static(cache) and cache.layers[0].is_initialized
-        if _tokens(arguments) != 1 or (_static(cache) and not ready):
+        empty = _static(cache) and not cache.layers[0].is_initialized
+        if _tokens(arguments) != 1 or empty:
             if getattr(arguments.get("attention_mask"), "ndim", 2) == 2:
                 _round(cache)
-            result = theirs(*args, **kwargs)
+            result = base.forward(self, *args, **kwargs)
             if not torch.compiler.is_compiling():
                 _examine(cache, arguments)
             return result
@@ -462,20 +483,30 @@ def _wrapped(model: Any, number: int, report: Acceleration) -> Callable[..., Any
         if reason is not None:
             if not torch.compiler.is_compiling():
                 report.kept[reason] += 1
-            return theirs(*args, **kwargs)
+            return base.forward(self, *args, **kwargs)
         states = arguments.get("inputs_embeds")
-        states = embedding(arguments["input_ids"]) if states is None else states
+        states = self.get_input_embeddings()(arguments["input_ids"]) if states is None else states
         layers = cache.layers
         logits = torch.ops.cusync.decode(
             states,
             [layer.keys for layer in layers],
             [layer.values for layer in layers],
             [layer.cumulative_length for layer in layers],
-            number,
+            engine.number,
         )
         return CausalLMOutputWithPast(logits=logits, **{cached: cache})
 
-    return forward
+    @functools.wraps(base.prepare_inputs_for_generation)
+    def prepare(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Masks are made of the cache's rows before the model is called.
+        if self._cusync_acceleration._engine is not None:
+            _round(_cache(kwargs))
+        return base.prepare_inputs_for_generation(self, *args, **kwargs)
+
+    # Others find the class by its name, as transformers does.
+    names_of_base = {"__module__": base.__module__, "__qualname__": base.__qualname__, "_cusync_base": base}
+    methods = {"forward": forward, "prepare_inputs_for_generation": prepare}
+    return type(base.__name__, (base,), {**methods, **names_of_base})
 
 
 def _refusal(model: Any, cpu: bool) -> tuple[str | None, _Engine | None]:
@@ -512,22 +543,12 @@ def accelerate(model: Any, *, cpu: bool = False) -> Acceleration:
     if before is not None:
         before.remove()
     refusal, engine = _refusal(model, cpu)
-    report = Acceleration(model, refusal, engine)
+    report = Acceleration(refusal, engine)
     if engine is None:
         return report
-    number = next(_numbers)
-    _engines[number] = engine
-    prepare = model.prepare_inputs_for_generation
-
-    @functools.wraps(prepare)
-    def prepare_inputs(*args: Any, **kwargs: Any) -> Any:
-        _round(_cache(kwargs))
-        return prepare(*args, **kwargs)
-
-    # Masks are made of the cache's rows before the model is called.
-    model.forward, model.prepare_inputs_for_generation = _wrapped(model, number, report), prepare_inputs
-    report._restored["disable_compile"] = getattr(model.generation_config, "disable_compile", None)
+    report._model, report._compiles = weakref.ref(model), not model.generation_config.disable_compile
     # There is nothing left to compile in a step.
     model.generation_config.disable_compile = True
     model._cusync_acceleration = report
+    model.__class__ = _accelerated(getattr(model, "_cusync_base", type(model)))
     return report

@@ -1,6 +1,9 @@
 """Steps of transformers models by cusync: `cusync.torch.accelerate`."""
 
+import copy
+import gc
 import inspect
+import weakref
 
 import cusync
 import pytest
@@ -213,7 +216,7 @@ def test_models_that_cannot_be_accelerated_say_why():
     for model, cpu, reason in cases:
         report = accelerate(model, cpu=cpu)
         assert report.refusal is not None and reason in report.refusal, reason
-        assert "forward" not in model.__dict__
+        assert "_cusync_acceleration" not in model.__dict__
         assert str(report).startswith("all steps stay with torch: ")
 
 
@@ -228,6 +231,28 @@ def test_accelerating_again_reads_the_weights_again():
     assert report.refusal == "it was removed"
     torch.testing.assert_close(follow(model, model, [4]), before * 2)
     assert again.steps == 1
+
+
+def test_copies_of_a_model_run_as_before_and_memory_is_freed():
+    model = live()
+    kind, theirs = type(model), follow(model, model, [4])
+    report = accelerated(model)
+    copied = copy.deepcopy(model)
+    assert torch.equal(follow(copied, copied, [4]), theirs)
+    assert report.steps == 0 and isinstance(copied, kind) and type(copied).__name__ == kind.__name__
+    # A copy has its own weights.
+    with torch.no_grad():
+        copied.lm_head.weight.mul_(2)
+    doubled = accelerated(copied)
+    assert torch.allclose(follow(copied, copied, [4]), 2 * follow(model, model, [4]))
+    assert (doubled.steps, report.steps) == (1, 1)
+    weight, engine = weakref.ref(model.lm_head.weight), weakref.ref(report._engine)
+    del model, report
+    gc.collect()
+    assert weight() is None and engine() is None
+    doubled.remove()
+    doubled.remove()
+    assert type(copied) is kind
 
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU with kernels")
