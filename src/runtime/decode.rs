@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Op, OperandKind, Stage};
+use cusync_gen::graph::{Graph, Op, OperandKind, Stage};
 use cusync_gen::schedule::decode::{is_in_pairs, parts_of};
 
 use super::error::{Error, Result};
@@ -17,6 +17,15 @@ use crate::device::RepackedWeights;
 /// Weights of a stage: operand B, or gate and up if gated.
 fn is_weight(kind: OperandKind) -> bool {
     matches!(kind, OperandKind::B | OperandKind::Up)
+}
+
+/// Tensors that only repacking reads. Results have no readers, and are no weights.
+fn originals(graph: &Graph) -> Vec<usize> {
+    let reads =
+        |tensor: usize| graph.stages.iter().flat_map(|s| &s.operands).filter(move |o| o.tensor.0 == tensor);
+    let weight =
+        |tensor: &usize| reads(*tensor).next().is_some() && reads(*tensor).all(|o| is_weight(o.kind));
+    (0..graph.tensors.len()).filter(weight).collect()
 }
 
 impl Pipeline {
@@ -92,14 +101,7 @@ impl Pipeline {
         };
         self.main.synchronize()?;
         (0..self.sets.len()).try_for_each(|set| self.repack(set, workers))?;
-        let graph = self.plan.graph();
-        let weight = |tensor: usize| {
-            let mut reads =
-                graph.stages.iter().flat_map(|s| &s.operands).filter(|o| o.tensor.0 == tensor).peekable();
-            // Results have no readers, and stay bound.
-            reads.peek().is_some() && reads.all(|o| is_weight(o.kind))
-        };
-        let weights: Vec<usize> = (0..graph.tensors.len()).filter(|&t| weight(t)).collect();
+        let weights = originals(self.plan.graph());
         for set in &mut self.sets {
             weights.iter().for_each(|&tensor| set.bound[tensor] = None);
             set.packed.iter_mut().for_each(|packed| *packed = None);
@@ -131,5 +133,32 @@ impl Pipeline {
             self.sets[set].repacked[index] = Some(Arc::new(repacked));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::check::Executor;
+    use cusync_gen::choose;
+    use cusync_gen::device::Profile;
+
+    use super::*;
+    use crate::runtime::{Overrides, resolve_text};
+
+    #[test]
+    fn results_and_gains_are_no_originals_of_laid_out_weights() {
+        let spec = r#"Pipeline(name: "p", dims: { "M": 4, "H": 256, "I": 512 }, stages: [
+            GatedGemm(name: "gate_up", a: "X(M,H)", gate: "Wg(H,I)", up: "Wu(H,I)", out: "Y(M,I)",
+                input_norm: InputNorm(gain: "g(H)")),
+            Gemm(name: "down", a: "Y(M,I)", b: "Wd(I,H)", residual: "X(M,H)", out: "Z(M,H)"),
+        ])"#;
+        let resolved = resolve_text(spec, "p", &Overrides::default()).expect("valid");
+        let profile = Profile::named("h100").expect("it ships");
+        let plan = choose::plan(&resolved, profile, Executor::Fused).expect("proved");
+        assert!(plan.launch().shares().is_some());
+        let graph = plan.graph();
+        let names: Vec<_> =
+            originals(graph).into_iter().map(|tensor| graph.tensors[tensor].name.as_str()).collect();
+        assert_eq!(names, ["Wg", "Wu", "Wd"]);
     }
 }
