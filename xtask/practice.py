@@ -142,13 +142,14 @@ def after(step, facts, family):
     elif op == "cp.async.bulk.wait_group" and step.rest.strip() == "0" and not step.guarded:
         facts &= ~BULK
     elif op.startswith("st.global") or re.match(r"st(\.v[24])?\.[bfsu]\d+$", op):  # without a space: wherever it points
-        facts |= PLAIN | (WIDE if ".v4" in op else 0)
+        # Slabs, which are stored past the first cache, are read by plain loads.
+        facts |= PLAIN | (WIDE if ".v4" in op and ".cg" not in op else 0)
     elif op == "bar.warp.sync" and not step.guarded:
         facts &= ~PLAIN if family in ("conv", "turned") else ~0  # of a convolution one warp stores and posts
     elif op == "griddepcontrol.wait" and not step.guarded:
         facts &= ~EARLY
     elif (op.startswith("bar.sync") or op.startswith("barrier.sync") or op.startswith("barrier.cta.sync")) and not step.guarded:
-        facts &= ~(PLAIN | WIDE)
+        facts &= ~PLAIN
         facts &= ~LOOKED if family == "ampere" else ~0  # its loads are the threads' own
     elif op.startswith("ld.acquire.gpu.global"):
         facts |= LOOKED
@@ -304,7 +305,7 @@ MUTANTS = [
     ("session: the end of a job is told relaxed", PTX, "st.release.gpu.global.u32", "st.relaxed.gpu.global.u32", "decode"),
     ("norm: no proxy fence behind the rows", "kernels/norm/sm90/operation.cuh", "      ptx::fence_proxy_async_global();\n", "",
      "norm"),
-    ("ampere: no barrier before the post", "kernels/gemm/sm80/kernel.cuh", "    __syncthreads();  // all of the tile is stored\n", "", "ampere"),
+    ("ampere: no barrier before the post", "kernels/gemm/sm80/kernel.cuh", "    __syncthreads();  // the whole tile is stored\n", "", "ampere"),
     ("ampere: no barrier behind a look", "kernels/gemm/sm80/wait.cuh", "    }\n    __syncthreads();\n", "    }\n", "ampere"),
     ("ampere: a post is relaxed", PTX, "red.release.gpu.global.add", "red.relaxed.gpu.global.add", "ampere"),
     ("attend: a count orders nothing", PTX, "atom.acq_rel.gpu.global.add.u32", "atom.relaxed.gpu.global.add.u32", "attend"),
