@@ -16,9 +16,10 @@ import torch
 
 from . import _cusync
 from . import _model
-from ._accelerate import Acceleration, accelerate, configuration, faults
+from ._accelerate import Acceleration, accelerate, configuration
 from ._errors import argument_error
 from ._pipeline import Pipeline
+from ._steps import faults
 
 __all__ = ["ACTIVATIONS", "Acceleration", "Mlp", "Model", "accelerate", "last_fault", "mlp"]
 

@@ -30,10 +30,10 @@ impl PyDecoder {
     }
 
     /// Layers, elements of a hidden state, heads of keys and values, columns of a head, tokens of the vocabulary, columns
-    /// of the logits, and the longest sequence.
-    fn sizes(&self) -> (usize, usize, usize, usize, usize, usize, usize) {
-        let Decoder { layers, width, kv_heads, columns, vocabulary, context, .. } = self.decoder;
-        (layers, width, kv_heads, columns, vocabulary, self.decoder.logits(), context)
+    /// of the logits.
+    fn sizes(&self) -> (usize, usize, usize, usize, usize, usize) {
+        let Decoder { layers, width, kv_heads, columns, vocabulary, .. } = self.decoder;
+        (layers, width, kv_heads, columns, vocabulary, self.decoder.logits())
     }
 
     /// The launches of a step: the page of each, its first layer and the one behind its last, and its weights.

@@ -3,6 +3,8 @@
 import copy
 import gc
 import inspect
+import pickle
+import threading
 import weakref
 
 import cusync
@@ -57,15 +59,15 @@ def start(model, prompt=PROMPT, rows=60):
     return cache
 
 
-def follow(model, forward, tokens, prompt=PROMPT):
+def follow(model, forward, tokens, prompt=PROMPT, rows=60):
     """Logits behind each of some tokens, which all sequences get."""
-    cache, rows = start(model, prompt), []
+    cache, logits = start(model, prompt, rows), []
     with torch.no_grad():
         for token in tokens:
             ids = torch.full((len(prompt), 1), token, device=model.device)
-            rows.append(forward(input_ids=ids, **cached(model, cache)).logits[:, -1].float().clone())
+            logits.append(forward(input_ids=ids, **cached(model, cache)).logits[:, -1].float().clone())
     assert all(int(layer.cumulative_length) == len(prompt[0]) + len(tokens) for layer in cache.layers)
-    return torch.stack(rows)
+    return torch.stack(logits)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -77,7 +79,9 @@ def follow(model, forward, tokens, prompt=PROMPT):
         ("Qwen2", {}),
         ("Qwen3", {"tie_word_embeddings": True}),
         ("Mistral", {"sliding_window": None}),
-        ("Phi3", {}),
+        ("Phi3", {"sliding_window": None}),
+        # Two launches.
+        ("Llama", {"num_hidden_layers": 9}),
     ],
 )
 def test_steps_have_the_logits_of_the_model(kind, more, dtype, device):
@@ -110,9 +114,9 @@ def test_generate_goes_on_working(device):
     assert (one - other).norm() <= 0.03 * one.norm()
     assert torch.equal(before.sequences[:, :7], after.sequences[:, :7])
     assert "steps of one token by cusync: 19" in str(report)
-    assert model.generation_config.disable_compile
+    assert not model._valid_auto_compile_criteria({}, model.generation_config)
     report.remove()
-    assert not model.generation_config.disable_compile
+    assert torch.equal(model.generate(ids, **options).sequences, before.sequences)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -150,6 +154,11 @@ def test_what_cannot_run_stays_with_torch_and_is_counted():
         model(input_ids=ids[:, :1], **cached(model, early))
         early._cusync_plain = True
         model(input_ids=ids[:, :1], **cached(model, early))
+        mask = torch.ones(2, 6, dtype=torch.int64)
+        model(input_ids=ids[:, :1], attention_mask=mask, **cached(model, start(model)))
+        model.train()
+        model(input_ids=ids[:, :1], **cached(model, start(model)))
+        model.eval()
         model(input_ids=ids[:, :1], labels=ids[:, :1], **cached(model, start(model)))
         model(input_ids=ids[:, :1], **cached(model, start(model, [[5, 6]] * 2)))
         many = start(model, [[5, 6]] * 33)
@@ -157,12 +166,14 @@ def test_what_cannot_run_stays_with_torch_and_is_counted():
     model(input_ids=ids[:, :1], **cached(model, start(model)))
     assert sorted(reason.split(":")[0] for reason in kept + report.kept) == [
         "`labels` is set",
+        "a step has `attention_mask`, which is not read",
         "gradients are enabled",
         "more than 32 sequences",
         "sequences are padded, or their masks hide tokens",
+        "the cache has 60 rows, which is no multiple of 64",
         "the cache is not static",
-        "the cache was filled before the model was accelerated, and 60 is no multiple of 64",
         "the cache was filled elsewhere",
+        "the model is in training mode",
     ]
     assert report.steps == 1 and all(count == 1 for count in report.kept.values())
 
@@ -175,6 +186,36 @@ def test_padded_texts_are_generated_as_before():
     report = accelerated(model)
     assert torch.equal(model.generate(torch.tensor(PROMPT), **options), before)
     assert report.steps == 0 and dict(report.kept) == {"sequences are padded, or their masks hide tokens": 7}
+
+
+def test_a_cache_is_judged_by_its_last_prompt():
+    model = live()
+    report = accelerated(model)
+    cache, ids = start(model), torch.tensor(PROMPT)
+    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    compiled = torch.compile(model.forward, backend="eager")
+    with torch.no_grad():
+        for forward in (model, compiled):
+            cache.reset()
+            forward(input_ids=ids, attention_mask=mask, position_ids=positions, **cached(model, cache))
+            model(input_ids=ids[:, :1], **cached(model, cache))
+    assert report.steps == 0 and sum(report.kept.values()) == 2, report.kept
+
+
+def test_threads_share_plans():
+    model = live()
+    report = accelerated(model)
+    rows, found = [64 * n for n in range(1, 13)], []
+
+    def run(rows):
+        found.append(follow(model, model, [4], rows=rows))
+
+    for _ in range(2):
+        threads = [threading.Thread(target=run, args=(n,)) for n in rows]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+    assert len(found) == report.steps == 24 and all(torch.equal(found[0], other) for other in found)
 
 
 def test_beams_move_caches():
@@ -195,6 +236,11 @@ def test_models_that_cannot_be_accelerated_say_why():
         model.model.layers[0].register_forward_hook(lambda *_: None)
         return model
 
+    def compiled():
+        model = live()
+        model.forward = torch.compile(model.forward)
+        return model
+
     def other():
         model = live()
         return type("OtherForCausalLM", (type(model),), {})(model.config).to(torch.bfloat16)
@@ -212,6 +258,8 @@ def test_models_that_cannot_be_accelerated_say_why():
         (other(), True, "OtherForCausalLM"),
         (adapted(), True, "no weight `model.layers.0.mlp.up_proj.weight`"),
         (live(mlp_bias=True), True, "a bias in the MLP"),
+        (live("Mistral", sliding_window=32), True, "windows of attention"),
+        (compiled(), True, "its `forward` was replaced"),
     ]
     for model, cpu, reason in cases:
         report = accelerate(model, cpu=cpu)
@@ -238,8 +286,8 @@ def test_copies_of_a_model_run_as_before_and_memory_is_freed():
     kind, theirs = type(model), follow(model, model, [4])
     report = accelerated(model)
     copied = copy.deepcopy(model)
-    assert torch.equal(follow(copied, copied, [4]), theirs)
-    assert report.steps == 0 and isinstance(copied, kind) and type(copied).__name__ == kind.__name__
+    assert type(copied) is kind and type(pickle.loads(pickle.dumps(model))) is kind
+    assert torch.equal(follow(copied, copied, [4]), theirs) and report.steps == 0
     # A copy has its own weights.
     with torch.no_grad():
         copied.lm_head.weight.mul_(2)
@@ -247,7 +295,10 @@ def test_copies_of_a_model_run_as_before_and_memory_is_freed():
     assert torch.allclose(follow(copied, copied, [4]), 2 * follow(model, model, [4]))
     assert (doubled.steps, report.steps) == (1, 1)
     weight, engine = weakref.ref(model.lm_head.weight), weakref.ref(report._engine)
-    del model, report
+    held = model.forward
+    report.remove()
+    assert torch.equal(follow(model, held, [4]), theirs)
+    del model, report, held
     gc.collect()
     assert weight() is None and engine() is None
     doubled.remove()
