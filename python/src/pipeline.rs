@@ -264,6 +264,12 @@ impl PyPipeline {
     /// Lays out the weights and drops the originals of those named.
     fn release(&self, py: Python<'_>, names: Vec<String>) -> PyResult<()> {
         let dropped = self.ask(py, |inner| {
+            if inner.session.plan().launch().shares().is_none() {
+                return Err(argument(
+                    "only decode kernels lay out weights",
+                    "keep the weights of this pipeline",
+                ));
+            }
             inner.session.pipeline()?.release_originals().map_err(SessionError::from)?;
             Ok(names.iter().filter_map(|name| inner.kept.remove(name)).collect::<Vec<_>>())
         })?;
