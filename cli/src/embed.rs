@@ -225,6 +225,16 @@ pub fn explain(request: &SpecRequest<'_>) -> Result<Answered, Failure> {
 
 /// `cusync schedule`: a concurrent schedule of a program of kernels.
 ///
+/// ```
+/// use cusync_cli::embed::{ScheduleRequest, schedule};
+///
+/// let answer = schedule(&ScheduleRequest { streams: Some(2), ..ScheduleRequest::new("vec") })?;
+/// assert!(answer.page.starts_with("vec on h200: 3 kernels"));
+/// let wrong = ScheduleRequest { form: Some("fastest"), ..ScheduleRequest::new("vec") };
+/// assert_eq!(schedule(&wrong).err().map(|failure| failure.code), Some("bad-argument"));
+/// # Ok::<(), cusync_cli::embed::Failure>(())
+/// ```
+///
 /// # Errors
 /// The program is refused, or the form does not fit the number of streams.
 pub fn schedule(request: &ScheduleRequest<'_>) -> Result<Answered, Failure> {

@@ -1,8 +1,8 @@
 """Chains of dependent GPU kernels whose tiles wait for each other, proved before they run.
 
 A page of RON describes a chain. ``check`` proves that its schedule can neither race nor hang, ``Pipeline`` runs it on
-arrays, and ``Model`` runs language models that consist of such chains. ``schedule`` plans programs of whole kernels. Nothing but numpy is needed; without a GPU the
-same plans run on the host.
+arrays, and ``Model`` runs language models that consist of such chains. ``schedule`` runs whole kernels concurrently.
+Nothing but numpy is needed; without a GPU the same plans run on the host.
 """
 
 from ._cusync import __version__

@@ -27,6 +27,10 @@ _RESERVES = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empt
 #: Calls that check shapes and types on the host.
 _HOST_CHECKS = {"_assert_tensor_metadata"}
 
+#: Calls that take only the shape of their first argument, as do those whose names begin with ``new_`` or end in
+#: ``_like``.
+_SHAPES = {"copy"}
+
 #: Calls that overwrite their first argument without a look at its contents.
 _OVERWRITES = {"copy_", "fill_", "zero_"}
 
@@ -134,6 +138,8 @@ class _Reader:
         self.kernels: list[_Kernel] = []
         self._names: set[str] = set()
         self._kernel_names: set[str] = set()
+        #: Storages without contents: reserved, and not written yet.
+        self._blank: set[int] = set()
         #: Tensors of storages, so that no identity is used twice.
         self._alive: list[torch.Tensor] = []
         #: Tensors without data for storages with data.
@@ -142,7 +148,7 @@ class _Reader:
     def refuse(self, node: torch.fx.Node, why: str, help: str) -> NoReturn:
         """Raise an error that names a node and, if known, its place in the Python code."""
         message = f"node `{node.name}` ({node.target}) cannot be scheduled: {why}"
-        places = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+        places = re.findall(r'File "([^"<]+)", line (\d+)', node.meta.get("stack_trace") or "")
         file, line = places[-1] if places else (None, None)
         text = f"error[unsupported]: {message}\n" + (f"  in {file}:{line}\n" if file else "") + f"  help: {help}"
         raise CusyncError(
@@ -255,16 +261,22 @@ class _Reader:
         for number, tensor in enumerate(made.values()):
             self._add(f"{node.name}.{number}" if number else node.name, tensor, False)
         checks = result is None and bool(inputs) and base not in _HOST_CHECKS
-        if base in _RESERVES or not (made or written or checks):
+        if base in _RESERVES:
+            self._blank.update(made)
+        if base in _RESERVES or not (made or written or checks) or (base == "copy_" and args[0] is args[1]):
             return result
         overwrites = [t for name in writes for t in _tensors(arguments[name][0]) if self._blind(base, arguments[name])]
-        read = [tensor for tensor in inputs if not any(tensor is other for other in written)]
+        shape = base in _SHAPES or base.startswith("new_") or base.endswith("_like")
+        looked = [name for name in list(arguments)[shape:] if name not in writes]
+        read = [t for name in looked for t in _tensors(arguments[name][0]) if _storage(t) not in self._blank]
+        self._blank.difference_update(map(_storage, written))
         kernel = _Kernel(self._name(node.name, self._kernel_names), _distinct(read), flops=flops)
         new = [(_storage(t), self.buffers[_storage(t)].bytes) for t in made.values()]
         kernel.writes = [_Range(storage, 0, size, size) for storage, size in new if size]
+        blind = {one.bytes for one in _distinct(overwrites)} - {one.bytes for one in kernel.reads}
         for one in _distinct(written):
-            blind = one.exact and one.bytes in [o.bytes for o in _distinct(overwrites)]
-            (kernel.writes if blind else kernel.updates).append(one)
+            (kernel.writes if one.exact and one.bytes in blind else kernel.updates).append(one)
+        kernel.reads = [one for one in kernel.reads if one.bytes not in {o.bytes for o in kernel.updates}]
         if _draws(target, arguments):
             kernel.updates.append(self._random())
         kernel.moved = self._indexed(base, kernel, args)
