@@ -129,6 +129,17 @@ def _draws(target: Any, arguments: dict[str, tuple[Any, Any]]) -> bool:
     return torch.Tag.nondeterministic_seeded in target.tags and not off and given.get("dropout_p") != 0
 
 
+def _written(target: Any, base: str, arguments: dict[str, tuple[Any, Any]]) -> set[str]:
+    """Names of the arguments that a call writes."""
+    named = {name for name, (_, a) in arguments.items() if a.alias_info is not None and a.alias_info.is_write}
+    # Schemas of normalisations do not say that training changes their statistics.
+    flags = [arguments[name][0] for name in ("training", "train", "use_input_stats") if name in arguments]
+    kept = base.endswith(("_functional", "_no_training", "_no_update")) or False in flags
+    if target.namespace == "aten" and not kept:
+        named.update({"running_mean", "running_var"} & set(arguments))
+    return named
+
+
 class _Reader:
     """Follows a graph call by call."""
 
@@ -244,9 +255,12 @@ class _Reader:
         result, flops = self._result(node, target, args, kwargs)
         if before != [(_storage(tensor), tensor.untyped_storage().nbytes()) for tensor in inputs]:
             self.refuse(node, "it changes the storage of a tensor", "write into a tensor of the final size")
+        if torch.Tag.inplace_view in target.tags:
+            return result
         base = target._schema.name.split("::")[1]
         arguments = _arguments(target, args, kwargs)
-        writes = {name for name, (_, a) in arguments.items() if a.alias_info is not None and a.alias_info.is_write}
+        values = [value for value, _ in arguments.values()]
+        writes = _written(target, base, arguments)
         written = _tensors([arguments[name][0] for name in writes])
         made: dict[int, torch.Tensor] = {}
         for tensor in _tensors(result):
@@ -263,9 +277,11 @@ class _Reader:
         checks = result is None and bool(inputs) and base not in _HOST_CHECKS
         if base in _RESERVES:
             self._blank.update(made)
-        if base in _RESERVES or not (made or written or checks) or (base == "copy_" and args[0] is args[1]):
+        if base in _RESERVES or not (made or written or checks) or (base == "copy_" and values[0] is values[1]):
             return result
-        overwrites = [t for name in writes for t in _tensors(arguments[name][0]) if self._blind(base, arguments[name])]
+        # Arguments of operators of torch that only have names, and are written, are places for results.
+        blindly = target.namespace == "aten"
+        overwritten = {name for name in writes if base in _OVERWRITES or (blindly and arguments[name][1].kwarg_only)}
         shape = base in _SHAPES or base.startswith("new_") or base.endswith("_like")
         looked = [name for name in list(arguments)[shape:] if name not in writes]
         read = [t for name in looked for t in _tensors(arguments[name][0]) if _storage(t) not in self._blank]
@@ -273,21 +289,17 @@ class _Reader:
         kernel = _Kernel(self._name(node.name, self._kernel_names), _distinct(read), flops=flops)
         new = [(_storage(t), self.buffers[_storage(t)].bytes) for t in made.values()]
         kernel.writes = [_Range(storage, 0, size, size) for storage, size in new if size]
-        blind = {one.bytes for one in _distinct(overwrites)} - {one.bytes for one in kernel.reads}
+        blind = {one.bytes for one in _distinct(_tensors([arguments[name][0] for name in overwritten]))}
+        blind -= {one.bytes for one in kernel.reads}
         for one in _distinct(written):
             (kernel.writes if one.exact and one.bytes in blind else kernel.updates).append(one)
         kernel.reads = [one for one in kernel.reads if one.bytes not in {o.bytes for o in kernel.updates}]
         if _draws(target, arguments):
             kernel.updates.append(self._random())
-        kernel.moved = self._indexed(base, kernel, args)
+        kernel.moved = self._indexed(base, kernel, values)
         if kernel.writes or kernel.updates or (checks and kernel.reads):
             self.kernels.append(kernel)
         return result
-
-    @staticmethod
-    def _blind(base: str, argument: tuple[Any, Any]) -> bool:
-        """Whether a call overwrites an argument without a look at its contents."""
-        return base in _OVERWRITES or bool(argument[1].kwarg_only)
 
     def _result(self, node: torch.fx.Node, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, int]:
         """The result of a call, and the operations of its products."""
@@ -308,11 +320,11 @@ class _Reader:
         return _Range(key, 0, _RANDOM, _RANDOM)
 
     @staticmethod
-    def _indexed(base: str, kernel: _Kernel, args: Sequence[Any]) -> int | None:
+    def _indexed(base: str, kernel: _Kernel, values: Sequence[Any]) -> int | None:
         """Bytes that a call moves if indices select rows of its first argument."""
         if base not in _INDEXED | _INDEXED_UPDATES:
             return None
-        table = _distinct(_tensors(args[0]))
+        table = _distinct(_tensors(values[0]))
         others = [one for one in kernel.reads if one.bytes not in [t.bytes for t in table]]
         rest = sum(one.moved for one in others)
         if base in _INDEXED:

@@ -106,6 +106,21 @@ class Aliases(torch.nn.Module):
         return first + 1, largest, where.flip(0), high * 2, variance, mean, x[1:].clone(), low
 
 
+class Statistics(torch.nn.Module):
+    """A normalisation that changes its buffers although its schema does not say so."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("variance", torch.ones(4))
+
+    def forward(self, x):
+        old = self.mean - 1
+        y = torch.nn.functional.batch_norm(x, self.mean, self.variance, training=True)
+        z = torch.nn.functional.batch_norm(x.exp(), self.mean, self.variance)
+        return old, y + z, self.variance.sqrt()
+
+
 def llama(width=64, dtype=torch.float32):
     """A decoder layer of transformers, with the positions of its tokens."""
     pytest.importorskip("transformers", reason="transformers is not installed")
@@ -141,6 +156,7 @@ def cases():
         "cache": (Cache, (torch.randn(3, 4), torch.tensor([1, 3, 6]))),
         "slices": (Slices, (torch.randn(4, 4),)),
         "aliases": (Aliases, (torch.randn(3, 3), torch.tensor([5, 0, 3, 4]))),
+        "statistics": (Statistics, (torch.randn(6, 4),)),
         "llama": (llama, (torch.randn(1, 4, 64),)),
         "llama-bf16": (lambda: llama(dtype=torch.bfloat16), (torch.randn(1, 4, 64, dtype=torch.bfloat16),)),
     }
