@@ -261,7 +261,7 @@ class _Reader:
         arguments = _arguments(target, args, kwargs)
         values = [value for value, _ in arguments.values()]
         writes = _written(target, base, arguments)
-        written = _tensors([arguments[name][0] for name in writes])
+        written = _tensors([arguments[name][0] for name in arguments if name in writes])
         made: dict[int, torch.Tensor] = {}
         for tensor in _tensors(result):
             if tensor.layout != torch.strided:

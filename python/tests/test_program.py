@@ -235,7 +235,7 @@ class Memory:
             self.steps[node.name] = node
         else:
             # Views have no memory of their own, and change none.
-            assert not made or node.target is torch.ops.aten.empty.memory_format, node
+            assert not made or str(node.target).startswith("aten.empty"), node
             assert same(old, [bits(tensor) for tensor in tensors((args, kwargs))]), node
         return result
 
@@ -340,7 +340,10 @@ def test_every_order_that_a_schedule_allows_gives_the_results_of_the_code(name, 
         early = ancestors(rest, after) | {after}
         assert before not in early
         order = [names[n] for n in linear(count, rest, lambda n, early=early: (n not in early, n))]
-        found = [memory.run(order, noise=noise) for noise in (0x00, 0xFF)]
+        try:
+            found = [memory.run(order, noise=noise) for noise in (0x00, 0xFF)]
+        except (IndexError, RuntimeError):
+            continue  # what was read was no index
         assert not all(same(wrong, serial) and same(misread, read) for wrong, misread in found), (
             f"{names[after]} need not wait for {names[before]}"
         )

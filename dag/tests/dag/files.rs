@@ -63,7 +63,8 @@ fn an_unstated_time_is_that_of_traffic_or_of_flops() {
             .unwrap_or_else(|d| panic!("{}", d.render(&text, "f", false)));
         let us: Vec<f64> = program.nodes().iter().map(|node| node.us).collect();
         // A terabyte per second is a megabyte per microsecond.
-        assert_eq!(us, [2.0, 100.0 / device.read_tbs, 1e7 / device.tflops, 3.0], "{}", device.name);
+        let expected = [2.0, 1e8 / device.read_tbs / 1e6, 1e13 / device.tflops / 1e6, 3.0];
+        assert_eq!(us, expected, "{}", device.name);
     }
 }
 
