@@ -12,13 +12,16 @@
 //! # Ok::<(), cusync_cli::embed::Failure>(())
 //! ```
 
+use std::path::{Path, PathBuf};
+
 use clap::ValueEnum;
 use cusync_gen::check::Executor;
 
 use super::fault::{Fault, Location};
 use super::print::{Answer, plain};
 use super::prove::Proof;
-use super::source::{SPECS, SourceText};
+use super::schedule::{ScheduleChoices, form_id, plan_file, scheduled_by};
+use super::source::{Language, PROGRAMS, SPECS, SourceText};
 use super::target::{ExecutorArg, Target, profile};
 use super::{check, doctor, explain};
 
@@ -41,14 +44,6 @@ impl<'a> SpecRequest<'a> {
         SpecRequest { spec, dims: &[], device: "h200", executor: "auto" }
     }
 
-    fn source(&self) -> Result<SourceText, Fault> {
-        let source = match self.spec.contains('(') {
-            true => SourceText::new(self.spec, "spec"),
-            false => SourceText::find(self.spec, &SPECS)?,
-        };
-        Ok(SourceText { colored: false, ..source })
-    }
-
     fn target(&self) -> Result<Target, Fault> {
         let executor = ExecutorArg::from_str(self.executor, false).map_err(|_| {
             let names = ExecutorArg::value_variants().iter().filter_map(ValueEnum::to_possible_value);
@@ -57,13 +52,82 @@ impl<'a> SpecRequest<'a> {
                 .help(format!("executors: {}", names.join(", ")))
         })?;
         Ok(Target {
-            source: self.source()?,
+            source: source(self.spec, &SPECS)?,
             dims: self.dims.to_vec(),
             device: profile(self.device)?,
             device_stated: true,
             free_sms: 0,
             executor: executor.stated(),
         })
+    }
+}
+
+/// A text, or the text that a path or a shipped name stands for.
+fn source(stated: &str, language: &Language) -> Result<SourceText, Fault> {
+    let source = match stated.contains('(') {
+        true => SourceText::new(stated, language.word),
+        false => SourceText::find(stated, language)?,
+    };
+    Ok(SourceText { colored: false, ..source })
+}
+
+/// A program of kernels and its device.
+#[derive(Clone, Copy, Debug)]
+pub struct ScheduleRequest<'a> {
+    /// Text of a program, the path of a RON file, or the name of a shipped program.
+    pub program: &'a str,
+    /// Dims that override the program's defaults.
+    pub dims: &'a [(String, u64)],
+    /// Name of a device profile, or a file that contains one.
+    pub device: &'a str,
+    /// Maximum kernels at a time: streams, or lanes of a graph.
+    pub streams: Option<u64>,
+    /// Form to take instead of the best, such as `branch-graph`.
+    pub form: Option<&'a str>,
+    /// File for the chosen plan: a timeline (`.html`), a Graphviz graph (`.dot`) or CUDA C++ (`.cu`).
+    pub output: Option<&'a Path>,
+}
+
+impl<'a> ScheduleRequest<'a> {
+    /// A program with its default dims, in the best form for an H200.
+    pub fn new(program: &'a str) -> Self {
+        ScheduleRequest { program, dims: &[], device: "h200", streams: None, form: None, output: None }
+    }
+
+    fn choices(&self) -> Result<ScheduleChoices, Fault> {
+        let wrong = |message: String, help: String| Fault::input("bad-argument", message).help(help);
+        let streams = |n: u64| {
+            let number = u16::try_from(n).ok().filter(|&n| n > 0);
+            let help = format!("state a number from 1 to {}", u16::MAX);
+            number.ok_or_else(|| wrong(format!("`streams` is {n}"), help))
+        };
+        let form = |id: &str| form_id(id).map_err(|help| wrong(format!("there is no form `{id}`"), help));
+        let output = |file: &Path| -> Result<PathBuf, Fault> {
+            let name = file.display().to_string();
+            plan_file(&name)
+                .map_err(|help| wrong(format!("no plan is written to `{name}`"), help))
+                .map(|_| file.to_owned())
+        };
+        Ok(ScheduleChoices {
+            dims: self.dims.to_vec(),
+            device: self.device.to_owned(),
+            streams: self.streams.map(streams).transpose()?,
+            form: self.form.map(form).transpose()?,
+            repeat: 1,
+            output: self.output.map(output).transpose()?,
+            all: false,
+        })
+    }
+
+    /// The command that gives the same answer, for the files that it writes.
+    fn command(&self) -> String {
+        let program = if self.program.contains('(') { "-" } else { self.program };
+        let mut words = vec![format!("cusync schedule {program} --device {}", self.device)];
+        words.extend(self.dims.iter().map(|(name, value)| format!("--dim {name}={value}")));
+        words.extend(self.streams.map(|n| format!("--streams {n}")));
+        words.extend(self.form.map(|form| format!("--form {form}")));
+        words.extend(self.output.map(|file| format!("-o {}", file.display())));
+        words.join(" ")
     }
 }
 
@@ -94,7 +158,7 @@ pub struct Failure {
     pub column: Option<u32>,
     /// Readable text that the command prints.
     pub text: String,
-    /// Whether a spec was refused or refuted.
+    /// Whether a spec was refused or refuted, or a program refused.
     pub refusal: bool,
 }
 
@@ -157,6 +221,25 @@ pub fn check(request: &SpecRequest<'_>) -> Result<Answered, Failure> {
 /// As [`check`].
 pub fn explain(request: &SpecRequest<'_>) -> Result<Answered, Failure> {
     answered(&explain::explain(&request.target()?)?)
+}
+
+/// `cusync schedule`: a concurrent schedule of a program of kernels.
+///
+/// ```
+/// use cusync_cli::embed::{ScheduleRequest, schedule};
+///
+/// let answer = schedule(&ScheduleRequest { streams: Some(2), ..ScheduleRequest::new("vec") })?;
+/// assert!(answer.page.starts_with("vec on h200: 3 kernels"));
+/// let wrong = ScheduleRequest { form: Some("fastest"), ..ScheduleRequest::new("vec") };
+/// assert_eq!(schedule(&wrong).err().map(|failure| failure.code), Some("bad-argument"));
+/// # Ok::<(), cusync_cli::embed::Failure>(())
+/// ```
+///
+/// # Errors
+/// The program is refused, or the form does not fit the number of streams.
+pub fn schedule(request: &ScheduleRequest<'_>) -> Result<Answered, Failure> {
+    let find = || source(request.program, &PROGRAMS);
+    answered(&scheduled_by(&request.choices()?, find, &request.command())?)
 }
 
 /// `cusync doctor`: the capabilities of this machine, without the toolchain, which only builds need.

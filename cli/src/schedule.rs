@@ -25,35 +25,42 @@ pub(crate) struct ScheduleArgs {
     /// A RON file, `-` for standard input, or the name of a shipped program (`cusync list`)
     #[arg(value_name = "FILE")]
     file: String,
-    /// Override the default of a dim; may be repeated
-    #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
-    dims: Vec<(String, u64)>,
-    /// GPU to schedule for: h200, h100, a100, l40s, or a RON file with a profile
-    #[arg(long, value_name = "NAME or FILE", default_value = "h200")]
-    device: String,
-    /// Run at most this many kernels at a time: streams, or lanes of a graph
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    streams: Option<u16>,
-    /// Take this form instead of the best, such as branch-graph
-    #[arg(long, value_name = "FORM", value_parser = form_id)]
-    form: Option<Form>,
-    /// Issue the program this many times
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
-    repeat: u16,
-    /// Write the chosen plan: a timeline (.html), a Graphviz graph (.dot) or CUDA C++ (.cu)
-    #[arg(short, long, value_name = "FILE", value_parser = plan_file)]
-    output: Option<PathBuf>,
-    /// Print every node, every form and the reasons too
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    choices: ScheduleChoices,
 }
 
-fn form_id(id: &str) -> Result<Form, String> {
+/// All but the program.
+#[derive(Args)]
+pub(crate) struct ScheduleChoices {
+    /// Override the default of a dim; may be repeated
+    #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
+    pub(crate) dims: Vec<(String, u64)>,
+    /// GPU to schedule for: h200, h100, a100, l40s, or a RON file with a profile
+    #[arg(long, value_name = "NAME or FILE", default_value = "h200")]
+    pub(crate) device: String,
+    /// Run at most this many kernels at a time: streams, or lanes of a graph
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) streams: Option<u16>,
+    /// Take this form instead of the best, such as branch-graph
+    #[arg(long, value_name = "FORM", value_parser = form_id)]
+    pub(crate) form: Option<Form>,
+    /// Issue the program this many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) repeat: u16,
+    /// Write the chosen plan: a timeline (.html), a Graphviz graph (.dot) or CUDA C++ (.cu)
+    #[arg(short, long, value_name = "FILE", value_parser = plan_file)]
+    pub(crate) output: Option<PathBuf>,
+    /// Print every node, every form and the reasons too
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+pub(crate) fn form_id(id: &str) -> Result<Form, String> {
     serde_json::from_value(id.into()).map_err(|e| e.to_string())
 }
 
 /// Accepts file names to which plans can be written.
-fn plan_file(text: &str) -> Result<PathBuf, String> {
+pub(crate) fn plan_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(|e| e.to_str()) {
         Some("html" | "dot" | "cu") => Ok(path),
@@ -174,9 +181,18 @@ pub(crate) struct ProgramReport {
 }
 
 pub(crate) fn schedule(args: &ScheduleArgs) -> Result<ProgramReport, Fault> {
+    scheduled_by(&args.choices, || SourceText::find(&args.file, &PROGRAMS), &command())
+}
+
+/// The same; `command` is named in files that it writes.
+pub(crate) fn scheduled_by(
+    args: &ScheduleChoices,
+    source: impl FnOnce() -> Result<SourceText, Fault>,
+    command: &str,
+) -> Result<ProgramReport, Fault> {
     args.output.as_deref().map_or(Ok(()), files::ensure_writable)?;
     let device = profile(&args.device)?;
-    let source = SourceText::find(&args.file, &PROGRAMS)?;
+    let source = source()?;
     let program = parse(&source.text, &args.dims, &device)
         .map_err(|d| source.refused(&d))?
         .repeat(args.repeat.into())
@@ -194,7 +210,7 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> Result<ProgramReport, Fault> {
     let proved = schedule.plan(&program, schedule.form).prove(&program);
     let proved = proved.map_err(|e| Fault::from(cusync::programs::Error::from(e)))?;
     if let Some(file) = &args.output {
-        write(file, &program, &schedule, &proved, &device)?;
+        write(file, &program, &schedule, &proved, (&device, command))?;
     }
     Ok(ProgramReport { all: args.all, output: args.output.clone(), ..report(&program, &schedule, &device) })
 }
@@ -205,12 +221,12 @@ fn write(
     program: &Program,
     schedule: &KernelSchedule,
     proved: &ProvedPlan,
-    device: &Profile,
+    (device, command): (&Profile, &str),
 ) -> Result<(), Fault> {
     let text = match file.extension().and_then(|e| e.to_str()) {
         Some("html") => page(&scheduled(program, schedule, &device.name)),
         Some("dot") => dot(program, schedule),
-        _ => cuda(proved, schedule.form.name(), &command()),
+        _ => cuda(proved, schedule.form.name(), command),
     };
     files::write(file, &text)
 }

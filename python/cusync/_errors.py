@@ -31,7 +31,7 @@ class CusyncError(Exception):
 
 
 class SpecError(CusyncError):
-    """A spec is refused, or its plan is refuted. The text shows the lines of the spec that are at fault."""
+    """A spec or a program is refused, or a plan refuted. The text shows the lines that are at fault."""
 
 
 def argument_error(message: str, help: str) -> CusyncError:

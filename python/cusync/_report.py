@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 from . import _cusync
@@ -47,6 +48,25 @@ def explain(
 ) -> Report:
     """Show the decisions of a plan: tiles, policies, orders and the launch, with reasons."""
     return _report(_cusync.explain(spec, sizes(dims), device, executor))
+
+
+def schedule(
+    program: str,
+    dims: Mapping[str, int] | None = None,
+    *,
+    device: str = "h200",
+    streams: int | None = None,
+    form: str | None = None,
+    output: str | PathLike[str] | None = None,
+) -> Report:
+    """Schedule a program of kernels concurrently: streams, waits and the fastest form, predicted and proved.
+
+    ``program`` is the text of a program, the path of a RON file, or the name of a shipped program. ``streams`` limits
+    the kernels that run at a time, ``form`` takes the place of the fastest form, and ``output`` names a file for the
+    plan: a timeline (``.html``), a Graphviz graph (``.dot``) or CUDA C++ (``.cu``). A program that is refused raises
+    ``SpecError``.
+    """
+    return _report(_cusync.schedule(program, sizes(dims), device, streams, form, output))
 
 
 def doctor() -> Report:

@@ -1,4 +1,5 @@
-"""PyTorch: an operator that runs an MLP as one pipeline, and language models on the weights of a live model.
+"""PyTorch: an operator that runs an MLP as one pipeline, language models on the weights of a live model, and programs
+of kernels from exported modules.
 
 The operator ``cusync::mlp`` works eagerly and under ``torch.compile``. On the host it runs on the ``cpu`` executor. On
 a GPU it is launched on torch's current stream, and refuses to be captured into a CUDA graph. It has no gradient.
@@ -19,9 +20,10 @@ from . import _model
 from ._accelerate import Acceleration, accelerate, configuration
 from ._errors import argument_error
 from ._pipeline import Pipeline
+from ._program import program
 from ._steps import faults
 
-__all__ = ["ACTIVATIONS", "Acceleration", "Mlp", "Model", "accelerate", "last_fault", "mlp"]
+__all__ = ["ACTIVATIONS", "Acceleration", "Mlp", "Model", "accelerate", "last_fault", "mlp", "program"]
 
 #: Activations behind the first product, and their names in specs. A gated MLP has ``silu``.
 ACTIVATIONS = {"none": "None", "relu": "Relu", "gelu_tanh": "Gelu"}

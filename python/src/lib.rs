@@ -13,7 +13,7 @@ mod pipeline;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cusync_cli::embed::{self, Answered, SpecRequest};
+use cusync_cli::embed::{self, Answered, ScheduleRequest, SpecRequest};
 use pyo3::prelude::*;
 
 use self::error::detached;
@@ -63,6 +63,22 @@ mod _cusync {
         executor: &str,
     ) -> PyResult<(String, String)> {
         detached(py, || embed::explain(&SpecRequest { spec, dims: &dims, device, executor })).map(answer)
+    }
+
+    /// JSON and text of `cusync schedule`.
+    #[pyfunction]
+    fn schedule(
+        py: Python<'_>,
+        program: &str,
+        dims: Vec<(String, u64)>,
+        device: &str,
+        streams: Option<u64>,
+        form: Option<&str>,
+        output: Option<PathBuf>,
+    ) -> PyResult<(String, String)> {
+        let request =
+            ScheduleRequest { program, dims: &dims, device, streams, form, output: output.as_deref() };
+        detached(py, || embed::schedule(&request)).map(answer)
     }
 
     /// JSON and text of `cusync doctor`.

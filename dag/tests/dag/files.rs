@@ -52,6 +52,23 @@ fn everything_that_a_file_can_state() {
 }
 
 #[test]
+fn an_unstated_time_is_that_of_traffic_or_of_flops() {
+    let nodes = r#"Kernel(name: "short", reads: "x", flops: 1000),
+        Kernel(name: "reads", reads: "x", traffic: "1000000*N", flops: 1000),
+        Kernel(name: "multiplies", reads: "x", traffic: "1000000*N", flops: 10000000000000),
+        Kernel(name: "stated", reads: "x", flops: 10000000000000, us: 3.0)"#;
+    let text = file(nodes);
+    for device in DEVICES.iter() {
+        let program = parse(&text, &[("N".into(), 100)], device)
+            .unwrap_or_else(|d| panic!("{}", d.render(&text, "f", false)));
+        let us: Vec<f64> = program.nodes().iter().map(|node| node.us).collect();
+        // A terabyte per second is a megabyte per microsecond.
+        let expected = [2.0, 1e8 / device.read_tbs / 1e6, 1e13 / device.tflops / 1e6, 3.0];
+        assert_eq!(us, expected, "{}", device.name);
+    }
+}
+
+#[test]
 fn tiles_are_stated_by_buffer() {
     let text = file(
         r#"Kernel(name: "k", reads: ["x", "y"], writes: "t", grid: 4, programmatic: true,
@@ -88,6 +105,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         (r#"ToDevice(name: "in", writes: "x", us: 1e308)"#, "number-range", "1e308"),
         (r#"Kernel(name: "k", reads: "x", tiles: Tiles(spread_us: 1e308))"#, "number-range", "1e308"),
         (r#"Kernel(name: "k", traffic: 9223372036854775807)"#, "number-range", "9223"),
+        (r#"Kernel(name: "k", flops: 9223372036854775807)"#, "number-range", "9223"),
         (r#"Kernel(name: "k", grid: (1, 65536))"#, "number-range", "65536"),
         (r#"Kernel(name: "k", us: "long")"#, "wrong-type", "\"long\""),
         (r#"Kernel(name: "k", grid: 0)"#, "number-range", "0"),
