@@ -132,7 +132,7 @@ impl ModelBenchReport {
         self.device == "host"
     }
 
-    /// Exit status, if tokens are wrong or could not be compared.
+    /// Exit status, if tokens are wrong or there is no verdict on them.
     fn bad_tokens(&self) -> Option<u8> {
         self.tokens.as_ref().and_then(TokensReport::status)
     }
