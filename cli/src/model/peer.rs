@@ -62,8 +62,8 @@ impl Kind {
     /// Words about its steps.
     pub(super) fn about(self) -> &'static str {
         match self {
-            Kind::Compiled => "torch.compile and a static cache, in CUDA graphs on a GPU",
-            Kind::Eager => "launch by launch, with a cache that grows",
+            Kind::Compiled => "torch.compile, SDPA attention and a static cache, in CUDA graphs on a GPU",
+            Kind::Eager => "launch by launch, SDPA attention, always with a cache that grows",
         }
     }
 }

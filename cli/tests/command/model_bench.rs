@@ -59,6 +59,7 @@ fn times_of_a_peer_stand_beside_ours() {
         "eager, us a step",
         "eager, first token, ms",
         "speed-up",
+        "SDPA attention",
         "4000000000",
         "5000.0",
         "torch 9.1, transformers 8.2",
