@@ -49,7 +49,7 @@ pub(crate) struct PointReport {
     pub(crate) first_token_ms: f64,
     /// The same in PyTorch, one per kind.
     pub(crate) peers: Vec<PeerReport>,
-    /// Time of a step of the fastest peer over ours.
+    /// Time of a step of the fastest peer over ours; null if a kind has no time.
     pub(crate) speedup: Option<f64>,
 }
 
@@ -234,7 +234,9 @@ fn compare(
                 failed: step.err().or_else(|| first.clone().err()),
             });
         }
-        let fastest = point.peers.iter().filter_map(|peer| peer.step_us).min_by(f64::total_cmp);
+        // The kind that failed might have been the fastest.
+        let times: Option<Vec<f64>> = point.peers.iter().map(|peer| peer.step_us).collect();
+        let fastest = times.and_then(|times| times.into_iter().min_by(f64::total_cmp));
         point.speedup = fastest.map(|fastest| fastest / point.step_us);
     }
     if let Some(ours) = ours {
