@@ -91,6 +91,7 @@ def configuration(name, layers):
 
 def seeded(config, dtype, device):
     torch.manual_seed(1)
+    # PyTorch's own attention, which needs no other package.
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
     for name, parameter in model.named_parameters():

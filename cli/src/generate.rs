@@ -1,8 +1,7 @@
 //! `cusync generate`: texts of a language model.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use clap::Args;
 use cusync_models::{
@@ -11,7 +10,7 @@ use cusync_models::{
 use serde::Serialize;
 
 use super::fault::Fault;
-use super::model::{ModelArgs, open};
+use super::model::{ModelArgs, interrupts, open, slots};
 use super::print::{self, Answer, Output, Page, json};
 use super::report::counted;
 
@@ -19,6 +18,9 @@ use super::report::counted;
 pub(crate) struct GenerateArgs {
     #[command(flatten)]
     model: ModelArgs,
+    /// Texts that are generated side by side [default: as many as there are, up to 32]
+    #[arg(long, value_name = "N", value_parser = slots)]
+    slots: Option<usize>,
     /// Text to continue
     #[arg(long, value_name = "TEXT", required_unless_present_any = ["tokens", "batch"])]
     prompt: Option<String>,
@@ -137,7 +139,7 @@ pub(crate) fn generate(args: &GenerateArgs, output: &Output) -> Result<GenerateR
     };
     let prompts = prompts(args, text.as_ref())?;
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) + args.max_tokens as usize;
-    let slots = args.model.slots.unwrap_or_else(|| prompts.len().min(MAX_GPU_SLOTS));
+    let slots = args.slots.unwrap_or_else(|| prompts.len().min(MAX_GPU_SLOTS));
     let (mut model, load_s) = open(&args.model, slots, longest, output)?;
     let sampling = Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p };
     let ends = if args.ignore_end { Vec::new() } else { model.ends().to_vec() };
@@ -151,10 +153,7 @@ pub(crate) fn generate(args: &GenerateArgs, output: &Output) -> Result<GenerateR
             ends: ends.clone(),
         })
         .collect();
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    // Without a handler, an interrupt ends the process at once, which is as good.
-    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+    let interrupted = interrupts();
     let printed = requests.len() == 1 && text.is_some() && !output.json;
     let mut texts: Vec<ContinuationReport> = requests
         .iter()

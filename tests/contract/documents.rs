@@ -29,18 +29,18 @@ fn fresh(path: &str, text: &str) {
 const THIRD_PARTY: &str = "\
 # Third-party software
 
-The parts of released crates and binaries, with the licence that each part states. `cargo xtask render` makes this file.
+The parts of released crates and binaries, with the license that each part states. `cargo xtask render` makes this file.
 
 ## Inside binaries with kernels
 
-| component | version | licence |
+| component | version | license |
 |---|---|---|
 | [CUTLASS](https://github.com/NVIDIA/cutlass) (headers, compiled into the kernels) | 4.2 | BSD-3-Clause, Copyright NVIDIA Corporation & Affiliates |
 | CUDA runtime (`libcudart_static`, linked) and device libraries | 13.0 | NVIDIA's CUDA Toolkit End User License Agreement, whose Attachment A lists what may be redistributed; both are in it |
 
 The NVIDIA driver, cuBLASLt and PyTorch are used where they are installed; nothing of them is distributed.
 
-## Rust crates, by licence
+## Rust crates, by license
 
 ";
 
@@ -93,23 +93,23 @@ fn rendered_files_are_fresh() {
         let id = p["id"].as_str().unwrap_or_default();
         reached.contains(id) && !members.contains(id)
     };
-    let mut by_licence: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut by_license: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for package in list("packages").iter().filter(foreign) {
-        let crates = by_licence.entry(licence(&field(package, "license"))).or_default();
+        let crates = by_license.entry(license(&field(package, "license"))).or_default();
         crates.push(format!("{} {}", field(package, "name"), field(package, "version")));
     }
-    let count: usize = by_licence.values().map(Vec::len).sum();
-    assert!(count > 30, "{by_licence:?}");
+    let count: usize = by_license.values().map(Vec::len).sum();
+    assert!(count > 30, "{by_license:?}");
     let mut text = THIRD_PARTY.to_owned();
-    for (licence, mut crates) in by_licence {
+    for (license, mut crates) in by_license {
         crates.sort();
-        text += &wrapped(&format!("* {licence}: {}.", crates.join(", ")));
+        text += &wrapped(&format!("* {license}: {}.", crates.join(", ")));
     }
     fresh("THIRD-PARTY.md", &text);
 }
 
-/// A licence expression with the alternatives in one order, so that equal terms are listed together.
-fn licence(stated: &str) -> String {
+/// A license expression with the alternatives in one order, so that equal terms are listed together.
+fn license(stated: &str) -> String {
     let stated = stated.replace('/', " OR ");
     let mut parts: Vec<&str> = stated.split(" OR ").map(str::trim).collect();
     if !stated.contains('(') {

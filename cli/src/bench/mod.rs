@@ -160,7 +160,7 @@ enum RegimeArg {
 }
 
 /// Parses a number of seconds.
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds: &f64| seconds.is_finite() && *seconds > 0.0);
     seconds.ok_or_else(|| format!("`{text}` is no length of time: state seconds, more than 0"))
 }

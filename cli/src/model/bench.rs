@@ -1,15 +1,17 @@
 //! `cusync model bench`: times of a language model beside PyTorch's, and its tokens.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use cusync_models::{Model, Next, Sampling};
+use cusync_models::{MAX_GPU_SLOTS, Model, Next, Sampling};
 use serde::{Deserialize, Serialize};
 
 use super::peer::{Kind, Peer, PeerArgs, PeerVersions, Setting, Work};
 use super::tokens::{self, Ours, TokensReport};
-use super::{ModelArgs, open};
+use super::{ModelArgs, interrupts, open, slots};
+use crate::bench::seconds;
 use crate::fault::Fault;
 use crate::print::{Answer, Output, Page, json};
 use crate::progress::Progress;
@@ -20,19 +22,23 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(super) model: ModelArgs,
     /// Numbers of texts
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,8,32")]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = slots, default_value = "1,8,32")]
     batch: Vec<usize>,
     /// Tokens that every text has at the start
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "128,2048")]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = cached, default_value = "128,2048")]
     cached: Vec<usize>,
     /// Seconds of each measurement
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds, allow_negative_numbers = true)]
     seconds: f64,
     /// Generate this many greedy tokens, and compare them with PyTorch's; needs PyTorch
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) check_tokens: usize,
     #[command(flatten)]
     pub(super) peer: PeerArgs,
+}
+
+fn cached(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|tokens| *tokens > 0).ok_or_else(|| "give a number of at least 1".into())
 }
 
 /// Times of one number of texts and cached tokens.
@@ -49,7 +55,7 @@ pub(crate) struct PointReport {
     pub(crate) first_token_ms: f64,
     /// The same in PyTorch, one per kind.
     pub(crate) peers: Vec<PeerReport>,
-    /// Time of a step of the fastest peer over ours.
+    /// Time of a step of the fastest peer over ours; null if a kind has no time.
     pub(crate) speedup: Option<f64>,
 }
 
@@ -132,7 +138,7 @@ impl ModelBenchReport {
         self.device == "host"
     }
 
-    /// Exit status, if tokens are wrong or could not be compared.
+    /// Exit status, if tokens are wrong or there is no verdict on them.
     fn bad_tokens(&self) -> Option<u8> {
         self.tokens.as_ref().and_then(TokensReport::status)
     }
@@ -175,8 +181,12 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<ModelBenchRepor
         note: None,
     };
     let needed = args.peer.needed() || args.check_tokens > 0;
+    let interrupted = interrupts();
+    let started = args.peer.start(&interrupted, output).transpose();
+    // A peer that an interrupt ended is not missing.
+    going(&interrupted)?;
     // What is missing is said before minutes of measurements.
-    let mut peer = match args.peer.start(output).transpose() {
+    let mut peer = match started {
         Ok(peer) => peer,
         Err(missing) => {
             report.note = Some(missing.note(needed)?);
@@ -188,19 +198,42 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<ModelBenchRepor
     for &texts in &args.batch {
         // It leaves the memory before the next one comes, and before the peer's.
         let (mut model, _) = open(&args.model, texts, longest + 1, output)?;
+        same_place(report.points.first().map(|_| report.device.as_str()), model.place(), texts)?;
         report.device = model.place().to_owned();
         if let Some(missing) = peer.as_ref().and_then(|peer| peer.blind(&args.model, report.on_host())) {
             (peer, report.note) = (None, Some(missing.note(needed)?));
         }
         setting = Some(Setting::new(&args.model, report.on_host(), model.element(), args.seconds));
         for &length in &args.cached {
-            report.points.push(point(&mut model, length, args.seconds)?);
+            report.points.push(point(&mut model, length, args.seconds, &interrupted)?);
         }
     }
     if let (Some(mut peer), Some(setting)) = (peer, setting) {
         compare(args, (&mut peer, &setting), &mut report, output);
     }
     Ok(report)
+}
+
+/// Refuses texts that run at another place than those before: the device, and the peer's, are the same for all.
+fn same_place(first: Option<&str>, place: &str, texts: usize) -> Result<(), Fault> {
+    match first {
+        Some(first) if first != place => {
+            let fault = format!("{} run on `{place}`, and those before on `{first}`", counted(texts, "text"));
+            let help = format!(
+                "measure all on the host: --cpu; or at most {MAX_GPU_SLOTS} texts, on a GPU: --batch"
+            );
+            Err(Fault::input("bad-argument", fault).help(help))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An error after an interrupt, which ends our own measurements.
+fn going(interrupted: &AtomicBool) -> Result<(), Fault> {
+    match interrupted.load(Ordering::Relaxed) {
+        true => Err(Fault::input("interrupted", "interrupted before our own measurements were complete")),
+        false => Ok(()),
+    }
 }
 
 /// Adds the peer's times, and its verdict on tokens.
@@ -211,8 +244,6 @@ fn compare(
     output: &Output,
 ) {
     report.pytorch = Some(peer.versions.clone());
-    // An interrupt leaves our figures.
-    peer.watch();
     let ours = (args.check_tokens > 0).then(|| Ours::generate(args, peer, setting, output));
     let progress = Progress::start(output);
     let kinds = args.peer.kinds(report.on_host());
@@ -234,7 +265,9 @@ fn compare(
                 failed: step.err().or_else(|| first.clone().err()),
             });
         }
-        let fastest = point.peers.iter().filter_map(|peer| peer.step_us).min_by(f64::total_cmp);
+        // The kind that failed might have been the fastest.
+        let times: Option<Vec<f64>> = point.peers.iter().map(|peer| peer.step_us).collect();
+        let fastest = times.and_then(|times| times.into_iter().min_by(f64::total_cmp));
         point.speedup = fastest.map(|fastest| fastest / point.step_us);
     }
     if let Some(ours) = ours {
@@ -250,11 +283,16 @@ struct PeerTime {
 }
 
 /// Our times of a number of cached tokens.
-fn point(model: &mut Model, length: usize, seconds: f64) -> Result<PointReport, Fault> {
-    let step_us = median(seconds, || steps(model, length))?.as_secs_f64() * 1e6;
+fn point(
+    model: &mut Model,
+    length: usize,
+    seconds: f64,
+    interrupted: &AtomicBool,
+) -> Result<PointReport, Fault> {
+    let step_us = median(seconds, interrupted, || steps(model, length))?.as_secs_f64() * 1e6;
     let bytes = model.step_bytes() as f64;
     let prompt: Vec<u32> = (0..length as u32).map(|i| i % 200).collect();
-    let first = median(seconds, || {
+    let first = median(seconds, interrupted, || {
         model.clear(0)?;
         let begin = Instant::now();
         if let Some((last, before)) = prompt.split_last() {
@@ -300,13 +338,34 @@ fn steps(model: &mut Model, length: usize) -> Result<Duration, Fault> {
 }
 
 /// Median of as many samples as fit into the time, at least three, behind one that warms up.
-fn median(seconds: f64, mut sample: impl FnMut() -> Result<Duration, Fault>) -> Result<Duration, Fault> {
+fn median(
+    seconds: f64,
+    interrupted: &AtomicBool,
+    mut sample: impl FnMut() -> Result<Duration, Fault>,
+) -> Result<Duration, Fault> {
+    going(interrupted)?;
     sample()?;
     let begin = Instant::now();
     let mut times = Vec::new();
     while times.len() < 3 || begin.elapsed().as_secs_f64() < seconds {
+        going(interrupted)?;
         times.push(sample()?);
     }
     times.sort();
     Ok(times[times.len() / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same_place;
+
+    #[test]
+    fn texts_at_another_place_than_those_before_are_refused() {
+        assert!(same_place(None, "host", 64).is_ok());
+        assert!(same_place(Some("H200"), "H200", 32).is_ok());
+        let fault = same_place(Some("H200"), "host", 64).expect_err("the host");
+        assert_eq!((fault.code, fault.status), ("bad-argument", 2));
+        assert_eq!(fault.message, "64 texts run on `host`, and those before on `H200`");
+        assert!(fault.help.is_some_and(|help| help.contains("--cpu") && help.contains("at most 32 texts")));
+    }
 }

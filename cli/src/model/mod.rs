@@ -5,6 +5,8 @@ mod peer;
 mod tokens;
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -24,9 +26,6 @@ pub(crate) struct ModelArgs {
     /// Folder of a Hugging Face checkpoint: config.json, *.safetensors, tokenizer.json
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// Texts that are generated side by side [default: as many as there are, up to 32]
-    #[arg(long, value_name = "N", value_parser = slots)]
-    pub(crate) slots: Option<usize>,
     /// Tokens that a text has room for, the prompt included [default: as many as are asked for]
     #[arg(long, value_name = "N")]
     pub(crate) context: Option<usize>,
@@ -44,7 +43,8 @@ pub(crate) struct ModelArgs {
     pub(crate) random: bool,
 }
 
-fn slots(text: &str) -> Result<usize, String> {
+/// A number of texts side by side.
+pub(crate) fn slots(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| (1..=1024).contains(n)).ok_or_else(|| "give a number from 1 to 1024".into())
 }
 
@@ -77,6 +77,9 @@ pub(crate) enum Task {
     Spec {
         #[command(flatten)]
         model: ModelArgs,
+        /// Texts that the pipeline has room for
+        #[arg(long, value_name = "N", value_parser = slots, default_value_t = 1)]
+        slots: usize,
         /// Launch to print, from 0; each has some of the layers
         #[arg(long, value_name = "N", default_value_t = 0)]
         launch: usize,
@@ -129,7 +132,9 @@ pub(crate) fn run(task: &Task, output: &Output) -> Result<Box<dyn Answer>, Fault
                 next: format!("next: cusync generate {} --prompt \"Once upon a time\"", folder.display()),
             })
         }
-        Task::Spec { model, launch, prompt } => Box::new(TextReport { text: spec(model, *launch, *prompt)? }),
+        Task::Spec { model, slots, launch, prompt } => {
+            Box::new(TextReport { text: spec(model, *slots, *launch, *prompt)? })
+        }
         Task::Logits { model, tokens, prompt, output: file } => {
             let (mut model, _) = open(model, 1, tokens.len(), output)?;
             let (first, rest) = tokens.split_at((*prompt).min(tokens.len()));
@@ -148,7 +153,7 @@ pub(crate) fn run(task: &Task, output: &Output) -> Result<Box<dyn Answer>, Fault
     })
 }
 
-fn spec(args: &ModelArgs, launch: usize, prompt: Option<usize>) -> Result<String, Fault> {
+fn spec(args: &ModelArgs, slots: usize, launch: usize, prompt: Option<usize>) -> Result<String, Fault> {
     let config = ModelConfig::read(&args.folder)?;
     let decoder = architecture::decoder(&config)?;
     let element = args.element.map_or_else(|| config.element(), |e| Ok(e.element()))?;
@@ -161,7 +166,16 @@ fn spec(args: &ModelArgs, launch: usize, prompt: Option<usize>) -> Result<String
         let fault = Fault::input("bad-argument", format!("there is no launch {launch}"));
         fault.help(format!("the model has {} launches, from 0", launches.len()))
     })?;
-    Ok(page::generation(&decoder, layers, args.slots.unwrap_or(1), rows, element).text())
+    Ok(page::generation(&decoder, layers, slots, rows, element).text())
+}
+
+/// A flag that an interrupt, a request to terminate or a hangup sets from now on, in place of ending the command.
+pub(crate) fn interrupts() -> Arc<AtomicBool> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    // Without a handler, a signal ends the command at once, and leaves temporary folders.
+    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+    interrupted
 }
 
 /// Opens a model, with progress, and returns the time that it took.

@@ -62,8 +62,8 @@ impl Kind {
     /// Words about its steps.
     pub(super) fn about(self) -> &'static str {
         match self {
-            Kind::Compiled => "torch.compile and a static cache, in CUDA graphs on a GPU",
-            Kind::Eager => "launch by launch, with a cache that grows",
+            Kind::Compiled => "torch.compile, SDPA attention and a static cache, in CUDA graphs on a GPU",
+            Kind::Eager => "launch by launch, SDPA attention, always with a cache that grows",
         }
     }
 }
@@ -83,13 +83,17 @@ impl PeerArgs {
         }
     }
 
-    /// The peer, or the reason why there is none; `None` if it is left out.
-    pub(super) fn start(&self, output: &Output) -> Option<Result<Peer, Missing>> {
+    /// The peer, or the reason why there is none; `None` if it is left out. The flag ends its jobs.
+    pub(super) fn start(
+        &self,
+        interrupted: &Arc<AtomicBool>,
+        output: &Output,
+    ) -> Option<Result<Peer, Missing>> {
         (!self.no_pytorch).then(|| {
             let progress = Progress::start(output);
             progress.say("starting PyTorch");
             let python = self.python.clone().unwrap_or_else(|| "python3".into());
-            Peer::start(python, Duration::from_secs(self.peer_limit))
+            Peer::start(python, Duration::from_secs(self.peer_limit), interrupted.clone())
         })
     }
 }
@@ -215,7 +219,7 @@ const ANSWERS: u64 = 1 << 24;
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Peer {
-    fn start(python: PathBuf, limit: Duration) -> Result<Peer, Missing> {
+    fn start(python: PathBuf, limit: Duration, interrupted: Arc<AtomicBool>) -> Result<Peer, Missing> {
         let named = python.display().to_string();
         let other = "name a Python interpreter with torch and transformers: --python FILE";
         let missing = |reason: String, help: &str| Missing { reason, help: help.into() };
@@ -227,7 +231,7 @@ impl Peer {
             .map_err(|e| {
                 missing(format!("no script can be written: {e}"), "set TMPDIR to a folder with room")
             })?;
-        let host = Host { python, folder, limit, interrupted: Arc::default() };
+        let host = Host { python, folder, limit, interrupted };
         match host.start().map_err(|reason| missing(format!("{named}: {reason}"), other))? {
             (process, Hello::Here { torch, transformers, gpus }) => Ok(Peer {
                 versions: PeerVersions { python: named, torch, transformers },
@@ -251,13 +255,6 @@ impl Peer {
         })
     }
 
-    /// From now on an interrupt ends the jobs of the peer in place of this command.
-    pub(super) fn watch(&self) {
-        let flag = self.host.interrupted.clone();
-        // Without a handler, an interrupt ends the command at once, and the process with it.
-        let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
-    }
-
     pub(super) fn interrupted(&self) -> bool {
         self.host.interrupted.load(Ordering::Relaxed)
     }
@@ -278,6 +275,10 @@ impl Peer {
     }
 
     fn answer<T: DeserializeOwned>(&mut self, job: &Job) -> Result<T, String> {
+        // A process would start only to be ended.
+        if self.interrupted() {
+            return Err("interrupted".into());
+        }
         let process = match &mut self.process {
             Some(process) => process,
             gone => gone.insert(self.host.start()?.0),

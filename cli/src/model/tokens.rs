@@ -58,12 +58,12 @@ impl Agreement {
 }
 
 impl TokensReport {
-    /// Exit status if it is not 0: 1 for wrong tokens, 2 if the peer failed.
+    /// Exit status if it is not 0: 1 for wrong tokens, 2 without a verdict.
     pub(super) fn status(&self) -> Option<u8> {
-        match (self.right, &self.failed) {
-            (Some(false), _) => Some(1),
-            (_, Some(_)) => Some(2),
-            _ => None,
+        match self.right {
+            Some(true) => None,
+            Some(false) => Some(1),
+            None => Some(2),
         }
     }
 

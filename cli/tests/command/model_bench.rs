@@ -59,6 +59,7 @@ fn times_of_a_peer_stand_beside_ours() {
         "eager, us a step",
         "eager, first token, ms",
         "speed-up",
+        "SDPA attention",
         "4000000000",
         "5000.0",
         "torch 9.1, transformers 8.2",
@@ -66,6 +67,31 @@ fn times_of_a_peer_stand_beside_ours() {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(!page.contains("compiled"), "{page}");
+    // A kind that failed might have been the fastest.
+    let answer =
+        r#"case "$job" in *steps*compiled*) echo '{"failed": "failed: x"}';; *) echo '{"us": 4e9}';; esac"#;
+    let python = peer("bench_beside_half", HELLO, answer);
+    let half = json(&cusync(&quick(&model, &["--python", &python, "--pytorch", "both", "--json"])));
+    let point = &half["points"][0];
+    assert_eq!((&point["peers"][1]["step_us"], &point["speedup"]), (&json!(4e9), &Value::Null));
+}
+
+#[test]
+fn numbers_that_measure_nothing_are_refused() {
+    let cases = [
+        ("--batch", "8,0", "from 1 to 1024"),
+        ("--cached", "128,0", "at least 1"),
+        ("--seconds", "nan", "more than 0"),
+        ("--seconds", "-1", "more than 0"),
+        ("--seconds", "inf", "more than 0"),
+        ("--slots", "2", "--slots"),
+    ];
+    for (option, value, words) in cases {
+        let output = cusync(&["model", "bench", "/none", option, value, "--json"]);
+        let fault: Value = serde_json::from_slice(&output.stderr).expect("an error as JSON");
+        assert_eq!((&fault["code"], output.status.code()), (&json!("usage"), Some(2)), "{fault}");
+        assert!(fault["error"].as_str().is_some_and(|text| text.contains(words)), "{fault}");
+    }
 }
 
 #[test]
@@ -170,7 +196,7 @@ fn tokens_are_judged_by_what_float32_prefers() {
         (
             "small",
             r#"{"halves_agree_until": 2, "unjudged": "out of memory: x"}"#.into(),
-            Some(0),
+            Some(2),
             "no verdict: out of",
         ),
         ("failed", r#"{"failed": "failed: x"}"#.into(), Some(2), "tokens were not compared: failed: x"),
@@ -185,34 +211,72 @@ fn tokens_are_judged_by_what_float32_prefers() {
     }
 }
 
-#[test]
-fn an_interrupt_ends_the_peer_and_keeps_our_times() {
-    let model = tiny("bench_interrupt");
-    let place = folder("bench_interrupt_mark").join("pid");
-    let mark = format!("echo $$ > {}; exec sleep 600", place.display());
-    let python = peer("bench_interrupt_peer", HELLO, &mark);
+/// Sends a signal to the command once a peer has written its process id to the file `$MARK`. Returns the output, and
+/// the peer's line per start.
+fn interrupted(name: &str, args: &[&str], signal: &str) -> (Output, String) {
+    let mark = folder(name).join("pid");
+    let temporary = folder(&format!("{name}_temporary"));
     let command = Command::new(env!("CARGO_BIN_EXE_cusync"))
-        .args(quick(&model, &["--python", &python, "--json"]))
+        .args(args)
+        .envs([("TMPDIR", &temporary), ("MARK", &mark)])
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
     let begin = Instant::now();
     let pid = loop {
-        match std::fs::read_to_string(&place) {
-            Ok(pid) if pid.ends_with('\n') => break pid,
+        match std::fs::read_to_string(&mark) {
+            Ok(pid) if pid.ends_with('\n') => break pid.trim().to_owned(),
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
-        assert!(begin.elapsed() < Duration::from_secs(120), "the peer gets no job");
+        assert!(begin.elapsed() < Duration::from_secs(120), "{name}: the peer does nothing");
     };
     let killed =
-        Command::new("kill").args(["-INT", &command.id().to_string()]).status().expect("`kill` is there");
+        Command::new("kill").args([signal, &command.id().to_string()]).status().expect("`kill` is there");
     assert!(killed.success());
     let output = command.wait_with_output().expect("it ends");
-    let report = json(&output);
-    assert!(output.status.success());
-    assert_eq!(report["points"][1]["peers"][0]["failed"], "interrupted");
-    assert!(report["points"][1]["step_us"].as_f64().is_some_and(|us| us > 0.0));
-    assert!(!Path::new("/proc").join(pid.trim()).exists(), "the peer ended with the command");
+    assert!(!Path::new("/proc").join(&pid).exists(), "{name}: the peer ended with the command");
+    let left: Vec<_> = std::fs::read_dir(&temporary).expect("a folder").collect();
+    assert!(left.is_empty(), "{name}: {left:?}");
+    let starts = std::fs::read_to_string(mark.with_extension("starts")).expect("written");
+    (output, starts)
+}
+
+#[test]
+fn an_interrupt_ends_the_peer_and_keeps_our_times() {
+    let model = tiny("bench_interrupt");
+    let start = format!(r#"echo start >> "$MARK.starts"; {HELLO}"#);
+    let python = peer("bench_interrupt_peer", &start, r#"echo $$ > "$MARK"; exec sleep 600"#);
+    // With random weights, the first job writes them.
+    let weights = ["--random", "--check-tokens", "4"];
+    for (signal, more, status) in
+        [("-INT", &[][..], 0), ("-TERM", &[][..], 0), ("-INT", &weights[..], 2), ("-TERM", &weights[..], 2)]
+    {
+        let name = format!("bench_interrupt{signal}_{status}");
+        let args = quick(&model, &[&["--python", &python, "--json"], more].concat());
+        let (output, starts) = interrupted(&name, &args, signal);
+        let report = json(&output);
+        assert_eq!(output.status.code(), Some(status), "{report}");
+        for point in report["points"].as_array().expect("a list") {
+            assert_eq!(point["peers"][0]["failed"], "interrupted");
+            assert!(point["step_us"].as_f64().is_some_and(|us| us > 0.0));
+        }
+        assert_eq!(starts, "start\n", "no process starts after the interrupt");
+    }
+}
+
+#[test]
+fn an_interrupt_of_our_measurement_leaves_nothing() {
+    let model = tiny("bench_stop");
+    let start = format!(r#"echo start >> "$MARK.starts"; {HELLO}; echo $$ > "$MARK""#);
+    let python = peer("bench_stop_peer", &start, "exit");
+    let long = ["model", "bench", &model, "--cpu", "--python", &python, "--seconds", "600", "--json"];
+    let args = [&long[..], &["--cached", "4", "--batch", "1"]].concat();
+    for signal in ["-INT", "-TERM"] {
+        let (output, _) = interrupted(&format!("bench_stop{signal}"), &args, signal);
+        let fault: Value = serde_json::from_slice(&output.stderr).expect("an error as JSON");
+        assert_eq!((&fault["code"], output.status.code()), (&json!("interrupted"), Some(2)), "{fault}");
+    }
 }
 
 /// An interpreter with torch and transformers.

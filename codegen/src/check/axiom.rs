@@ -67,7 +67,7 @@ impl Axiom {
                 "what waits for a kernel's trigger begins only when every CTA of that kernel has issued it or ended"
             }
             Axiom::Residency => {
-                "no other work keeps the SMs for ever that the workers of a programmatic launch need"
+                "no other work keeps the SMs forever that the workers of a programmatic launch need"
             }
             Axiom::KernelBoundary => {
                 "a kernel begins when those before it on its stream have ended, and sees what they stored"
