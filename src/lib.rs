@@ -1,4 +1,4 @@
-//! Tile-synchronised execution of dependent GPU kernels, proved before it runs.
+//! Tile-synchronized execution of dependent GPU kernels, proved before it runs.
 //!
 //! Start with a [`Session`]: a pipeline with its tensors by name, with the same interface on a GPU and on the
 //! host. A pipeline is a page of RON (`docs/spec.md`), or is built in code ([`PipelineBuilder`]).

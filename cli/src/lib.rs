@@ -39,7 +39,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use fault::Fault;
 use print::{Answer, Output};
 
-/// Tile-synchronised execution of dependent GPU kernels, proved before it runs.
+/// Tile-synchronized execution of dependent GPU kernels, proved before it runs.
 #[derive(Parser)]
 #[command(name = "cusync", version, about)]
 struct Arguments {

@@ -42,7 +42,7 @@ const char* cusync_pipeline_error(void);
 /// there is no GPU or no kernel for a stage.
 int32_t cusync_pipeline_open(const char* spec, const cusync_dim* dims, size_t dim_count, const char* executor,
                              uint32_t gpu, cusync_pipeline** out);
-/// The executor that runs it, such as "cpu"; valid for ever.
+/// The executor that runs it, such as "cpu"; valid forever.
 const char* cusync_pipeline_executor(const cusync_pipeline* pipeline);
 /// Rows and columns of a tensor.
 int32_t cusync_pipeline_shape(const cusync_pipeline* pipeline, const char* tensor, size_t* rows, size_t* cols);
@@ -65,7 +65,7 @@ int32_t cusync_pipeline_prepare(cusync_pipeline* pipeline);
 /// Queues a run in the order of `stream`, a cudaStream_t which may be capturing, and returns. On the host the run is over when the
 /// call returns, and `stream` is ignored. Runs of a pipeline have to follow each other.
 int32_t cusync_pipeline_run(cusync_pipeline* pipeline, void* stream);
-/// Waits for everything queued on the GPU, and copies a tensor's values, widened to float.
+/// Waits foreverything queued on the GPU, and copies a tensor's values, widened to float.
 int32_t cusync_pipeline_read_f32(const cusync_pipeline* pipeline, const char* tensor, float* values, size_t count);
 /// Frees it; NULL is ignored. Nothing of it may be running.
 void cusync_pipeline_close(cusync_pipeline* pipeline);

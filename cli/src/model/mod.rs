@@ -6,13 +6,15 @@ mod tokens;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
 use cusync::codegen::graph::Element;
 use cusync_models::{Loaded, Model, ModelConfig, Options, Place, architecture, page, tiny};
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use crate::fault::Fault;
 use crate::files;
@@ -169,12 +171,13 @@ fn spec(args: &ModelArgs, slots: usize, launch: usize, prompt: Option<usize>) ->
     Ok(page::generation(&decoder, layers, slots, rows, element).text())
 }
 
-/// A flag that an interrupt, a request to terminate or a hangup sets from now on, in place of ending the command.
+/// A flag that an interrupt or a request to terminate sets from now on, in place of ending the command.
 pub(crate) fn interrupts() -> Arc<AtomicBool> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    // Without a handler, a signal ends the command at once, and leaves temporary folders.
-    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+    for signal in [SIGINT, SIGTERM] {
+        // Without a handler, a signal ends the command at once, and leaves temporary folders.
+        let _ = flag::register(signal, interrupted.clone());
+    }
     interrupted
 }
 
