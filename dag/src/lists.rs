@@ -4,8 +4,6 @@
 //! predecessors. Stored once, such lists take the space of both sets together, not of their product, and work on a
 //! list is done once for all nodes that have it.
 
-use std::collections::HashMap;
-
 /// A list for each node; equal lists are one. List 0 is empty.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedLists<T> {
@@ -16,8 +14,9 @@ pub(crate) struct SharedLists<T> {
     list: Vec<u32>,
     /// The number of nodes with each list.
     users: Vec<u32>,
-    /// Lists by a hash of their items.
-    found: HashMap<u64, Vec<u32>>,
+    /// Lists other than list 0, from the place on that the hash of their items gives; 0 where there is none. At most
+    /// half of the places are taken.
+    found: Vec<u32>,
 }
 
 impl<T: Copy + PartialEq + Into<u64>> SharedLists<T> {
@@ -28,25 +27,33 @@ impl<T: Copy + PartialEq + Into<u64>> SharedLists<T> {
             first: vec![0, 0],
             list: vec![0; nodes],
             users: vec![nodes as u32],
-            found: HashMap::from([(hash::<T>(&[]), vec![0])]),
+            found: vec![0; (2 * nodes).next_power_of_two()],
         }
     }
 
-    /// Gives a node a list; returns the list's number, and whether it is new.
+    /// Gives a node without a list one; returns the list's number, and whether it is new.
     pub(crate) fn set(&mut self, node: usize, items: &[T]) -> (usize, bool) {
-        let alike = self.found.entry(hash(items)).or_default();
-        let first = &self.first;
-        let same = |&&l: &&u32| self.items[first[l as usize]..first[l as usize + 1]] == *items;
-        let known = alike.iter().find(same).copied();
-        let list = known.unwrap_or(self.users.len() as u32);
-        if known.is_none() {
-            alike.push(list);
-            self.items.extend_from_slice(items);
-            self.first.push(self.items.len());
-            self.users.push(0);
+        if items.is_empty() {
+            self.give(node, 0);
+            return (0, false);
         }
-        self.give(node, list as usize);
-        (list as usize, known.is_none())
+        let mut place = hash(items) as usize & (self.found.len() - 1);
+        let list = loop {
+            match self.found[place] as usize {
+                0 => break self.users.len(),
+                known if self.items(known) == items => {
+                    self.give(node, known);
+                    return (known, false);
+                }
+                _ => place = (place + 1) & (self.found.len() - 1),
+            }
+        };
+        self.found[place] = list as u32;
+        self.items.extend_from_slice(items);
+        self.first.push(self.items.len());
+        self.users.push(0);
+        self.give(node, list);
+        (list, true)
     }
 
     /// Gives a node a list that exists.
@@ -90,7 +97,8 @@ impl<T: Copy + PartialEq + Into<u64>> SharedLists<T> {
 fn hash<T: Copy + Into<u64>>(items: &[T]) -> u64 {
     let mix =
         |hash: u64, item: &T| (hash.rotate_left(23) ^ (*item).into()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    items.iter().fold(items.len() as u64, mix)
+    let hash = items.iter().fold(items.len() as u64, mix);
+    hash ^ hash >> 32
 }
 
 #[cfg(test)]

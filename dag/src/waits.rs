@@ -1,5 +1,8 @@
 //! The waits between streams that stream order and other waits do not imply.
 
+use std::cmp::Reverse;
+use std::ops::Range;
+
 use super::bits::BitMatrix;
 use super::dependence::{Dependences, places};
 use super::distribute::{Distribution, Join, Lane, NodeWait};
@@ -17,8 +20,8 @@ pub(super) fn join_pays(before: usize, after: usize, waits: usize) -> bool {
 struct ListWaits {
     /// The row of their ancestors.
     row: usize,
-    /// Of the predecessors, those that no other implies.
-    needed: Vec<usize>,
+    /// The places in `needed` of the predecessors that no other implies.
+    needed: Range<usize>,
     /// The waits that are left, of nodes that have more than one, and the number of these nodes.
     left: usize,
     nodes: usize,
@@ -36,6 +39,7 @@ struct StreamOrder<'a> {
     /// For each position, those that come before by streams and waits. Rows of lists follow.
     ancestors: BitMatrix,
     lists: Vec<Option<ListWaits>>,
+    needed: Vec<usize>,
     /// For each position, the one before on its stream, and the number of waits left.
     previous: Vec<Option<usize>>,
     left: Vec<usize>,
@@ -64,6 +68,7 @@ impl<'a> StreamOrder<'a> {
             place: places(&order.iter().map(|id| id.index()).collect::<Vec<_>>(), n),
             ancestors: BitMatrix::new(n + shared, n),
             lists: (0..reduced.count()).map(|_| None).collect(),
+            needed: Vec::new(),
             previous: vec![None; n],
             left: vec![0; n],
         };
@@ -104,32 +109,35 @@ impl<'a> StreamOrder<'a> {
     fn needed(&mut self, list: usize, row: usize, latest: &mut [Option<usize>]) -> ListWaits {
         // Of the predecessors on one stream, the last implies the others.
         let before = self.dependences.reduced.items(list).iter().map(|&before| before as usize);
-        let mut streams = Vec::new();
+        let from = self.needed.len();
         for before in before {
             let on = self.stream[before] as usize;
             if latest[on].is_none() {
-                streams.push(on);
+                self.needed.push(on);
             }
             latest[on] = latest[on].max(Some(self.place[before]));
         }
-        let mut last: Vec<usize> = streams.into_iter().filter_map(|on| latest[on].take()).collect();
+        self.needed[from..].iter_mut().for_each(|on| *on = latest[*on].take().unwrap_or(0));
         // A path that implies a wait goes through a later predecessor.
-        last.sort_unstable_by_key(|&at| std::cmp::Reverse(at));
-        let mut needed = Vec::new();
-        for at in last {
+        self.needed[from..].sort_unstable_by_key(|&at| Reverse(at));
+        let mut end = from;
+        for i in from..self.needed.len() {
+            let at = self.needed[i];
             if !self.ancestors.get(row, at) {
                 self.ancestors.inherit(row, at);
-                needed.push(at);
+                self.needed[end] = at;
+                end += 1;
             }
         }
-        needed.reverse();
-        ListWaits { row, needed, left: 0, nodes: 0, join: None }
+        self.needed.truncate(end);
+        self.needed[from..].reverse();
+        ListWaits { row, needed: from..end, left: 0, nodes: 0, join: None }
     }
 
     /// The positions for which the one at `at` has to wait, ascending: those that its stream does not imply.
     fn left_at(&self, at: usize) -> impl Iterator<Item = usize> {
         let list = &self.lists[self.dependences.reduced.of(self.order[at].index())];
-        let needed = list.iter().flat_map(|list| &list.needed).copied();
+        let needed = list.as_ref().map_or(&[][..], |list| &self.needed[list.needed.clone()]).iter().copied();
         let previous = self.previous[at];
         needed.filter(move |&wait| {
             previous.is_none_or(|previous| wait != previous && !self.ancestors.get(previous, wait))

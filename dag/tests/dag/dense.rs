@@ -203,6 +203,24 @@ fn slices(before: usize, after: usize) -> Program {
     program
 }
 
+/// `count` kernels that write parts of a buffer, and as many that read all of it and what one other kernel wrote.
+fn with_own(count: usize) -> Program {
+    let mut program =
+        Program::new(format!("{count} kernels that read {count} parts of a buffer and one of another"));
+    let (x, y) = (program.buffer("x", 64 * count as u64), program.buffer("y", 64 * count as u64));
+    for i in 0..3 * count as u64 {
+        let part = 64 * (i % count as u64)..64 * (i % count as u64) + 64;
+        let access = |buffer, bytes: std::ops::Range<u64>, mode| Access { buffer, bytes, mode };
+        let accesses = match i / count as u64 {
+            0 => vec![access(x, part, AccessMode::Write)],
+            1 => vec![access(y, part, AccessMode::Write)],
+            _ => vec![program.whole(x, AccessMode::Read), access(y, part, AccessMode::Read)],
+        };
+        program.push(kernel(&format!("k{i}"), 3.0, accesses)).expect("good");
+    }
+    program
+}
+
 /// Every kernel reads what all others write.
 fn all_read_all(kernels: usize) -> Program {
     let mut program = Program::new(format!("{kernels} kernels that each read what all others write"));
@@ -250,7 +268,7 @@ fn memory_mb() -> (f64, f64) {
 #[test]
 #[ignore = "prints times; for a release build on an idle machine"]
 fn dense_dependences_take_little_time_and_memory() {
-    for program in [all_to_all(2500, 2500), slices(2500, 2500), all_read_all(5000)] {
+    for program in [all_to_all(2500, 2500), slices(2500, 2500), all_read_all(5000), with_own(2500)] {
         let (_, before_mb) = memory_mb();
         let begin = Instant::now();
         let found = schedule(&program, &ScheduleOptions::default());
