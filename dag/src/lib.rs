@@ -23,6 +23,7 @@
 mod admit;
 mod allocate;
 mod bits;
+mod bundles;
 mod demand;
 mod dependence;
 mod distribute;

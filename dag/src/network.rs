@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::bundles::Bundles;
 use super::lists::SharedLists;
 
 /// Nodes, numbered from 0, then joins. No edge connects two joins.
@@ -19,29 +20,29 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// The edges from each node to those with it in their lists, and `more` pairs (before, after). `joins` decides, by
-    /// the lengths of a list and the number of its users, whether the list becomes a join.
+    /// The edges from each node to those with it in their lists, and `more` pairs (before, after). `pays` decides, by
+    /// the number of nodes on either side, whether there is a join between them.
     pub(crate) fn new(
         lists: &SharedLists<u32>,
-        joins: impl Fn(usize, usize) -> bool,
-        more: impl Iterator<Item = (usize, usize)> + Clone,
+        pays: impl Fn(usize, usize) -> bool,
+        more: impl Iterator<Item = (usize, usize)>,
     ) -> Network {
         let nodes = lists.nodes();
-        let mut vertices = nodes;
-        let joined = |l: usize| {
-            let is_join = joins(lists.items(l).len(), lists.users(l));
-            vertices += usize::from(is_join);
-            is_join.then(|| vertices - 1)
-        };
-        let join: Vec<Option<usize>> = (0..lists.count()).map(joined).collect();
-        let into_joins = (0..lists.count()).filter_map(|l| Some((l, join[l]?)));
-        let into_joins = into_joins.flat_map(|(l, at)| lists.items(l).iter().map(move |&b| (b as usize, at)));
-        let into_nodes = (0..nodes).flat_map(|node| {
-            let list = lists.of(node);
-            let single = if join[list].is_none() { lists.items(list) } else { &[] };
-            join[list].into_iter().chain(single.iter().map(|&b| b as usize)).map(move |b| (b, node))
-        });
-        Network::from_pairs(nodes, vertices, into_joins.chain(into_nodes).chain(more))
+        let all: Vec<_> = (0..lists.count()).map(|list| (lists.items(list), lists.users(list))).collect();
+        let bundles = Bundles::new(nodes, &all, pays);
+        let mut pairs: Vec<(u32, u32)> = Vec::new();
+        for (members, join) in bundles.members.iter().zip(nodes..) {
+            pairs.extend(members.iter().map(|&before| (before, join as u32)));
+        }
+        for node in 0..nodes {
+            let (list, joins) = (lists.of(node), &bundles.of_list[lists.of(node)]);
+            pairs.extend(joins.iter().map(|join| (nodes as u32 + join, node as u32)));
+            let single = |before: &&u32| joins.is_empty() || bundles.bundle(list, **before).is_none();
+            pairs.extend(lists.items(list).iter().filter(single).map(|&before| (before, node as u32)));
+        }
+        pairs.extend(more.map(|(before, after)| (before as u32, after as u32)));
+        let pairs = pairs.iter().map(|&(before, after)| (before as usize, after as usize));
+        Network::from_pairs(nodes, nodes + bundles.members.len(), pairs)
     }
 
     /// The edges from each node to those with it in their lists; every list of several nodes with several users becomes

@@ -65,7 +65,10 @@ impl StreamPlan {
         let mut before: HashMap<usize, BTreeSet<usize>> = HashMap::new();
         let mut event_of: HashMap<usize, usize> = HashMap::new();
         let lane = |node: usize| order[place[node]].1;
-        let mut pairs = Vec::new();
+        let mut event = |node: usize| {
+            let next = event_of.len();
+            event_of.entry(node).or_insert(next);
+        };
         for &(first, second) in &self.waits {
             if first.max(second) >= nodes {
                 return Err(Unproved::node(first.max(second), "does not exist"));
@@ -73,25 +76,23 @@ impl StreamPlan {
             if place[first] >= place[second] {
                 return Err(Unproved::node(second, "is queued before a node that it waits for"));
             }
-            pairs.push((first, second));
+            if lane(first) != lane(second) {
+                before.entry(second).or_default().insert(first);
+                event(first);
+            }
         }
         // The lane of the first successor waits for all predecessors, and then records the event of the join.
         for join in &self.joins {
-            let first = join.after.iter().flat_map(|&first| join.before.iter().map(move |&b| (b, first)));
-            pairs.extend(first.take(join.before.len()));
-        }
-        for (first, second) in pairs.into_iter().filter(|&(first, second)| lane(first) != lane(second)) {
-            before.entry(second).or_default().insert(first);
-            let next = event_of.len();
-            event_of.entry(first).or_insert(next);
+            let apart = |node: &&usize| join.after.first().is_some_and(|&first| lane(**node) != lane(first));
+            join.before.iter().filter(apart).for_each(|&node| event(node));
         }
         let mut events = event_of.len();
-        let (mut points, mut passes): (HashMap<_, Vec<usize>>, HashMap<_, Vec<usize>>) = Default::default();
+        let (mut points, mut passes): (HashMap<_, Vec<_>>, HashMap<_, Vec<usize>>) = Default::default();
         for join in &self.joins {
             let [first, others @ ..] = &join.after[..] else { continue };
             let apart = others.iter().filter(|&&other| lane(other) != lane(*first));
             apart.for_each(|&other| passes.entry(other).or_default().push(events));
-            points.entry(*first).or_default().push(events);
+            points.entry(*first).or_default().push((events, join));
             events += 1;
         }
         let mut steps = Vec::new();
@@ -99,7 +100,13 @@ impl StreamPlan {
         let mut chained = vec![false; lanes];
         begun[0] = true;
         // Lanes that begin with a wait for another lane need no separate fork.
-        let fork = |node: usize| !before.contains_key(&node) && !passes.contains_key(&node);
+        let waits = |node: usize| {
+            let ends = points.get(&node).into_iter().flatten().flat_map(|(_, join)| &join.before);
+            before.contains_key(&node)
+                || passes.contains_key(&node)
+                || ends.into_iter().any(|&end| lane(end) != lane(node))
+        };
+        let fork = |node: usize| !waits(node);
         let mut first: BTreeMap<usize, usize> = BTreeMap::new();
         for &(node, lane) in &order {
             first.entry(lane).or_insert(node);
@@ -115,13 +122,16 @@ impl StreamPlan {
             {
                 steps.push(LaunchStep::Wait { event, lane });
             }
+            // Waits that no other node of a join needs come after its event.
+            for &(event, join) in points.get(&node).into_iter().flatten() {
+                let apart = join.before.iter().filter(|&&end| order[place[end]].1 != lane);
+                steps.extend(apart.map(|end| LaunchStep::Wait { event: event_of[end], lane }));
+                steps.push(LaunchStep::Record { event, lane });
+                chained[lane] = false;
+            }
             let producers = before.get(&node).into_iter().flatten().map(|producer| event_of[producer]);
             for event in producers.chain(passes.get(&node).into_iter().flatten().copied()) {
                 steps.push(LaunchStep::Wait { event, lane });
-                chained[lane] = false;
-            }
-            for &event in points.get(&node).into_iter().flatten() {
-                steps.push(LaunchStep::Record { event, lane });
                 chained[lane] = false;
             }
             steps.push(LaunchStep::Run { node, lane, chained: chained[lane] });

@@ -22,6 +22,14 @@ pub(crate) fn layers(random: &mut SmallRng) -> Program {
     let of_layer = |program: &mut Program, layer| program.buffer(format!("layer{layer}"), 12);
     let mut before = of_layer(&mut program, 0);
     let mut names = 0..;
+    // In some programs, most kernels also read what a kernel of their own wrote.
+    let own_inputs = random.random_bool(0.5);
+    let inputs = program.buffer("inputs", 12);
+    for k in (0..12).filter(|_| own_inputs) {
+        let access = Access { buffer: inputs, bytes: k..k + 1, mode: AccessMode::Write };
+        let us = f64::from(random.random_range(0..8));
+        program.push(kernel(&format!("input{k}"), us, vec![access])).expect("inside");
+    }
     for (layer, &width) in widths.iter().enumerate() {
         let own = of_layer(&mut program, layer + 1);
         for k in 0..width as u64 {
@@ -29,6 +37,9 @@ pub(crate) fn layers(random: &mut SmallRng) -> Program {
             let mut accesses = vec![access(own, k..k + 1, AccessMode::Write)];
             let range = if random.random_bool(0.1) { 0..random.random_range(1..12) } else { 0..12 };
             accesses.push(access(before, range, AccessMode::Read));
+            if own_inputs {
+                accesses.push(access(inputs, k..k + 1, AccessMode::Read));
+            }
             if random.random_bool(0.1) {
                 let mode = [AccessMode::Read, AccessMode::Write][random.random_range(0..2)];
                 let start = random.random_range(0..4);
