@@ -279,13 +279,20 @@ fn memory_mb() -> (f64, f64) {
 #[test]
 #[ignore = "prints times; for a release build on an idle machine"]
 fn dense_dependences_take_little_time_and_memory() {
-    for program in [all_to_all(2500, 2500), slices(2500, 2500), all_read_all(5000), with_own(2500)] {
+    // Lists that are almost equal are not shared, only joined.
+    let programs = [
+        (all_to_all(2500, 2500), 1000.0, 5000),
+        (slices(2500, 2500), 1000.0, 5000),
+        (all_read_all(5000), 1000.0, 0),
+        (with_own(2500), 4000.0, 7500),
+    ];
+    for (program, most_ms, waits) in &programs {
         let (_, before_mb) = memory_mb();
         let begin = Instant::now();
-        let found = schedule(&program, &ScheduleOptions::default());
+        let found = schedule(program, &ScheduleOptions::default());
         let schedule_ms = begin.elapsed().as_secs_f64() * 1e3;
         let begin = Instant::now();
-        found.plan(&program, found.form).prove(&program).expect("proved");
+        found.plan(program, found.form).prove(program).expect("proved");
         let proof_ms = begin.elapsed().as_secs_f64() * 1e3;
         let mb = memory_mb().0 - before_mb;
         println!(
@@ -295,6 +302,7 @@ fn dense_dependences_take_little_time_and_memory() {
             found.full.wait_count(),
             found.form,
         );
-        assert!(schedule_ms < 1000.0 && mb < 200.0, "{schedule_ms} ms, {mb} MB");
+        assert!(schedule_ms < *most_ms && mb < 200.0, "{schedule_ms} ms, {mb} MB");
+        assert_eq!(found.full.wait_count(), *waits);
     }
 }
