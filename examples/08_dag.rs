@@ -30,9 +30,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{} kernels, {} dependences, {} after reduction, {} streams, {} waits",
         program.nodes().len(),
         schedule.dependences.edges.len(),
-        schedule.dependences.reduced.len(),
+        schedule.dependences.reduced_edges().count(),
         schedule.full.streams(),
-        schedule.full.waits.len()
+        schedule.full.wait_count()
     ));
     for prediction in &schedule.predictions {
         let mark = if prediction.form == schedule.form { "*" } else { " " };

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use cusync::trace::{page, scheduled};
 use cusync_dag::{
-    Dependences, Direction, Form, FormPrediction, KernelSchedule, LaunchPlan, NodeDependence, NodeWork,
-    Program, ProvedPlan, RefinedEdge, ScheduleOptions, allocate, cuda, dot, parse, schedule as plan,
+    Dependences, Direction, Form, FormPrediction, Join, KernelSchedule, LaunchPlan, NodeDependence, NodeId,
+    NodeWork, Program, ProvedPlan, RefinedEdge, ScheduleOptions, allocate, cuda, dot, parse,
+    schedule as plan,
 };
 use cusync_gen::device::Profile;
 use serde::Serialize;
@@ -85,6 +86,8 @@ pub(crate) struct NodeReport {
     /// Every node that it directly waits for in the plan, and how: `full`, `programmatic`, or `stream` for the node
     /// before it on the same stream of launches.
     pub(crate) edges: Vec<(u32, &'static str)>,
+    /// The joins that it waits for.
+    pub(crate) joins: Vec<usize>,
     /// Temporary buffers that it accesses, each with its first byte in the arena.
     pub(crate) temporaries: Vec<(String, u64)>,
     pub(crate) start_us: f64,
@@ -94,6 +97,9 @@ pub(crate) struct NodeReport {
 #[derive(Serialize)]
 pub(crate) struct DependenceReport {
     pub(crate) before: u32,
+    /// The last of several consecutive ids from `before` on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) through: Option<u32>,
     pub(crate) after: u32,
     /// Some of `RAW`, `WAR` and `WAW`.
     pub(crate) hazards: Vec<&'static str>,
@@ -167,6 +173,7 @@ pub(crate) struct ProgramReport {
     pub(crate) chosen: ChosenReport,
     pub(crate) forms: Vec<FormReport>,
     pub(crate) nodes: Vec<NodeReport>,
+    pub(crate) joins: Vec<Join>,
     pub(crate) dependences: Vec<DependenceReport>,
     pub(crate) refinement: RefinementReport,
     /// Bytes of all buffers, and bytes if buffers that are never alive together share memory.
@@ -238,9 +245,9 @@ fn report(program: &Program, schedule: &KernelSchedule, device: &Profile) -> Pro
     let (_, arena_bytes) = memory.arena(program);
     // The chosen plan, in its own order.
     let plan = schedule.plan(program, schedule.form);
-    let (order, waits): (Vec<usize>, usize) = match &plan {
-        LaunchPlan::Streams(plan) => (plan.order.iter().map(|(node, _)| *node).collect(), plan.waits.len()),
-        LaunchPlan::Graph(plan) => (plan.order.clone(), plan.edges.len()),
+    let order: Vec<usize> = match &plan {
+        LaunchPlan::Streams(plan) => plan.order.iter().map(|(node, _)| *node).collect(),
+        LaunchPlan::Graph(plan) => plan.order.clone(),
     };
     let mut streams = schedule.streams(schedule.form);
     streams.sort_unstable();
@@ -251,21 +258,22 @@ fn report(program: &Program, schedule: &KernelSchedule, device: &Profile) -> Pro
         kernels: program.nodes().len() - copies,
         copies,
         edges: dependences.edges.len(),
-        reduced_edges: dependences.reduced.len(),
+        reduced_edges: dependences.reduced_edges().count(),
         streams: full.streams(),
-        waits: full.waits.len(),
+        waits: full.wait_count(),
         order: order.iter().map(|&index| program.nodes()[index].name.clone()).collect(),
         critical_us: schedule.times.critical_us(),
         chosen: ChosenReport {
             form: schedule.form,
             streams: streams.len(),
-            waits,
+            waits: plan.wait_count(),
             predicted_us: schedule.predicted_us(),
             runner_up: schedule.runner_up().map(form),
             arena_bytes,
         },
         forms: schedule.predictions.iter().map(form).collect(),
         nodes: nodes(program, schedule, &plan, &order),
+        joins: plan.joins().to_vec(),
         dependences: edges(dependences),
         refinement: refinement(schedule),
         buffer_bytes: program.buffers().iter().map(|b| b.bytes).sum(),
@@ -296,6 +304,10 @@ fn nodes(
     let count = program.nodes().len();
     let (mut edges, mut held_by) = (vec![Vec::new(); count], vec![Vec::new(); count]);
     plan.edges().iter().for_each(|e| edges[e.after].push((e.before as u32, e.kind)));
+    let mut joins = vec![Vec::new(); count];
+    for (id, join) in plan.joins().iter().enumerate() {
+        join.after.iter().for_each(|&after| joins[after].push(id));
+    }
     schedule.gates().iter().for_each(|(before, after)| held_by[after.index()].push(before.0));
     let (streams, priorities) = (schedule.streams(schedule.form), plan.priorities(count));
     let (places, _) = allocate(program, &schedule.dependences).arena(program);
@@ -324,6 +336,7 @@ fn nodes(
             waits_for: awaited.filter(|before| !held_by[index].contains(before)).collect(),
             held_by: held_by[index].clone(),
             edges: edges[index].clone(),
+            joins: joins[index].clone(),
             temporaries,
             start_us: schedule.timeline.start[index],
             end_us: schedule.timeline.end[index],
@@ -348,10 +361,9 @@ fn refinement(schedule: &KernelSchedule) -> RefinementReport {
 }
 
 fn edges(dependences: &Dependences) -> Vec<DependenceReport> {
-    let mut reduced = vec![false; dependences.edges.len()];
-    dependences.reduced.iter().for_each(|&i| reduced[i] = true);
-    let report = |(edge, reduced): (&NodeDependence, bool)| DependenceReport {
+    let report = |edge: &NodeDependence, implied: bool| DependenceReport {
         before: edge.before.0,
+        through: None,
         after: edge.after.0,
         hazards: [
             (edge.hazards.read_after_write, "RAW"),
@@ -361,9 +373,22 @@ fn edges(dependences: &Dependences) -> Vec<DependenceReport> {
         .into_iter()
         .filter_map(|(holds, name)| holds.then_some(name))
         .collect(),
-        implied: !reduced,
+        implied,
     };
-    dependences.edges.iter().zip(reduced).map(report).collect()
+    let mut found: Vec<DependenceReport> = Vec::new();
+    let mut latest: Option<(NodeDependence, bool)> = None;
+    for edge in dependences.edges.iter() {
+        let implied = dependences.implies(&edge);
+        // The next in a run: it differs from the one before by one id.
+        let next = latest
+            .map(|(last, implied)| (NodeDependence { before: NodeId(last.before.0 + 1), ..last }, implied));
+        match found.last_mut().filter(|_| next == Some((edge, implied))) {
+            Some(run) => run.through = Some(edge.before.0),
+            None => found.push(report(&edge, implied)),
+        }
+        latest = Some((edge, implied));
+    }
+    found
 }
 
 impl Answer for ProgramReport {
@@ -415,8 +440,10 @@ impl ProgramReport {
     fn rest(&self, page: &mut Page, over: impl Fn(f64) -> String) {
         let names: BTreeMap<u32, &str> = self.nodes.iter().map(|n| (n.id, n.name.as_str())).collect();
         let node = |n: &NodeReport| {
-            let waits: Vec<_> =
-                n.waits_for.iter().chain(&n.held_by).filter_map(|id| names.get(id).copied()).collect();
+            let nodes =
+                n.waits_for.iter().chain(&n.held_by).filter_map(|id| names.get(id).map(|n| (*n).to_owned()));
+            let join = |&id: &usize| format!("join {id} of {}", counted(self.joins[id].before.len(), "node"));
+            let waits: Vec<String> = nodes.chain(n.joins.iter().map(join)).collect();
             [
                 n.name.clone(),
                 format!("{:.1}", n.us),

@@ -199,11 +199,12 @@ fn gates_after(
     alone: &Alone,
     before: NodeId,
 ) -> Vec<(NodeId, NodeId)> {
-    let mut first = vec![true; program.nodes().len()];
-    dependences.reduced_edges().for_each(|edge| first[edge.after.index()] = false);
     let held = |&after: &NodeId| {
         let lower = !alone.is_top(program, program.node(after).zone);
-        lower && first[after.index()] && after != before && !dependences.reaches(after, before)
+        lower
+            && dependences.reduced.of_node(after.index()).is_empty()
+            && after != before
+            && !dependences.reaches(after, before)
     };
     program.ids().filter(held).map(|after| (before, after)).collect()
 }
@@ -275,7 +276,7 @@ mod tests {
         let place = |id: NodeId| plan.order.iter().position(|o| *o == id).expect("issued");
         assert_eq!(plan.order.len(), program.nodes().len());
         assert!(place(NodeId(7)) < place(NodeId(0)));
-        for edge in &found.dependences.edges {
+        for edge in found.dependences.edges.iter() {
             assert!(place(edge.before) < place(edge.after));
         }
         let line = simulate(&program, &found.gated, plan, FORM, &DEVICES[0], false);

@@ -4,10 +4,16 @@
 //! edges form a matching, and a maximum matching leaves the fewest waits: reduced edges minus matched ones. The
 //! matched edges chain the nodes into paths; paths that can never run at the same time share a stream.
 
-use super::dependence::{Dependences, places};
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::dependence::Dependences;
+use super::lists::SharedLists;
 use super::matching::Matching;
 use super::program::{Direction, NodeId, NodeWork, Program};
 use super::times::Times;
+use super::waits::with_waits;
 
 /// A wait of a node for an earlier one on another stream, through an event recorded right after the earlier node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,6 +22,22 @@ pub struct NodeWait {
     pub before: NodeId,
     /// The later node.
     pub after: NodeId,
+}
+
+/// Waits of all nodes of one set for all nodes of another, through a point at which those of the first are done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Join {
+    /// The earlier nodes.
+    pub before: Vec<usize>,
+    /// The later nodes, in the order of issue.
+    pub after: Vec<usize>,
+}
+
+impl Join {
+    /// The number of waits: into it and out of it.
+    pub fn waits(&self) -> usize {
+        self.before.len() + self.after.len()
+    }
 }
 
 /// The purpose of a stream.
@@ -39,8 +61,10 @@ pub struct Distribution {
     pub stream: Vec<u32>,
     /// The streams.
     pub lanes: Vec<Lane>,
-    /// Waits not implied by stream order, sorted by the position of `after` in `order`.
+    /// Waits not implied by stream order or joins, sorted by the position of `after` in `order`.
     pub waits: Vec<NodeWait>,
+    /// Waits of many nodes for many others.
+    pub joins: Vec<Join>,
 }
 
 impl Distribution {
@@ -51,6 +75,11 @@ impl Distribution {
             let before: Option<usize> = last[self.stream[id.index()] as usize].replace(id.index());
             before.map(|before| (before, id.index()))
         })
+    }
+
+    /// Number of waits, those into and out of joins included.
+    pub fn wait_count(&self) -> usize {
+        self.waits.len() + self.joins.iter().map(Join::waits).sum::<usize>()
     }
 
     /// Number of streams.
@@ -170,25 +199,27 @@ fn neighbours(
     lane_of: impl Fn(&Program, NodeId) -> Lane,
 ) -> Matching {
     let n = program.nodes().len();
-    let mut before: Vec<Vec<usize>> = vec![Vec::new(); n];
-    for edge in dependences.reduced_edges() {
-        let (from, to) = (lane_of(program, edge.before), lane_of(program, edge.after));
-        if from == to && matches!(from, Lane::Kernels { .. }) {
-            before[edge.after.index()].push(edge.before.index());
-        }
-    }
-    for list in &mut before {
-        list.sort_by(|&a, &b| times.end[b].total_cmp(&times.end[a]).then(a.cmp(&b)));
-    }
+    let before = candidates(program, dependences, times, lane_of);
     let mut by_level: Vec<usize> = (0..n).collect();
     by_level.sort_by_key(|&i| times.level[i]);
     let mut matching = Matching::new(n);
+    // Of each list, the free predecessors at the beginning of a level, and the number at its front that are taken.
+    let (mut free, mut taken) = (vec![(u32::MAX, 0); before.count()], vec![0; before.count()]);
     for level in by_level.chunk_by_mut(|&a, &b| times.level[a] == times.level[b]) {
-        let free = |i: usize, m: &Matching| before[i].iter().filter(|&&b| m.next[b].is_none()).count();
-        level.sort_by_cached_key(|&i| (free(i, &matching), i));
         for &i in level.iter() {
-            if let Some(&b) = before[i].iter().find(|&&b| matching.next[b].is_none()) {
-                matching.join(b, i);
+            let (list, now) = (before.of(i), times.level[i]);
+            if free[list].0 != now {
+                let is_free = |b: &&u32| matching.next[**b as usize].is_none();
+                free[list] = (now, before.items(list).iter().filter(is_free).count());
+            }
+        }
+        level.sort_by_cached_key(|&i| (free[before.of(i)].1, i));
+        for &i in level.iter() {
+            let list = before.of(i);
+            let left = &before.items(list)[taken[list]..];
+            taken[list] += left.iter().take_while(|&&b| matching.next[b as usize].is_some()).count();
+            if let Some(&b) = before.items(list).get(taken[list]) {
+                matching.join(b as usize, i);
             }
         }
     }
@@ -196,39 +227,31 @@ fn neighbours(
     matching
 }
 
-/// Completes a distribution with the waits implied neither by stream order nor by other waits.
-pub(super) fn with_waits(
+/// The predecessors that each kernel may follow on a stream, those that end last first.
+fn candidates(
+    program: &Program,
     dependences: &Dependences,
-    order: Vec<NodeId>,
-    stream: Vec<u32>,
-    lanes: Vec<Lane>,
-) -> Distribution {
-    let n = order.len();
-    let position = places(&order.iter().map(|id| id.index()).collect::<Vec<_>>(), n);
-    // Of the predecessors on one stream, the last implies the others, and the node before on the own stream all there.
-    let (mut edges, mut last): (Vec<(u32, u32)>, _) = (Vec::new(), vec![None; lanes.len()]);
-    let mut latest: Vec<Option<usize>> = vec![None; lanes.len()];
-    let mut streams = Vec::new();
-    for (at, id) in order.iter().enumerate() {
-        let own = stream[id.index()] as usize;
-        for before in dependences.before(*id).map(NodeId::index) {
-            let on = stream[before] as usize;
-            if latest[on].is_none() {
-                streams.push(on);
-            }
-            latest[on] = latest[on].max(Some(position[before]));
+    times: &Times,
+    lane_of: impl Fn(&Program, NodeId) -> Lane,
+) -> SharedLists<u32> {
+    let reduced = &dependences.reduced;
+    let mut before = SharedLists::new(reduced.nodes());
+    let mut known: HashMap<(usize, Lane), usize> = HashMap::new();
+    for id in program.ids() {
+        let (list, lane) = (reduced.of(id.index()), lane_of(program, id));
+        if matches!(lane, Lane::Copies(_)) {
+            continue;
         }
-        let from = edges.len();
-        let waits = streams.drain(..).filter_map(|on| latest[on].take().filter(|_| on != own));
-        edges.extend(waits.chain(last[own].replace(at)).map(|first| (at as u32, first as u32)));
-        edges[from..].sort_unstable();
+        match known.get(&(list, lane)) {
+            Some(&found) => before.give(id.index(), found),
+            None => {
+                let alike = |b: &&u32| lane_of(program, NodeId(**b)) == lane;
+                let mut found: Vec<u32> = reduced.items(list).iter().filter(alike).copied().collect();
+                let end = |b: u32| times.end[b as usize];
+                found.sort_by(|&a, &b| end(b).total_cmp(&end(a)).then(a.cmp(&b)));
+                known.insert((list, lane), before.set(id.index(), &found).0);
+            }
+        }
     }
-    let edge = |i: usize| (edges[i].0 as usize, edges[i].1 as usize);
-    let (kept, _) = super::dependence::reduce(order.len(), edges.len(), edge);
-    let waits = kept
-        .into_iter()
-        .map(|i| NodeWait { before: order[edge(i).1], after: order[edge(i).0] })
-        .filter(|w| stream[w.before.index()] != stream[w.after.index()])
-        .collect();
-    Distribution { order, stream, lanes, waits }
+    before
 }

@@ -7,9 +7,11 @@ use serde::Serialize;
 
 use super::allocate::allocate;
 use super::dependence::analyse;
-use super::plan::{LaunchStep, Launches, ProvedPlan};
+use super::distribute::Join;
+use super::plan::{Launches, ProvedPlan};
 use super::program::{Access, Direction, Node, NodeWork, Program};
 use super::schedule::KernelSchedule;
+use super::steps::LaunchStep;
 
 #[derive(Serialize)]
 struct CudaView {
@@ -30,6 +32,7 @@ struct CudaView {
     events: usize,
     steps: Vec<StepView>,
     order: Vec<AddedView>,
+    joined: bool,
 }
 
 #[derive(Serialize)]
@@ -63,6 +66,14 @@ struct AddedView {
     used: bool,
     stream: usize,
     before: String,
+    /// The joins that are added before it.
+    joins: Vec<JoinView>,
+}
+
+#[derive(Serialize)]
+struct JoinView {
+    id: usize,
+    before: String,
 }
 
 /// The C++ source of a proved plan: a class that launches the kernels and copies of a caller, for CUDA 13 alone. It
@@ -95,6 +106,7 @@ pub fn cuda(plan: &ProvedPlan, form: &str, command: &str) -> String {
         events: 0,
         steps: Vec::new(),
         order: Vec::new(),
+        joined: false,
     };
     match plan.launches() {
         // No form queues programmatic launches on streams; a full edge in their place keeps every dependence.
@@ -123,11 +135,22 @@ pub fn cuda(plan: &ProvedPlan, form: &str, command: &str) -> String {
             };
             view.steps = steps.steps.iter().map(step).collect();
         }
-        Launches::Graph { order, before, priorities } => {
+        Launches::Graph { order, before, joins, priorities } => {
             let (rank, ranks) = ranks(priorities);
             let streams: Vec<String> = (0..ranks).map(|rank| rank.to_string()).collect();
             (view.graph, view.streams, view.ranks) = (true, streams.join(", "), ranks);
-            let used: HashSet<usize> = before.iter().flatten().map(|(node, _)| *node).collect();
+            let joined = joins.iter().flat_map(|join| &join.before).copied();
+            let used: HashSet<usize> = before.iter().flatten().map(|(node, _)| *node).chain(joined).collect();
+            let (mut opens, mut passes) = (vec![Vec::new(); names.len()], vec![Vec::new(); names.len()]);
+            for (id, join) in joins.iter().enumerate() {
+                join.after.iter().take(1).for_each(|&first| opens[first].push(id));
+                join.after.iter().for_each(|&after| passes[after].push(format!("full(j{id})")));
+            }
+            let list = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>().join(", ");
+            let join = |&id: &usize| JoinView {
+                id,
+                before: list(&mut joins[id].before.iter().map(|node| format!("n{node}"))),
+            };
             let edge = |&(node, early): &(usize, bool)| {
                 format!("{}(n{node})", if early { "programmatic" } else { "full" })
             };
@@ -136,9 +159,11 @@ pub fn cuda(plan: &ProvedPlan, form: &str, command: &str) -> String {
                 name: names[id].clone(),
                 used: used.contains(&id),
                 stream: rank.get(id).copied().unwrap_or(0),
-                before: before[id].iter().map(edge).collect::<Vec<_>>().join(", "),
+                before: list(&mut before[id].iter().map(edge).chain(passes[id].iter().cloned())),
+                joins: opens[id].iter().map(join).collect(),
             };
             view.order = order.iter().map(added).collect();
+            view.joined = !joins.is_empty();
         }
     }
     fill(include_str!("../templates/program.cu.tera"), &view)
@@ -240,6 +265,7 @@ struct DotView {
     form: &'static str,
     nodes: Vec<DotNode>,
     edges: Vec<DotEdge>,
+    joins: Vec<Join>,
 }
 
 #[derive(Serialize)]
@@ -260,7 +286,7 @@ struct DotEdge {
     gate: bool,
 }
 
-/// The chosen plan of a program as a Graphviz graph. Gates are dashed.
+/// The chosen plan of a program as a Graphviz graph. Gates are dashed, joins are points.
 pub fn dot(program: &Program, schedule: &KernelSchedule) -> String {
     let escaped = |text: &str| printable(text).replace('\\', "\\\\").replace('"', "\\\"");
     let streams = schedule.streams(schedule.form);
@@ -278,11 +304,13 @@ pub fn dot(program: &Program, schedule: &KernelSchedule) -> String {
         kind: edge.kind,
         gate: gates.contains(&(edge.before.into(), edge.after.into())),
     };
+    let plan = schedule.plan(program, schedule.form);
     let view = DotView {
         title: escaped(program.name()),
         form: schedule.form.name(),
         nodes: program.nodes().iter().zip(&streams).enumerate().map(node).collect(),
-        edges: schedule.plan(program, schedule.form).edges().into_iter().map(edge).collect(),
+        edges: plan.edges().into_iter().map(edge).collect(),
+        joins: plan.joins().to_vec(),
     };
     fill(include_str!("../templates/program.dot.tera"), &view)
 }

@@ -6,10 +6,12 @@ use cusync_gen::device::{Profile, ProgramCost};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::dependence::Dependences;
-use super::distribute::Distribution;
+use super::dependence::{Dependences, places};
+use super::distribute::{Distribution, Join};
+use super::network::Network;
 use super::plan::GraphPlan;
 use super::program::Program;
+use super::waits::join_pays;
 
 /// How nodes reach the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,31 +152,51 @@ impl GraphPlan {
         plan: &Distribution,
         form: Form,
     ) -> GraphPlan {
-        let found = FormEdges::new(program, dependences, plan, form);
-        let built = built(program);
-        let early = |before: usize, after: usize| found.early(form, &built, before, after);
-        let from = |before: usize| found.after(before).iter().map(move |&after| (before, after as usize));
-        let edges =
-            found.order.iter().flat_map(|&before| from(before)).map(|(b, a)| (b, a, early(b, a))).collect();
-        GraphPlan { order: found.order, edges, priorities: Vec::new() }
+        let FormEdges { order, network } = FormEdges::new(program, dependences, plan, form);
+        let (nodes, built) = (network.nodes(), built(program, &network));
+        let joins = network.vertices() - nodes;
+        let mut found = GraphPlan { order, joins: vec![Join::default(); joins], ..GraphPlan::default() };
+        // Both sides of a join are in the order of issue.
+        for &before in &found.order {
+            for after in network.after(before).iter().map(|&after| after as usize) {
+                if after >= nodes {
+                    found.joins[after - nodes].before.push(before);
+                } else {
+                    found.edges.push((before, after, early(&network, form, &built, before, after)));
+                }
+            }
+        }
+        let place = places(&found.order, nodes);
+        for (join, at) in found.joins.iter_mut().zip(nodes..) {
+            join.after = network.after(at).iter().map(|&after| after as usize).collect();
+            join.after.sort_unstable_by_key(|&after| place[after]);
+        }
+        found
     }
 }
 
-/// Whether each node was built for programmatic edges.
-fn built(program: &Program) -> Vec<bool> {
-    program.nodes().iter().map(|node| node.kernel().is_some_and(|k| k.programmatic)).collect()
+/// Whether each vertex is a node that was built for programmatic edges.
+fn built(program: &Program, network: &Network) -> Vec<bool> {
+    let built = program.nodes().iter().map(|node| node.kernel().is_some_and(|k| k.programmatic));
+    built.chain(std::iter::repeat(false)).take(network.vertices()).collect()
 }
 
-/// The edges of a form, by earlier node. Forms with one source of edges share them.
+/// Whether an edge of a form is programmatic.
+fn early(network: &Network, form: Form, built: &[bool], before: usize, after: usize) -> bool {
+    let wanted = match form.programmatic {
+        ProgrammaticEdges::Never => false,
+        ProgrammaticEdges::Unjoined => network.into()[after] == 1,
+        ProgrammaticEdges::Always => true,
+    };
+    wanted && built[before] && built[after]
+}
+
+/// The edges of a form. Forms with one source of edges share them.
 #[derive(Debug)]
 pub(super) struct FormEdges {
     /// The nodes in an order that satisfies the edges.
     pub(super) order: Vec<usize>,
-    /// Where the edges of each node begin in `after`, and the length of `after`.
-    first: Vec<u32>,
-    after: Vec<u32>,
-    /// The number of predecessors of each node.
-    pub(super) into: Vec<u32>,
+    pub(super) network: Network,
 }
 
 impl FormEdges {
@@ -185,82 +207,53 @@ impl FormEdges {
         plan: &Distribution,
         form: Form,
     ) -> FormEdges {
-        let order: Vec<usize> = match form.edges {
-            EdgeSource::Code => (0..program.nodes().len()).collect(),
-            _ => plan.order.iter().map(|id| id.index()).collect(),
-        };
+        let n = program.nodes().len();
+        let order = || plan.order.iter().map(|id| id.index()).collect();
         match form.edges {
             EdgeSource::Code => {
-                let pairs: Vec<_> = order.windows(2).map(|w| (w[0], w[1])).collect();
-                FormEdges::from_pairs(order, pairs.iter().copied())
+                let network = Network::from_pairs(n, n, (1..n).map(|after| (after - 1, after)));
+                FormEdges { order: (0..n).collect(), network }
             }
             EdgeSource::Dependences => {
-                let branch = FormEdges::of_dependences(order, dependences);
+                let joins = |before: usize, after: usize| join_pays(before, after, before * after);
+                let network = Network::new(&dependences.reduced, joins, std::iter::empty());
+                let branch = FormEdges { order: order(), network };
                 if form.funnel { branch.funnel(program) } else { branch }
             }
             EdgeSource::Streams | EdgeSource::Written => {
                 let neighbours: Vec<_> = plan.neighbours().collect();
                 let waits = plan.waits.iter().map(|w| (w.before.index(), w.after.index()));
-                FormEdges::from_pairs(order, neighbours.iter().copied().chain(waits))
+                let joined = plan.joins.iter().zip(n..).flat_map(|(join, at)| {
+                    let before = join.before.iter().map(move |&before| (before, at));
+                    before.chain(join.after.iter().map(move |&after| (at, after)))
+                });
+                let pairs = neighbours.iter().copied().chain(waits).chain(joined);
+                FormEdges { order: order(), network: Network::from_pairs(n, n + plan.joins.len(), pairs) }
             }
         }
-    }
-
-    /// The reduced dependences; `order` satisfies them.
-    pub(super) fn of_dependences(order: Vec<usize>, dependences: &Dependences) -> FormEdges {
-        let pairs = dependences.reduced_edges().map(|e| (e.before.index(), e.after.index()));
-        FormEdges::from_pairs(order, pairs)
-    }
-
-    fn from_pairs(order: Vec<usize>, pairs: impl Iterator<Item = (usize, usize)> + Clone) -> FormEdges {
-        let (mut first, mut into) = (vec![0u32; order.len() + 1], vec![0u32; order.len()]);
-        for (before, after) in pairs.clone() {
-            first[before + 1] += 1;
-            into[after] += 1;
-        }
-        for node in 0..order.len() {
-            first[node + 1] += first[node];
-        }
-        let (mut next, mut list) = (first.clone(), vec![0; first[order.len()] as usize]);
-        for (before, after) in pairs {
-            list[next[before] as usize] = after as u32;
-            next[before] += 1;
-        }
-        FormEdges { order, first, after: list, into }
-    }
-
-    /// The nodes that wait for a node.
-    pub(super) fn after(&self, node: usize) -> &[u32] {
-        &self.after[self.first[node] as usize..self.first[node + 1] as usize]
-    }
-
-    fn early(&self, form: Form, built: &[bool], before: usize, after: usize) -> bool {
-        let wanted = match form.programmatic {
-            ProgrammaticEdges::Never => false,
-            ProgrammaticEdges::Unjoined => self.into[after] == 1,
-            ProgrammaticEdges::Always => true,
-        };
-        wanted && built[before] && built[after]
     }
 
     /// With more edges, which leave a single first and a single last node. The first is the shortest root, so that it
     /// delays the others least; the last is the end node with which the whole program ends earliest if only edges
     /// delay nodes.
     fn funnel(self, program: &Program) -> FormEdges {
-        let n = self.order.len();
+        let network = &self.network;
+        let n = network.nodes();
         let us = |i: usize| program.nodes()[i].us;
-        let roots: Vec<usize> = (0..n).filter(|&i| self.into[i] == 0).collect();
+        let roots: Vec<usize> = (0..n).filter(|&i| network.into()[i] == 0).collect();
         let Some(&root) = roots.iter().min_by(|&&a, &&b| us(a).total_cmp(&us(b))) else { return self };
         let mut extra: Vec<(usize, usize)> =
             roots.iter().filter(|&&i| i != root).map(|&i| (root, i)).collect();
-        let mut start = vec![0.0; n];
+        // Joins take no time.
+        let (mut start, mut missing) = (vec![0.0; network.vertices()], network.into().to_vec());
         extra.iter().for_each(|&(_, other)| start[other] = us(root));
         for &i in &self.order {
-            for &a in self.after(i) {
-                start[a as usize] = f64::max(start[a as usize], start[i] + us(i));
-            }
+            network.done(i, &mut missing, &mut |before, after, _| {
+                let end = start[before] + if before < n { us(before) } else { 0.0 };
+                start[after] = f64::max(start[after], end);
+            });
         }
-        let ends: Vec<usize> = (0..n).filter(|&i| self.after(i).is_empty() && i != root).collect();
+        let ends: Vec<usize> = (0..n).filter(|&i| network.after(i).is_empty() && i != root).collect();
         // Only the latest of the other ends matters: the overall latest, or the second latest if the last node is
         // itself the latest.
         let (mut latest, mut second) = ((f64::NEG_INFINITY, usize::MAX), f64::NEG_INFINITY);
@@ -282,18 +275,19 @@ impl FormEdges {
         }
         let between = self.order.iter().copied().filter(|&i| i != root && Some(i) != last);
         let order = std::iter::once(root).chain(between).chain(last).collect();
-        let pairs = (0..n).flat_map(|i| self.after(i).iter().map(move |&a| (i, a as usize)));
-        FormEdges::from_pairs(order, pairs.chain(extra.iter().copied()))
+        let pairs = network.pairs().chain(extra.iter().copied());
+        FormEdges { order, network: Network::from_pairs(n, network.vertices(), pairs) }
     }
 }
 
-/// Constraints on a node's start: the host, and earlier nodes with the delay from their end to its start,
+/// Constraints on a vertex's start: the host, and earlier vertices with the delay from their end to its start,
 /// microseconds.
 pub(super) struct StartDelays<'a> {
     pub(super) release: Vec<f64>,
-    pub(super) edges: &'a FormEdges,
+    pub(super) network: &'a Network,
     form: Form,
-    stream: &'a [u32],
+    /// The stream of each node and, in launches, of each join: that of its first successor.
+    stream: Vec<u32>,
     built: Vec<bool>,
     cost: &'a ProgramCost,
     /// From the end of the last node to the end of the program.
@@ -304,44 +298,49 @@ impl<'a> StartDelays<'a> {
     /// The start constraints of a form's nodes.
     pub(super) fn new(
         program: &Program,
-        plan: &'a Distribution,
+        plan: &Distribution,
         form: Form,
         edges: &'a FormEdges,
         device: &'a Profile,
     ) -> StartDelays<'a> {
-        let (cost, nodes) = (&device.programs, edges.order.len());
+        let (cost, network) = (&device.programs, &edges.network);
+        let joins = plan.joins.iter().filter_map(|join| join.after.first()).map(|&first| plan.stream[first]);
         let mut delays = StartDelays {
-            release: vec![cost.graph_launch_us; nodes],
-            edges,
+            release: vec![cost.graph_launch_us; network.vertices()],
+            network,
             form,
-            stream: &plan.stream,
-            built: built(program),
+            stream: plan.stream.iter().copied().chain(joins).collect(),
+            built: built(program, network),
             cost,
             tail_us: 0.0,
         };
         if form.carrier == Carrier::Launches {
-            delays.release = host_times(plan, &edges.order, form, device);
+            let host = host_times(plan, &edges.order, form, device);
+            delays.release[..host.len()].copy_from_slice(&host);
             return delays;
         }
         // A graph's first nodes are started one after another, and its last ones are awaited one after another.
-        let first = edges.order.iter().filter(|&&i| edges.into[i] == 0);
+        let first = edges.order.iter().filter(|&&i| network.into()[i] == 0);
         first.enumerate().for_each(|(at, &i)| delays.release[i] += at as f64 * cost.graph_root_us);
-        let ends = (0..nodes).filter(|&i| edges.after(i).is_empty()).count();
+        let ends = (0..network.nodes()).filter(|&i| network.after(i).is_empty()).count();
         delays.tail_us = ends.saturating_sub(1) as f64 * cost.graph_end_us;
         delays
     }
 
-    /// From the end of a node to the start of one that waits for it.
+    /// From the end of a vertex to the start of one that waits for it.
     pub(super) fn delay_us(&self, before: usize, after: usize) -> f64 {
-        let (cost, joins, forks) =
-            (self.cost, self.edges.into[after] > 1, self.edges.after(before).len() > 1);
+        let (cost, network) = (self.cost, self.network);
+        let (joins, forks) = (network.into()[after] > 1, network.after(before).len() > 1);
+        let is_join = before >= network.nodes();
         match self.form.carrier {
-            Carrier::Launches if self.form.is_serial() || self.stream[before] == self.stream[after] => {
-                cost.stream_edge_us
-            }
+            Carrier::Launches if self.form.is_serial() => cost.stream_edge_us,
+            // The stream itself passes a join at once, and so do captured streams, where only edges are left of it.
+            Carrier::Launches if is_join && self.stream[before] == self.stream[after] => 0.0,
+            Carrier::Capture if is_join => 0.0,
+            Carrier::Launches if self.stream[before] == self.stream[after] => cost.stream_edge_us,
             Carrier::Launches => cost.event_edge_us,
             Carrier::Capture | Carrier::Graph => {
-                match self.edges.early(self.form, &self.built, before, after) {
+                match early(network, self.form, &self.built, before, after) {
                     true if joins => cost.programmatic_join_us,
                     true if forks => cost.programmatic_fork_us,
                     true => cost.programmatic_edge_us,
@@ -356,12 +355,20 @@ impl<'a> StartDelays<'a> {
 /// When the host has launched each node, if it starts at 0 and does nothing else.
 fn host_times(plan: &Distribution, order: &[usize], form: Form, device: &Profile) -> Vec<f64> {
     let n = order.len();
-    let (mut waits, mut records) = (vec![0u32; n], vec![false; n]);
+    // The waits before each node and the records before and after it.
+    let (mut waits, mut points, mut records) = (vec![0; n], vec![0; n], vec![false; n]);
     let mut now = 0.0;
     if form.edges != EdgeSource::Code {
         for wait in &plan.waits {
             waits[wait.after.index()] += 1;
             records[wait.before.index()] = true;
+        }
+        for join in &plan.joins {
+            join.before.iter().for_each(|&before| records[before] = true);
+            if let [first, others @ ..] = &join.after[..] {
+                (waits[*first], points[*first]) = (waits[*first] + join.before.len(), points[*first] + 1);
+                others.iter().for_each(|&after| waits[after] += 1);
+            }
         }
         // The other streams are forked from the first.
         let forks = plan.streams().saturating_sub(1) as f64;
@@ -369,7 +376,8 @@ fn host_times(plan: &Distribution, order: &[usize], form: Form, device: &Profile
     }
     let mut release = vec![0.0; n];
     for &i in order {
-        now += f64::from(waits[i]) * device.programs.wait_us + device.programs.launch_us;
+        now += f64::from(points[i]) * device.programs.record_us;
+        now += waits[i] as f64 * device.programs.wait_us + device.programs.launch_us;
         release[i] = now;
         now += if records[i] { device.programs.record_us } else { 0.0 };
     }

@@ -23,6 +23,7 @@
 mod admit;
 mod allocate;
 mod bits;
+mod bundles;
 mod demand;
 mod dependence;
 mod distribute;
@@ -31,7 +32,9 @@ mod error;
 mod form;
 mod history;
 mod limit;
+mod lists;
 mod matching;
+mod network;
 mod plan;
 mod program;
 mod random;
@@ -42,19 +45,21 @@ mod refine;
 mod schedule;
 mod shipped;
 mod simulate;
+mod steps;
 mod times;
+mod waits;
 
 pub use admit::{Admission, Admit, MOST_SLOWDOWN};
 pub use allocate::{ALIGNMENT, Allocations, allocate};
 pub use demand::Demand;
-pub use dependence::{Dependences, Hazards, NodeDependence, analyse};
-pub use distribute::{Distribution, Lane, NodeWait, all_concurrency, as_written};
+pub use dependence::{Dependences, Edges, Hazards, NodeDependence, analyse};
+pub use distribute::{Distribution, Join, Lane, NodeWait, all_concurrency, as_written};
 pub use emit::{cuda, dot};
 pub use error::{DagError, Unproved};
 pub use form::{Carrier, EdgeSource, Form, ProgrammaticEdges};
 pub use history::Cta;
 pub use limit::limited;
-pub use plan::{GraphPlan, LaunchPlan, LaunchStep, Launches, PlanEdge, ProvedPlan, Steps, StreamPlan};
+pub use plan::{GraphPlan, LaunchPlan, Launches, PlanEdge, ProvedPlan, StreamPlan};
 pub use program::{
     Access, AccessMode, Buffer, BufferId, Direction, Kernel, LaunchConfig, MAX_NODES, MAX_US, Node, NodeId,
     NodeWork, Program, Zone, ZoneId,
@@ -69,4 +74,5 @@ pub use refine::{
 pub use schedule::{FormPrediction, KernelSchedule, ScheduleOptions, schedule};
 pub use shipped::{SHIPPED, shipped};
 pub use simulate::{GRACE_US, SURE_SHARE, Simulation, simulate};
+pub use steps::{LaunchStep, Steps};
 pub use times::Times;

@@ -4,30 +4,31 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
 use super::dependence::Dependences;
-use super::distribute::{Distribution, Lane, lane_of, with_waits};
-use super::form::FormEdges;
+use super::distribute::{Distribution, Lane, lane_of};
+use super::network::Network;
 use super::program::{NodeId, Program};
 use super::times::Times;
+use super::waits::with_waits;
 
 /// Uses at most `streams` streams of kernels, or one for each priority if there are more priorities. The node that can start soonest comes next; on a tie,
 /// the one with the longest remaining path. It goes right after a predecessor if that costs no time, otherwise where
 /// it leaves the smallest gap. The time is proportional to nodes times the logarithm of streams.
 pub fn limited(program: &Program, dependences: &Dependences, times: &Times, streams: usize) -> Distribution {
-    let order = dependences.order.iter().map(|id| id.index()).collect();
-    limited_along(program, dependences, &FormEdges::of_dependences(order, dependences), times, streams)
+    limited_along(program, dependences, &Network::shared(&dependences.reduced), times, streams)
 }
 
-/// The same, with the reduced edges by earlier node.
+/// The same, with the network of the reduced edges.
 pub(super) fn limited_along(
     program: &Program,
     dependences: &Dependences,
-    edges: &FormEdges,
+    edges: &Network,
     times: &Times,
     streams: usize,
 ) -> Distribution {
     let n = program.nodes().len();
-    let mut missing = edges.into.clone();
-    let mut latest: Vec<Option<NodeId>> = vec![None; n];
+    let mut missing = edges.into().to_vec();
+    // Joins too have a latest predecessor and its end.
+    let mut latest: Vec<Option<NodeId>> = vec![None; edges.vertices()];
     // Among nodes that can start at the same time: highest priority, then longest remaining path.
     let mut by_urgency: Vec<NodeId> = program.ids().collect();
     by_urgency.sort_by(|&a, &b| {
@@ -40,7 +41,8 @@ pub(super) fn limited_along(
     let first = program.ids().filter(|id| missing[id.index()] == 0);
     first.for_each(|id| ready.add(lane_of(program, id), 0.0, urgency[id.index()]));
     let (mut open, mut end) = (Lanes::new(program, streams), vec![0.0; n]);
-    let (mut earliest, mut order, mut stream) = (vec![0.0; n], Vec::with_capacity(n), vec![0; n]);
+    let (mut order, mut stream) = (Vec::with_capacity(n), vec![0; n]);
+    let mut earliest: Vec<f64> = vec![0.0; edges.vertices()];
     while let Some(place) = ready.next(|kind| open.free_at(kind)) {
         let id = by_urgency[place as usize];
         let i = id.index();
@@ -48,16 +50,15 @@ pub(super) fn limited_along(
         (on, end[i]) = open.place(program, id, earliest[i], latest[i]);
         stream[i] = on as u32;
         order.push(id);
-        for &a in edges.after(i) {
-            let (a, a_) = (NodeId(a), a as usize);
-            if end[i] >= earliest[a_] {
-                (earliest[a_], latest[a_]) = (end[i], Some(id));
+        edges.done(i, &mut missing, &mut |before, after, free| {
+            let (at, last) = if before < n { (end[i], Some(id)) } else { (earliest[before], latest[before]) };
+            if at >= earliest[after] {
+                (earliest[after], latest[after]) = (at, last);
             }
-            missing[a_] -= 1;
-            if missing[a_] == 0 {
-                ready.add(lane_of(program, a), earliest[a_], urgency[a_]);
+            if free && after < n {
+                ready.add(lane_of(program, NodeId::from(after)), earliest[after], urgency[after]);
             }
-        }
+        });
     }
     with_waits(dependences, order, stream, open.lanes)
 }

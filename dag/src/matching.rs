@@ -3,6 +3,8 @@
 //! The start determines which of the many maximum matchings results, so preferences are kept where they cost nothing;
 //! a library that starts from an empty matching cannot do that.
 
+use super::lists::SharedLists;
+
 /// Partners by node; `None` for those without.
 #[derive(Clone, Debug)]
 pub(super) struct Matching {
@@ -22,16 +24,17 @@ impl Matching {
         self.previous[after] = Some(before);
     }
 
-    /// Augments until the matching is maximum. `before[a]` are the nodes that `a` may follow.
-    pub(super) fn complete(&mut self, before: &[Vec<usize>]) {
-        let mut seen = vec![false; before.len()];
+    /// Augments until the matching is maximum. The list of a node has the nodes that it may follow.
+    pub(super) fn complete(&mut self, before: &SharedLists<u32>) {
+        let (mut seen, mut tried) = (vec![false; before.nodes()], vec![0; before.count()]);
         loop {
-            // Nodes seen in a failed search stay useless until the round ends, so a round is linear in the edges.
+            // Nodes seen in a failed search stay useless until the round ends, so a round is linear in the lists.
             seen.fill(false);
+            tried.fill(0);
             let mut grown = false;
-            for after in 0..before.len() {
-                if self.previous[after].is_none() && !before[after].is_empty() {
-                    grown |= self.augment(after, before, &mut seen);
+            for after in 0..before.nodes() {
+                if self.previous[after].is_none() && !before.of_node(after).is_empty() {
+                    grown |= self.augment(after, before, &mut seen, &mut tried);
                 }
             }
             if !grown {
@@ -40,25 +43,32 @@ impl Matching {
         }
     }
 
-    /// Finds an alternating path from a free successor to a free predecessor, and flips it.
-    fn augment(&mut self, root: usize, before: &[Vec<usize>], seen: &mut [bool]) -> bool {
-        // Each step: a successor, and how many of its predecessors have been tried.
-        let mut path = vec![(root, 0)];
-        while let Some((after, tried)) = path.last_mut() {
-            let Some(&candidate) = before[*after].get(*tried) else {
+    /// Finds an alternating path from a free successor to a free predecessor, and flips it. `tried` counts the nodes
+    /// of each list that were tried, no matter for which successor.
+    fn augment(
+        &mut self,
+        root: usize,
+        before: &SharedLists<u32>,
+        seen: &mut [bool],
+        tried: &mut [usize],
+    ) -> bool {
+        // Each step: a successor, and the predecessor that it would follow.
+        let mut path = vec![(root, root)];
+        while let Some((after, follows)) = path.last_mut() {
+            let list = before.of(*after);
+            let Some(&candidate) = before.items(list).get(tried[list]) else {
                 path.pop();
                 continue;
             };
-            *tried += 1;
-            if std::mem::replace(&mut seen[candidate], true) {
+            tried[list] += 1;
+            *follows = candidate as usize;
+            if std::mem::replace(&mut seen[*follows], true) {
                 continue;
             }
-            match self.next[candidate] {
-                Some(rival) => path.push((rival, 0)),
+            match self.next[*follows] {
+                Some(rival) => path.push((rival, rival)),
                 None => {
-                    for (after, tried) in path {
-                        self.join(before[after][tried - 1], after);
-                    }
+                    path.into_iter().for_each(|(after, follows)| self.join(follows, after));
                     return true;
                 }
             }

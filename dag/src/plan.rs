@@ -3,12 +3,14 @@
 //! A [`LaunchPlan`] is an unproved plan, made from a schedule or by hand. [`LaunchPlan::prove`] is the only
 //! constructor of a [`ProvedPlan`], and nothing else is launched.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
-use super::dependence::{analyse, reduce};
-use super::distribute::{Distribution, Lane};
+use super::bits::BitMatrix;
+use super::dependence::analyse;
+use super::distribute::{Distribution, Join, Lane};
 use super::error::Unproved;
 use super::program::{NodeId, Program};
+use super::steps::{LaunchStep, Steps};
 
 /// Nodes on streams. Lanes are numbered from 0; the order inside a lane implies its waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +19,9 @@ pub struct StreamPlan {
     pub order: Vec<(usize, usize)>,
     /// (before, after) in different lanes.
     pub waits: Vec<(usize, usize)>,
+    /// Waits of many nodes for many others: the lane of the first of `after` waits for all of `before`, the other lanes
+    /// for that point.
+    pub joins: Vec<Join>,
     /// The priority of each lane; larger values run earlier. Lanes past the end have 0.
     pub priorities: Vec<i32>,
     /// Whether a kernel that directly follows another in its lane begins to launch while that one ends.
@@ -32,6 +37,8 @@ pub struct GraphPlan {
     pub order: Vec<usize>,
     /// (before, after, whether the edge is programmatic).
     pub edges: Vec<(usize, usize, bool)>,
+    /// Full edges from many nodes to many others, through an empty node.
+    pub joins: Vec<Join>,
     /// The priority of each node; larger values run earlier. Empty: all equal.
     pub priorities: Vec<i32>,
 }
@@ -68,49 +75,11 @@ impl From<&Distribution> for StreamPlan {
         StreamPlan {
             order: distribution.order.iter().map(placed).collect(),
             waits: distribution.waits.iter().map(|w| (w.before.index(), w.after.index())).collect(),
+            joins: distribution.joins.clone(),
             priorities: distribution.lanes.iter().map(priority).collect(),
             ..StreamPlan::default()
         }
     }
-}
-
-/// One operation that the host queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaunchStep {
-    /// The work of a node.
-    Run {
-        /// The node.
-        node: usize,
-        /// Its lane.
-        lane: usize,
-        /// Whether the step directly before it in its lane is a node.
-        chained: bool,
-    },
-    /// Records an event after the lane's work so far.
-    Record {
-        /// The event.
-        event: usize,
-        /// The lane.
-        lane: usize,
-    },
-    /// Later work in the lane waits for the event.
-    Wait {
-        /// The event.
-        event: usize,
-        /// The lane.
-        lane: usize,
-    },
-}
-
-/// The steps that the host queues, forked from lane 0, where launches are ordered, and joined there again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Steps {
-    /// The steps in order.
-    pub steps: Vec<LaunchStep>,
-    /// Number of events used.
-    pub events: usize,
-    /// The priority of each lane after the first; larger values run earlier.
-    pub priorities: Vec<i32>,
 }
 
 /// A launch plan that is proved for a program.
@@ -138,6 +107,8 @@ pub enum Launches {
         order: Vec<usize>,
         /// The predecessors of each node, and whether each edge is programmatic.
         before: Vec<Vec<(usize, bool)>>,
+        /// See [`GraphPlan::joins`]; each is added before the first of its `after`.
+        joins: Vec<Join>,
         /// See [`GraphPlan::priorities`].
         priorities: Vec<i32>,
     },
@@ -168,7 +139,7 @@ pub struct PlanEdge {
 }
 
 impl LaunchPlan {
-    /// Every wait of the plan. Their order is that of the plan.
+    /// Every wait of the plan, but those of [`LaunchPlan::joins`]. Their order is that of the plan.
     pub fn edges(&self) -> Vec<PlanEdge> {
         let edge = |(before, after): (usize, usize), kind| PlanEdge { before, after, kind };
         match self {
@@ -180,6 +151,23 @@ impl LaunchPlan {
                 let kind = |early| if early { "programmatic" } else { "full" };
                 plan.edges.iter().map(|&(b, a, early)| edge((b, a), kind(early))).collect()
             }
+        }
+    }
+
+    /// The number of waits: between lanes or, in a graph, of all edges.
+    pub fn wait_count(&self) -> usize {
+        let waits = match self {
+            LaunchPlan::Streams(plan) => plan.waits.len(),
+            LaunchPlan::Graph(plan) => plan.edges.len(),
+        };
+        waits + self.joins().iter().map(Join::waits).sum::<usize>()
+    }
+
+    /// The joins of the plan.
+    pub fn joins(&self) -> &[Join] {
+        match self {
+            LaunchPlan::Streams(plan) => &plan.joins,
+            LaunchPlan::Graph(plan) => &plan.joins,
         }
     }
 
@@ -204,16 +192,21 @@ impl LaunchPlan {
     /// The first violation.
     pub fn prove(self, program: &Program) -> Result<ProvedPlan, Unproved> {
         let nodes = program.nodes().len();
-        let (order, edges, launches) = match self {
+        let (place, edges, joins, launches) = match self {
             LaunchPlan::Streams(plan) => {
-                let steps = plan.steps(nodes)?;
-                let StreamPlan { programmatic, captured, .. } = plan;
                 let order: Vec<usize> = plan.order.iter().map(|&(node, _)| node).collect();
-                (order, plan.edges(&steps), Launches::Streams { steps, programmatic, captured })
+                let place = places(&order, nodes)?;
+                judge_joins(&plan.joins, &place)?;
+                let steps = plan.steps(&place)?;
+                let edges = plan.edges(&steps);
+                let StreamPlan { programmatic, captured, joins, .. } = plan;
+                (place, edges, joins, Launches::Streams { steps, programmatic, captured })
             }
-            LaunchPlan::Graph(GraphPlan { order, edges, priorities }) => {
-                let before = predecessors(&order, &edges, nodes)?;
-                (order.clone(), edges, Launches::Graph { order, before, priorities })
+            LaunchPlan::Graph(GraphPlan { order, edges, joins, priorities }) => {
+                let place = places(&order, nodes)?;
+                judge_joins(&joins, &place)?;
+                let before = predecessors(&place, &edges)?;
+                (place, edges, joins.clone(), Launches::Graph { order, before, joins, priorities })
             }
         };
         let built = |node: usize| program.nodes()[node].kernel().is_some_and(|k| k.programmatic);
@@ -221,19 +214,62 @@ impl LaunchPlan {
             let node = NodeId::from(if built(a) { b } else { a });
             return Err(Unproved::Node { node, what: "was not built for programmatic edges" });
         }
-        let place = places(&order, nodes)?;
-        let mut pairs: Vec<_> =
-            edges.iter().map(|&(before, after, _)| (place[after], place[before])).collect();
-        pairs.sort_unstable();
-        pairs.dedup();
         // A kernel with programmatic edges waits for all its predecessors, so its end implies theirs.
-        let (_, ancestors) = reduce(nodes, pairs.len(), |i| pairs[i]);
-        let kept = |before: NodeId, after: NodeId| ancestors.get(place[after.index()], place[before.index()]);
-        match analyse(program).reduced_edges().find(|e| !kept(e.before, e.after)) {
-            Some(e) => Err(Unproved::Race { before: e.before, after: e.after }),
+        match race(program, &place, &ancestors(&place, &edges, &joins)) {
+            Some((before, after)) => Err(Unproved::Race { before, after }),
             None => Ok(ProvedPlan { program: program.clone(), launches }),
         }
     }
+}
+
+/// For each position, the positions that edges and joins order before it.
+fn ancestors(place: &[usize], edges: &[(usize, usize, bool)], joins: &[Join]) -> BitMatrix {
+    let nodes = place.len();
+    let mut found = BitMatrix::new(nodes + joins.len(), nodes);
+    // The predecessors of each position: positions, and past them joins.
+    let mut before: Vec<Vec<u32>> = vec![Vec::new(); nodes];
+    edges.iter().for_each(|&(first, second, _)| before[place[second]].push(place[first] as u32));
+    for (join, at) in joins.iter().zip(nodes..) {
+        join.after.iter().for_each(|&after| before[place[after]].push(at as u32));
+    }
+    let inherit = |found: &mut BitMatrix, row: usize, before: &mut Vec<u32>| {
+        // Most of many are implied by later ones.
+        before.sort_unstable_by_key(|&at| std::cmp::Reverse(at));
+        for &at in before.iter().filter(|&&at| (at as usize) < nodes) {
+            if !found.get(row, at as usize) {
+                found.inherit(row, at as usize);
+            }
+        }
+    };
+    let mut done = vec![false; joins.len()];
+    for (at, before) in before.iter_mut().enumerate() {
+        for join in before.iter().filter_map(|&before| (before as usize).checked_sub(nodes)) {
+            if !std::mem::replace(&mut done[join], true) {
+                let mut all = joins[join].before.iter().map(|&node| place[node] as u32).collect();
+                inherit(&mut found, nodes + join, &mut all);
+            }
+            found.add(at, nodes + join);
+        }
+        inherit(&mut found, at, before);
+    }
+    found
+}
+
+/// A dependence of the program between nodes that are not ordered.
+fn race(program: &Program, place: &[usize], ancestors: &BitMatrix) -> Option<(NodeId, NodeId)> {
+    let (reduced, nodes) = (analyse(program).reduced, place.len());
+    let mut wanted = BitMatrix::new(1, nodes);
+    let mut by_list: Vec<usize> = (0..nodes).collect();
+    by_list.sort_by_key(|&node| reduced.of(node));
+    let missing = |same: &[usize]| {
+        wanted.clear(0);
+        reduced.of_node(same[0]).iter().for_each(|&before| wanted.set(0, place[before as usize]));
+        let unordered = |&after: &usize| Some((wanted.first_missing(0, ancestors, place[after])?, after));
+        same.iter().find_map(unordered)
+    };
+    let (before, after) = by_list.chunk_by(|&a, &b| reduced.of(a) == reduced.of(b)).find_map(missing)?;
+    let before = place.iter().position(|&at| at == before)?;
+    Some((before.into(), after.into()))
 }
 
 /// The position of each node in an order that contains each of `nodes` nodes once.
@@ -249,16 +285,33 @@ fn places(order: &[usize], nodes: usize) -> Result<Vec<usize>, Unproved> {
     place.map(|(node, at)| at.ok_or(Unproved::node(node, "is not planned"))).collect()
 }
 
+/// Every node of a join must exist, all of `before` earlier than all of `after`, and the first of `after` must be the
+/// earliest.
+fn judge_joins(joins: &[Join], place: &[usize]) -> Result<(), Unproved> {
+    for join in joins {
+        if let Some(&node) = join.before.iter().chain(&join.after).find(|&&node| node >= place.len()) {
+            return Err(Unproved::node(node, "does not exist"));
+        }
+        let last = join.before.iter().map(|&node| place[node]).max();
+        if let Some(&node) = join.after.iter().find(|&&node| Some(place[node]) <= last) {
+            return Err(Unproved::node(node, "stands before a node that it waits for"));
+        }
+        let first = join.after.first().map(|&node| place[node]);
+        if let Some(&node) = join.after.iter().find(|&&node| Some(place[node]) < first) {
+            return Err(Unproved::node(node, "stands before the first of its join"));
+        }
+    }
+    Ok(())
+}
+
 /// The predecessors of each node; every edge must point forward in the order.
 fn predecessors(
-    order: &[usize],
+    place: &[usize],
     edges: &[(usize, usize, bool)],
-    nodes: usize,
 ) -> Result<Vec<Vec<(usize, bool)>>, Unproved> {
-    let place = places(order, nodes)?;
-    let mut before = vec![Vec::new(); nodes];
+    let mut before = vec![Vec::new(); place.len()];
     for &(first, second, programmatic) in edges {
-        if first.max(second) >= nodes {
+        if first.max(second) >= place.len() {
             return Err(Unproved::node(first.max(second), "does not exist"));
         }
         if place[first] >= place[second] {
@@ -273,7 +326,7 @@ impl GraphPlan {
     /// One node after another, over full edges.
     pub fn chain(order: Vec<usize>) -> GraphPlan {
         let edges = order.windows(2).map(|pair| (pair[0], pair[1], false)).collect();
-        GraphPlan { order, edges, priorities: Vec::new() }
+        GraphPlan { order, edges, ..GraphPlan::default() }
     }
 }
 
@@ -284,6 +337,7 @@ impl From<&StreamPlan> for GraphPlan {
         GraphPlan {
             order: plan.order.iter().map(|&(node, _)| node).collect(),
             edges: edges.map(|(before, after)| (before, after, false)).collect(),
+            joins: plan.joins.clone(),
             priorities: Vec::new(),
         }
     }
@@ -323,130 +377,12 @@ impl StreamPlan {
         let lanes = self.neighbours().map(|(before, after)| (before, after, chained.contains(&after)));
         lanes.chain(self.waits.iter().map(|&(before, after)| (before, after, false))).collect()
     }
-
-    /// The steps of `nodes` nodes. Lane 0 is the first lane of the plan, unless lanes differ in priority: then it only
-    /// forks and joins.
-    ///
-    /// # Errors
-    /// [`Unproved::Node`] for a node that is missing, occurs twice, or is queued before one it waits for.
-    fn steps(&self, nodes: usize) -> Result<Steps, Unproved> {
-        let order: Vec<usize> = self.order.iter().map(|&(node, _)| node).collect();
-        let place = places(&order, nodes)?;
-        let lanes = self.order.iter().map(|&(_, lane)| lane + 1).max().unwrap_or(1);
-        let mut priorities = self.priorities.clone();
-        priorities.resize(lanes, 0);
-        let shift = usize::from(priorities.iter().any(|p| *p != priorities[0]));
-        if shift == 0 {
-            priorities.remove(0);
-        }
-        let lanes = lanes + shift;
-        let order: Vec<(usize, usize)> =
-            self.order.iter().map(|&(node, lane)| (node, lane + shift)).collect();
-        let mut before: HashMap<usize, BTreeSet<usize>> = HashMap::new();
-        let mut event_of: HashMap<usize, usize> = HashMap::new();
-        for &(first, second) in &self.waits {
-            if first.max(second) >= nodes {
-                return Err(Unproved::node(first.max(second), "does not exist"));
-            }
-            if place[first] >= place[second] {
-                return Err(Unproved::node(second, "is queued before a node that it waits for"));
-            }
-            if order[place[first]].1 != order[place[second]].1 {
-                before.entry(second).or_default().insert(first);
-                let next = event_of.len();
-                event_of.entry(first).or_insert(next);
-            }
-        }
-        let mut events = event_of.len();
-        let mut steps = Vec::new();
-        let mut begun = vec![false; lanes];
-        let mut chained = vec![false; lanes];
-        begun[0] = true;
-        // Lanes that begin with a wait for another lane need no separate fork.
-        let fork = |node: usize| !before.contains_key(&node);
-        let mut first: BTreeMap<usize, usize> = BTreeMap::new();
-        for &(node, lane) in &order {
-            first.entry(lane).or_insert(node);
-        }
-        let forked = first.iter().any(|(&lane, &node)| lane != 0 && fork(node)).then(|| {
-            steps.push(LaunchStep::Record { event: events, lane: 0 });
-            events += 1;
-            events - 1
-        });
-        for &(node, lane) in &order {
-            if !std::mem::replace(&mut begun[lane], true)
-                && let Some(event) = forked.filter(|_| fork(node))
-            {
-                steps.push(LaunchStep::Wait { event, lane });
-            }
-            for producer in before.get(&node).into_iter().flatten() {
-                steps.push(LaunchStep::Wait { event: event_of[producer], lane });
-                chained[lane] = false;
-            }
-            steps.push(LaunchStep::Run { node, lane, chained: chained[lane] });
-            chained[lane] = true;
-            if let Some(&event) = event_of.get(&node) {
-                steps.push(LaunchStep::Record { event, lane });
-                chained[lane] = false;
-            }
-        }
-        // If another lane waits for the last node of a lane, that lane is joined through the other.
-        let last: HashMap<usize, usize> = order.iter().map(|&(node, lane)| (lane, node)).collect();
-        for lane in 1..lanes {
-            if last.get(&lane).is_some_and(|node| !event_of.contains_key(node)) {
-                steps.push(LaunchStep::Record { event: events, lane });
-                steps.push(LaunchStep::Wait { event: events, lane: 0 });
-                events += 1;
-            }
-        }
-        Ok(Steps { steps, events, priorities })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Kernel, LaunchConfig, Node, NodeWork, ZoneId};
-
-    #[test]
-    fn a_diamond_on_two_lanes_has_one_fork_and_no_join_of_its_own() {
-        // 0 -> {1, 2} -> 3, with 2 on lane 1.
-        let plan = StreamPlan {
-            order: vec![(0, 0), (1, 0), (2, 1), (3, 0)],
-            waits: vec![(0, 2), (2, 3)],
-            ..StreamPlan::default()
-        };
-        let steps = plan.steps(4).expect("a valid plan");
-        let run = |node, lane, chained| LaunchStep::Run { node, lane, chained };
-        assert_eq!(
-            steps.steps,
-            [
-                run(0, 0, false),
-                LaunchStep::Record { event: 0, lane: 0 },
-                run(1, 0, false),
-                LaunchStep::Wait { event: 0, lane: 1 },
-                run(2, 1, false),
-                LaunchStep::Record { event: 1, lane: 1 },
-                LaunchStep::Wait { event: 1, lane: 0 },
-                run(3, 0, false),
-            ]
-        );
-        assert_eq!((steps.events, steps.priorities), (2, vec![0]));
-    }
-
-    #[test]
-    fn independent_lanes_are_forked_from_and_joined_to_the_first() {
-        let plan =
-            StreamPlan { order: vec![(0, 0), (1, 1), (2, 1)], waits: Vec::new(), ..StreamPlan::default() };
-        let steps = plan.steps(3).expect("a valid plan").steps;
-        assert_eq!(steps[0], LaunchStep::Record { event: 0, lane: 0 });
-        assert!(steps.contains(&LaunchStep::Wait { event: 0, lane: 1 }));
-        assert!(steps.contains(&LaunchStep::Run { node: 2, lane: 1, chained: true }));
-        assert_eq!(
-            steps[steps.len() - 2..],
-            [LaunchStep::Record { event: 1, lane: 1 }, LaunchStep::Wait { event: 1, lane: 0 }]
-        );
-    }
 
     /// Independent kernels.
     fn kernels(nodes: usize) -> Program {
@@ -476,18 +412,5 @@ mod tests {
         assert!(proved.is_of(&kernels(2)) && !proved.is_of(&kernels(3)));
         chain.edges = vec![(0, 1, false)];
         assert!(fault(chain.into()).contains("stands before"));
-    }
-
-    #[test]
-    fn lanes_of_different_priority_leave_the_main_stream_to_forks_and_joins() {
-        let apart =
-            StreamPlan { order: vec![(0, 0), (1, 1)], priorities: vec![2, 1], ..StreamPlan::default() };
-        let steps = apart.steps(2).expect("a valid plan");
-        assert_eq!(steps.priorities, [2, 1]);
-        let lanes = steps.steps.iter().filter_map(|step| match *step {
-            LaunchStep::Run { lane, .. } => Some(lane),
-            _ => None,
-        });
-        assert_eq!(lanes.collect::<Vec<_>>(), [1, 2]);
     }
 }

@@ -1,6 +1,7 @@
 //! A program: buffers, and the kernels and copies that serial code would issue, in order.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::error::DagError;
 use super::history::Touched;
@@ -242,7 +243,8 @@ pub struct Program {
     name: String,
     buffers: Vec<Buffer>,
     zones: Vec<Zone>,
-    nodes: Vec<Node>,
+    /// Shared by clones: proofs keep the program that they are of.
+    nodes: Arc<Vec<Node>>,
 }
 
 impl Program {
@@ -250,7 +252,7 @@ impl Program {
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         let zone = Zone { name: name.clone(), priority: 0 };
-        Program { name, buffers: Vec::new(), zones: vec![zone], nodes: Vec::new() }
+        Program { name, buffers: Vec::new(), zones: vec![zone], nodes: Arc::default() }
     }
 
     /// Its name.
@@ -361,7 +363,7 @@ impl Program {
         {
             return Err(DagError::Tiles { node: name(), what: fault });
         }
-        self.nodes.push(node);
+        Arc::make_mut(&mut self.nodes).push(node);
         Ok(NodeId(self.nodes.len() as u32 - 1))
     }
 
@@ -371,7 +373,7 @@ impl Program {
         let sizes = |p: &Program| p.buffers.iter().map(|b| (b.bytes, b.external)).collect::<Vec<_>>();
         let alike = |(a, b): (&Node, &Node)| a.work == b.work && a.accesses == b.accesses;
         self.nodes.len() == other.nodes.len()
-            && self.nodes.iter().zip(&other.nodes).all(alike)
+            && (Arc::ptr_eq(&self.nodes, &other.nodes) || self.nodes.iter().zip(&*other.nodes).all(alike))
             && sizes(self) == sizes(other)
     }
 
@@ -385,7 +387,8 @@ impl Program {
     /// # Errors
     /// [`DagError::Duration`] if it is negative, not finite or longer than [`MAX_US`]; [`DagError::NoNode`].
     pub fn set_us(&mut self, id: NodeId, us: f64) -> Result<(), DagError> {
-        let node = self.nodes.get_mut(id.index()).ok_or(DagError::NoNode { node: id.0 })?;
+        let node =
+            Arc::make_mut(&mut self.nodes).get_mut(id.index()).ok_or(DagError::NoNode { node: id.0 })?;
         if !is_duration(us) {
             return Err(DagError::Duration { node: node.name.clone(), us });
         }
@@ -398,9 +401,9 @@ impl Program {
     /// # Errors
     /// [`DagError::TooMany`].
     pub fn repeat(&self, times: usize) -> Result<Program, DagError> {
-        let mut program = Program { nodes: Vec::new(), ..self.clone() };
+        let mut program = Program { nodes: Arc::default(), ..self.clone() };
         for _ in 0..times {
-            for node in &self.nodes {
+            for node in &*self.nodes {
                 program.push(node.clone())?;
             }
         }
@@ -409,8 +412,8 @@ impl Program {
 
     /// The nodes of some zones only, in order, over the same buffers and zones; nodes get new ids.
     pub fn only(&self, keep: impl Fn(ZoneId) -> bool) -> Program {
-        let nodes = self.nodes.iter().filter(|node| keep(node.zone)).cloned().collect();
-        Program { nodes, ..self.clone() }
+        let nodes = self.nodes.iter().filter(|node| keep(node.zone)).cloned().collect::<Vec<_>>();
+        Program { nodes: Arc::new(nodes), ..self.clone() }
     }
 
     /// Independent tasks in one program: buffers and zones stay separate, and nodes are concatenated task by task. The
@@ -419,14 +422,14 @@ impl Program {
     /// # Errors
     /// [`DagError::TooMany`].
     pub fn merge(name: impl Into<String>, tasks: &[(&Program, i32)]) -> Result<Program, DagError> {
-        let (buffers, zones, nodes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut merged = Program { name: name.into(), buffers, zones, nodes };
+        let (buffers, zones) = (Vec::new(), Vec::new());
+        let mut merged = Program { name: name.into(), buffers, zones, nodes: Arc::default() };
         for &(task, priority) in tasks {
             let (first_buffer, first_zone) = (merged.buffers.len() as u32, merged.zones.len() as u32);
             merged.buffers.extend(task.buffers.iter().cloned());
             let raised = |z: &Zone| Zone { priority: z.priority.saturating_add(priority), ..z.clone() };
             merged.zones.extend(task.zones.iter().map(raised));
-            for node in &task.nodes {
+            for node in &*task.nodes {
                 let mut node = node.clone();
                 node.zone.0 += first_zone;
                 node.accesses.iter_mut().for_each(|access| access.buffer.0 += first_buffer);

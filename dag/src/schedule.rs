@@ -10,6 +10,7 @@ use super::dependence::{Dependences, analyse};
 use super::distribute::{Distribution, Lane, both};
 use super::form::{Carrier, EdgeSource, Form, FormEdges};
 use super::limit::{limited, limited_along};
+use super::network::Network;
 use super::plan::{GraphPlan, LaunchPlan, StreamPlan};
 use super::program::{NodeId, Program};
 use super::refine::{Refine, Refinement, refine};
@@ -162,12 +163,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
     if kernel_streams(&full) > most {
         full = limited(program, &gated, &order, most);
     }
-    let mut why = vec![format!(
-        "full concurrency: {} streams, {} waits; {} nodes follow one that they depend on",
-        full.streams(),
-        full.waits.len(),
-        gated.reduced.len() - full.waits.len().min(gated.reduced.len()),
-    )];
+    let mut why = vec![concurrency(&gated, &full)];
     // The lanes of graphs whose edges are dependences; streams do not narrow these graphs.
     let width = kernel_streams(&written);
     if width > most {
@@ -246,6 +242,22 @@ fn lanes_of<'a>(form: Form, chosen: &'a Distribution, written: &'a Distribution)
     }
 }
 
+fn concurrency(dependences: &Dependences, full: &Distribution) -> String {
+    let mut waits = format!("{} waits", full.wait_count());
+    if !full.joins.is_empty() {
+        waits += &format!(" ({} joins)", full.joins.len());
+    }
+    let next: HashMap<usize, usize> = full.neighbours().collect();
+    let follows = |(&before, &after): (&usize, &usize)| {
+        dependences.reduced.of_node(after).binary_search(&(before as u32)).is_ok()
+    };
+    format!(
+        "full concurrency: {} streams, {waits}; {} nodes follow one that they depend on",
+        full.streams(),
+        next.iter().filter(|&pair| follows(pair)).count(),
+    )
+}
+
 /// Refined and unrefined nodes, one sentence each.
 fn refined(program: &Program, refinement: &Refinement) -> Vec<String> {
     let mut why = Vec::new();
@@ -299,8 +311,7 @@ fn cap(
     let all_us = best.0;
     // A stream runs one node at a time, so numbers that are too small are ruled out without a trial.
     let busiest_us = busiest_us(program);
-    let order = dependences.order.iter().map(|id| id.index()).collect();
-    let edges = FormEdges::of_dependences(order, dependences);
+    let edges = Network::shared(&dependences.reduced);
     // From few to many, until more streams no longer help.
     let mut tried: Vec<(f64, Distribution)> = Vec::new();
     for limit in LIMITS.into_iter().filter(|&limit| limit < most) {

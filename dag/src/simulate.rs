@@ -119,7 +119,7 @@ impl<'a> Machine<'a> {
             program,
             demands: program.nodes().iter().map(|node| Demand::new(node, device).parts()).collect(),
             delays,
-            missing: delays.edges.into.clone(),
+            missing: delays.network.into().to_vec(),
             ready: delays.release.clone(),
             queue: BinaryHeap::new(),
             active: Vec::new(),
@@ -275,13 +275,15 @@ impl<'a> Machine<'a> {
         self.line.end[node] = now;
         self.line.total_us = f64::max(self.line.total_us, now);
         self.line.zone_end[zone] = f64::max(self.line.zone_end[zone], now);
-        for after in self.delays.edges.after(node).iter().map(|after| *after as usize) {
-            self.ready[after] = f64::max(self.ready[after], now + self.delays.delay_us(node, after));
-            self.missing[after] -= 1;
-            if self.missing[after] == 0 {
-                self.enqueue(after);
+        let (delays, ready, queue) = (self.delays, &mut self.ready, &mut self.queue);
+        let nodes = self.line.end.len();
+        delays.network.done(node, &mut self.missing, &mut |before, after, free| {
+            let end = if before < nodes { now } else { ready[before] };
+            ready[after] = f64::max(ready[after], end + delays.delay_us(before, after));
+            if free && after < nodes {
+                queue.push(Reverse((ready[after].to_bits(), after)));
             }
-        }
+        });
     }
 
     /// Sets the speed of every active node.

@@ -22,17 +22,31 @@ impl Times {
         let n = program.nodes().len();
         let us: Vec<f64> = program.nodes().iter().map(|node| node.us).collect();
         let (mut level, mut start, mut rank) = (vec![0; n], vec![0.0; n], us.clone());
-        // Edges are sorted by the position of `after`, so everything before a node is known when its edges come.
-        for edge in dependences.reduced_edges() {
-            let (before, after) = (edge.before.index(), edge.after.index());
-            level[after] = u32::max(level[after], level[before] + 1);
-            start[after] = f64::max(start[after], start[before] + us[before]);
+        let mut end = us.clone();
+        let lists = &dependences.reduced;
+        // The level and start of all nodes with a list, which its first node in order sees first.
+        let mut soonest: Vec<Option<(u32, f64)>> = vec![None; lists.count()];
+        let mut first: Vec<usize> = vec![usize::MAX; lists.count()];
+        for node in dependences.order.iter().map(|id| id.index()) {
+            let list = lists.of(node);
+            (level[node], start[node]) = *soonest[list].get_or_insert_with(|| {
+                first[list] = node;
+                let before = lists.items(list).iter().map(|&b| (level[b as usize] + 1, end[b as usize]));
+                before.fold((0, 0.0), |(level, start), (l, s)| (level.max(l), f64::max(start, s)))
+            });
+            end[node] = start[node] + us[node];
         }
-        for edge in dependences.reduced_edges().rev() {
-            let (before, after) = (edge.before.index(), edge.after.index());
-            rank[before] = f64::max(rank[before], us[before] + rank[after]);
+        // The longest path from any node with a list.
+        let mut longest = vec![0.0; lists.count()];
+        for node in dependences.order.iter().rev().map(|id| id.index()) {
+            let list = lists.of(node);
+            longest[list] = f64::max(longest[list], rank[node]);
+            if first[list] == node {
+                for before in lists.items(list).iter().map(|&b| b as usize) {
+                    rank[before] = f64::max(rank[before], us[before] + longest[list]);
+                }
+            }
         }
-        let end = start.iter().zip(&us).map(|(start, us)| start + us).collect();
         Times { level, start, end, rank }
     }
 

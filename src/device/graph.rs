@@ -168,6 +168,17 @@ impl Graph {
         self.push(raw, false, after)
     }
 
+    /// Adds an empty node: a point between some nodes and those that wait for all of them.
+    pub fn add_join(&mut self, after: &[(GraphNode, EdgeKind)]) -> Result<GraphNode> {
+        let _entered = self.device.enter()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: a live graph; no dependencies are read.
+        check("cuGraphAddEmptyNode", unsafe {
+            sys::cuGraphAddEmptyNode(&mut raw, self.raw, std::ptr::null(), 0)
+        })?;
+        self.push(raw, false, after)
+    }
+
     fn push(
         &mut self,
         raw: sys::CUgraphNode,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cusync_dag::{Form, KernelSchedule, LaunchPlan, LaunchStep, Launches, ProvedPlan, Steps};
+use cusync_dag::{Form, Join, KernelSchedule, LaunchPlan, LaunchStep, Launches, ProvedPlan, Steps};
 
 use super::calls::{Call, Calls};
 use super::error::{Error, Result};
@@ -69,8 +69,8 @@ impl Executable {
             Executable { main: main.clone(), how, calls, watch }
         };
         match launches {
-            Launches::Graph { order, before, priorities } => {
-                Ok(built(How::Graph(graph(&calls.calls, main, order, before, priorities)?)))
+            Launches::Graph { order, before, joins, priorities } => {
+                Ok(built(How::Graph(graph(&calls.calls, main, order, before, joins, priorities)?)))
             }
             Launches::Streams { steps, programmatic, captured } => {
                 let eager = built(eager(main, steps, *programmatic)?);
@@ -138,6 +138,7 @@ fn graph(
     main: &Stream,
     order: &[usize],
     before: &[Vec<(usize, bool)>],
+    joins: &[Join],
     priorities: &[i32],
 ) -> Result<GraphExec> {
     let device = main.device();
@@ -149,9 +150,25 @@ fn graph(
     let mut graph = Graph::new(device)?;
     let mut nodes = vec![None; calls.len()];
     let kind = |programmatic| if programmatic { EdgeKind::Programmatic } else { EdgeKind::Full };
+    // The joins that each node waits for; the first node of a join adds it.
+    let (mut passes, mut added) = (vec![Vec::new(); calls.len()], vec![None; joins.len()]);
+    for (id, join) in joins.iter().enumerate() {
+        join.after.iter().for_each(|&after| passes[after].push(id));
+    }
     for &node in order {
         let after = before[node].iter().filter_map(|&(first, early)| Some((nodes[first]?, kind(early))));
-        let after: Vec<_> = after.collect();
+        let mut after: Vec<_> = after.collect();
+        for &id in &passes[node] {
+            let join = match added[id] {
+                Some(join) => join,
+                None => {
+                    let ends =
+                        joins[id].before.iter().filter_map(|&first| Some((nodes[first]?, EdgeKind::Full)));
+                    *added[id].insert(graph.add_join(&ends.collect::<Vec<_>>())?)
+                }
+            };
+            after.push((join, EdgeKind::Full));
+        }
         nodes[node] = Some(match &calls[node] {
             Call::Kernel(call) => graph.add_kernel(call, &after, priority[node])?,
             Call::Copy(call) => graph.add_copy(call, &after)?,

@@ -9,8 +9,15 @@ use super::timeline::{Edge, Kind, Phase, Run, TimeSource, Timeline, TraceSpan};
 pub fn scheduled(program: &Program, schedule: &KernelSchedule, device: &str) -> Timeline {
     let name = |node: usize| program.nodes()[node].name.as_str();
     let streams = schedule.streams(schedule.form);
-    let edges = schedule.plan(program, schedule.form).edges();
+    let plan = schedule.plan(program, schedule.form);
     let (start, end) = (&schedule.timeline.start, &schedule.timeline.end);
+    let mut edges = plan.edges();
+    // A join ends with the last of its nodes.
+    for join in plan.joins() {
+        if let Some(&before) = join.before.iter().max_by(|&&a, &&b| end[a].total_cmp(&end[b])) {
+            edges.extend(join.after.iter().map(|&after| PlanEdge { before, after, kind: "full" }));
+        }
+    }
     let mut latest: Vec<Option<usize>> = vec![None; streams.len()];
     for (index, edge) in edges.iter().enumerate() {
         let last = &mut latest[edge.after];

@@ -174,9 +174,9 @@ impl Bench {
             size: subject.size,
             kernels,
             edges: schedule.dependences.edges.len(),
-            reduced_edges: schedule.dependences.reduced.len(),
+            reduced_edges: schedule.dependences.reduced_edges().count(),
             streams: schedule.chosen.streams(),
-            waits: schedule.chosen.waits.len(),
+            waits: schedule.chosen.wait_count(),
             kernel_us,
             shapes,
             kesco,
@@ -216,9 +216,9 @@ impl Bench {
         } else {
             // Random programs have no hand-written version: every dependence becomes an edge, as in a simple
             // tool.
-            let edge = |e: &NodeDependence| (e.before.index(), e.after.index(), false);
+            let edge = |e: NodeDependence| (e.before.index(), e.after.index(), false);
             let edges = dependences.edges.iter().map(edge).collect();
-            let plan = GraphPlan { order: (0..nodes).collect(), edges, priorities: Vec::new() };
+            let plan = GraphPlan { order: (0..nodes).collect(), edges, ..GraphPlan::default() };
             peers.push(peer("branch graph by hand", plan.into())?);
         }
         Ok(peers)

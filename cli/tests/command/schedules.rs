@@ -36,6 +36,21 @@ fn tasks() -> String {
     path.display().to_string()
 }
 
+/// Twelve kernels that write parts of a buffer, and twelve that read all of it.
+fn dense_text() -> String {
+    let writes = |i| format!(r#"Kernel(name: "w{i}", writes: "x[{}..{}]", us: 9.0),"#, 64 * i, 64 * i + 64);
+    let reads = |i| format!(r#"Kernel(name: "r{i}", reads: "x", writes: "y{i}", us: 9.0),"#);
+    let nodes: String = (0..12).map(writes).chain((0..12).map(reads)).collect();
+    let results: String = (0..12).map(|i| format!(r#""y{i}": 64,"#)).collect();
+    format!(r#"Dag(name: "dense", buffers: {{ "x": 768, {results} }}, nodes: [{nodes}])"#)
+}
+
+fn dense() -> String {
+    let path = folder("schedule_dense").join("dense.ron");
+    std::fs::write(&path, dense_text()).expect("writable");
+    path.display().to_string()
+}
+
 fn schedule(args: &[&str]) -> Value {
     let output = cusync(&[&["schedule", "--json"], args].concat());
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -61,12 +76,20 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().unwrap_or_else(|| panic!("{value} is no list"))
 }
 
-/// The ids of all nodes that a node waits for, by the edges of the plan alone.
-fn ancestors(nodes: &[Value]) -> BTreeMap<u64, BTreeSet<u64>> {
+/// The ids of all nodes that a node waits for, by the edges and joins of the plan alone.
+fn ancestors(plan: &Value) -> BTreeMap<u64, BTreeSet<u64>> {
     let mut found: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
     // Nodes stand in the order of issue, and every edge leads forward.
-    for node in nodes {
+    for node in list(&plan["nodes"]) {
         let mut all = BTreeSet::new();
+        for join in list(&node["joins"]) {
+            let join = &plan["joins"][number(join) as usize];
+            assert!(list(&join["after"]).contains(&node["id"]), "{node}");
+            for before in list(&join["before"]).iter().map(number) {
+                all.extend(found[&before].clone());
+                all.insert(before);
+            }
+        }
         for edge in list(&node["edges"]) {
             let before = number(&edge[0]);
             assert!(
@@ -83,19 +106,22 @@ fn ancestors(nodes: &[Value]) -> BTreeMap<u64, BTreeSet<u64>> {
 
 #[test]
 fn the_plan_in_json_is_enough_to_build_it() {
-    let tasks = tasks();
-    let names = SHIPPED.iter().map(|(name, _)| *name).chain([tasks.as_str()]);
-    let mut shared = 0;
+    let (tasks, dense) = (tasks(), dense());
+    let names = SHIPPED.iter().map(|(name, _)| *name).chain([tasks.as_str(), dense.as_str()]);
+    let (mut shared, mut joins) = (0, 0);
     for (name, form) in names.flat_map(|name| Form::ALL.map(|form| (name, format!("{form:?}")))) {
         let place = format!("{name} {form}");
         let plan = schedule(&[name, "--form", &form]);
         let (nodes, chosen) = (list(&plan["nodes"]), &plan["chosen"]);
         assert_eq!(chosen["form"], *form, "{place}");
-        let before = ancestors(nodes);
+        let before = ancestors(&plan);
+        joins += list(&plan["joins"]).len();
         let id = |value: &Value| number(value);
         // The edges keep every dependence and every gate.
         for edge in list(&plan["dependences"]) {
-            assert!(before[&id(&edge["after"])].contains(&id(&edge["before"])), "{place}: {edge}");
+            let last = edge.get("through").map_or(id(&edge["before"]), id);
+            let kept = |before_: u64| before[&id(&edge["after"])].contains(&before_);
+            assert!((id(&edge["before"])..=last).all(kept), "{place}: {edge}");
         }
         let mut lanes: BTreeMap<u64, Vec<(u64, f64, f64)>> = BTreeMap::new();
         let mut users: BTreeMap<(String, u64), BTreeSet<u64>> = BTreeMap::new();
@@ -131,6 +157,7 @@ fn the_plan_in_json_is_enough_to_build_it() {
         }
     }
     assert!(shared > 100, "{shared} pairs share memory");
+    assert!(joins > 8, "{joins} joins");
 }
 
 #[test]
@@ -175,6 +202,8 @@ fn a_plan_is_written_by_the_extension_of_its_file() {
     let gates: usize = list(&plan["nodes"]).iter().map(|n| list(&n["held_by"]).len()).sum();
     assert_eq!((dot.matches(" -> ").count(), dot.matches("style=dashed").count()), (edges, gates), "{dot}");
     assert!(gates > 0 && dot.contains(r#"label="a&b/\n9.0 us, stream "#), "{dot}");
+    let dot = written(&folder.join("dense.dot"), &[&dense(), "--form", "branch-graph"]);
+    assert_eq!((dot.matches(" -> ").count(), dot.matches("shape=point").count()), (24, 1), "{dot}");
     let page = written(&folder.join("tasks.html"), &[&tasks]);
     assert!(page.starts_with("<!doctype html>") && page.contains(r#""rows":"stream""#));
     let output = cusync(&["schedule", &tasks, "-o", "tasks.txt"]);
@@ -185,7 +214,8 @@ fn a_plan_is_written_by_the_extension_of_its_file() {
 
 #[test]
 fn timelines_of_programs_are_consistent() {
-    let sources = SHIPPED.iter().map(|(_, text)| *text).chain([TASKS]);
+    let dense = dense_text();
+    let sources = SHIPPED.iter().map(|(_, text)| *text).chain([TASKS, &dense]);
     let mut waits = 0;
     for (text, form) in sources.flat_map(|text| Form::ALL.map(|form| (text, form))) {
         let program = parse(text, &[], &DEVICES[0]).expect("good");
@@ -202,11 +232,11 @@ fn timelines_of_programs_are_consistent() {
 /// Each rendered source has a namespace of its own, so one compilation checks many.
 #[test]
 fn rendered_plans_compile_with_nvcc_alone() {
-    let (folder, tasks) = (folder("schedule_nvcc"), tasks());
+    let (folder, tasks, dense) = (folder("schedule_nvcc"), tasks(), dense());
     let mut sources = Vec::new();
     for form in ["streams", "captured-streams", "branch-mixed"] {
         let mut source = String::new();
-        for name in SHIPPED.iter().map(|(name, _)| *name).chain([tasks.as_str()]) {
+        for name in SHIPPED.iter().map(|(name, _)| *name).chain([tasks.as_str(), dense.as_str()]) {
             let file =
                 folder.join(format!("{}-{form}.cu", Path::new(name).file_stem().expect("a name").display()));
             let text = written(&file, &[name, "--form", form]);
@@ -221,10 +251,10 @@ fn rendered_plans_compile_with_nvcc_alone() {
             assert_eq!(count(&text, "programmatic(n"), programmatic.count(), "{text}");
             let launched = count(&text, "    run(launchers_.") + count(&text, "add(launchers_.");
             assert_eq!(launched, list(&plan["nodes"]).len(), "{text}");
-            assert!(
-                text.contains(&format!("cudaMalloc(&arena_, {})", plan["chosen"]["arena_bytes"]))
-                    || name == "bs"
-            );
+            let joined = if form == "branch-mixed" { list(&plan["joins"]).len() } else { 0 };
+            assert_eq!(count(&text, " = join({"), joined, "{text}");
+            let arena = format!("cudaMalloc(&arena_, {})", plan["chosen"]["arena_bytes"]);
+            assert!(text.contains(&arena) || name == "bs" || name == dense);
             source += &format!("#include {file:?}\n");
         }
         // A captured plan differs from a plan of streams in a few lines.

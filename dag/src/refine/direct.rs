@@ -43,8 +43,8 @@ pub(super) fn direct(program: &Program, most: usize) -> Vec<Direct> {
         let mut found = Some(Vec::with_capacity(touched.len()));
         for touched in &touched {
             let mut before = BTreeSet::new();
-            let few = history.conflicts(touched, |cta, _| {
-                before.insert(cta);
+            let few = history.conflicts(touched, |run, _| {
+                before.extend(run.ctas().take(most.saturating_add(1)));
                 before.len() <= most
             });
             match &mut found {

@@ -118,7 +118,7 @@ fn refine_all(
     found: &mut Refinement,
 ) {
     let mut into: Vec<Vec<NodeDependence>> = vec![Vec::new(); program.nodes().len()];
-    dependences.reduced_edges().for_each(|&edge| into[edge.after.index()].push(edge));
+    dependences.reduced_edges().for_each(|edge| into[edge.after.index()].push(edge));
     // Before implied dependences are dropped, a tile may have a few more.
     let direct = direct(program, 4 * MAX_WAITS);
     for id in program.ids() {

@@ -104,7 +104,7 @@ impl Refinement {
                     return fault(id, "waits for a tile of a node that may start later");
                 }
             }
-            if dependences.reduced_edges().any(|e| e.after == id && !synchronises(e.before)) {
+            if dependences.reduced_into(id).any(|e| !synchronises(e.before)) {
                 return fault(id, "waits for tiles and depends on a node that has none");
             }
             if program.node(id).accesses.iter().any(|a| !program.buffers()[a.buffer.index()].external) {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use cusync_dag::{
-    Access, AccessMode, Admit, BufferId, Dependences, Direction, Distribution, Form, Lane, LaunchConfig,
-    LaunchPlan, Node, NodeId, NodeWork, Program, RandomDag, Recording, ScheduleOptions, Times, Unproved,
-    ZoneId, all_concurrency, analyse, as_written, limited, schedule,
+    Access, AccessMode, Admit, BufferId, Dependences, Direction, Distribution, Form, Join, Lane,
+    LaunchConfig, LaunchPlan, Node, NodeId, NodeWork, Program, RandomDag, Recording, ScheduleOptions, Times,
+    Unproved, ZoneId, all_concurrency, analyse, as_written, limited, schedule,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use crate::{kernel, programs, tasks, tiny};
 
 /// Pairs (before, after) that streams and waits order.
-fn implied(plan: &Distribution) -> BTreeSet<(u32, u32)> {
+pub(crate) fn implied(plan: &Distribution) -> BTreeSet<(u32, u32)> {
     let n = plan.order.len();
     let mut before = vec![vec![false; n]; n];
     let mut last = vec![None; plan.streams()];
@@ -21,6 +21,8 @@ fn implied(plan: &Distribution) -> BTreeSet<(u32, u32)> {
         let i = id.index();
         let stream = last[plan.stream[i] as usize].replace(id);
         let waits = plan.waits.iter().filter(|w| w.after == id).map(|w| w.before);
+        let joins = plan.joins.iter().filter(|join| join.after.contains(&i));
+        let waits = waits.chain(joins.flat_map(|join| join.before.iter().map(|&b| NodeId::from(b))));
         for b in stream.into_iter().chain(waits).collect::<Vec<NodeId>>() {
             before[i][b.index()] = true;
             let of_b = before[b.index()].clone();
@@ -32,14 +34,14 @@ fn implied(plan: &Distribution) -> BTreeSet<(u32, u32)> {
 }
 
 /// Invariants of every distribution.
-fn sound(program: &Program, dependences: &Dependences, plan: &Distribution, label: &str) {
+pub(crate) fn sound(program: &Program, dependences: &Dependences, plan: &Distribution, label: &str) {
     let mut position = vec![usize::MAX; program.nodes().len()];
     for (at, id) in plan.order.iter().enumerate() {
         assert_eq!(std::mem::replace(&mut position[id.index()], at), usize::MAX, "{label}: issued twice");
     }
     assert!(!position.contains(&usize::MAX), "{label}: not issued");
     let order = implied(plan);
-    for edge in &dependences.edges {
+    for edge in dependences.edges.iter() {
         assert!(position[edge.before.index()] < position[edge.after.index()], "{label}: issued too early");
         assert!(order.contains(&(edge.before.0, edge.after.0)), "{label}: {edge:?} is not kept");
     }
@@ -48,6 +50,23 @@ fn sound(program: &Program, dependences: &Dependences, plan: &Distribution, labe
         less.waits.retain(|w| w != wait);
         assert_ne!(implied(&less), order, "{label}: {wait:?} is superfluous");
         assert_ne!(plan.stream[wait.before.index()], plan.stream[wait.after.index()], "{label}");
+    }
+    for join in 0..plan.joins.len() {
+        let less = |change: &dyn Fn(&mut Join)| {
+            let mut less = plan.clone();
+            change(&mut less.joins[join]);
+            assert_ne!(implied(&less), order, "{label}: part of {:?} is superfluous", plan.joins[join]);
+        };
+        (0..plan.joins[join].before.len()).for_each(|at| {
+            less(&|join| {
+                join.before.remove(at);
+            })
+        });
+        (0..plan.joins[join].after.len()).for_each(|at| {
+            less(&|join| {
+                join.after.remove(at);
+            })
+        });
     }
     assert!(plan.stream.iter().all(|&s| (s as usize) < plan.streams()), "{label}");
 }

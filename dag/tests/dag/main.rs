@@ -1,6 +1,7 @@
 //! Kernel-level scheduling without a GPU. `CUSYNC_DAG_PROGRAMS=100000 cargo test --release -p cusync-dag` runs each
 //! oracle test on that many random programs.
 
+mod dense;
 mod dependences;
 mod distribution;
 mod files;

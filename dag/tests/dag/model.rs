@@ -262,32 +262,6 @@ fn a_thousand_kernels_take_milliseconds() {
     timed("16384 independent kernels", 1000.0, &|| {
         schedule(&independent, &options);
     });
-    // 2500 kernels that each write a buffer, and 2500 that read all of these.
-    let mut joined = Program::new("all to all");
-    let buffers: Vec<_> = (0..2500).map(|i| joined.buffer(format!("b{i}"), 64)).collect();
-    for (i, &buffer) in buffers.iter().enumerate() {
-        let accesses = vec![joined.whole(buffer, cusync_dag::AccessMode::Write)];
-        joined.push(kernel(&format!("w{i}"), 3.0, accesses)).expect("good");
-    }
-    for i in 0..2500 {
-        let accesses = buffers.iter().map(|&b| joined.whole(b, cusync_dag::AccessMode::Read)).collect();
-        joined.push(kernel(&format!("r{i}"), 3.0, accesses)).expect("good");
-    }
-    timed("2500 kernels that read what 2500 wrote", 1000.0, &|| {
-        schedule(&joined, &options);
-    });
-    // Every kernel reads what all others write.
-    let mut all = Program::new("all");
-    let buffers: Vec<_> = (0..5000).map(|i| all.buffer(format!("b{i}"), 64)).collect();
-    for i in 0..buffers.len() {
-        let mode =
-            |b: usize| if b == i { cusync_dag::AccessMode::Write } else { cusync_dag::AccessMode::Read };
-        let accesses = (0..buffers.len()).map(|b| all.whole(buffers[b], mode(b))).collect();
-        all.push(kernel(&format!("k{i}"), 3.0, accesses)).expect("good");
-    }
-    timed("5000 kernels that each read what all others write", 1000.0, &|| {
-        schedule(&all, &options);
-    });
     let buffers: String = (0..270_000).map(|i| format!("\"buffer_number_{i}\": \"64*{i} + 64\", ")).collect();
     let text = format!(
         r#"Dag(name: "large", buffers: {{ {buffers} }}, nodes: [Kernel(name: "k", writes: "buffer_number_7", us: 3.0)])"#

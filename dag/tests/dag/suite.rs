@@ -13,7 +13,7 @@ fn figures(name: &str, rounds: usize) -> [usize; 5] {
     [
         program.nodes().len(),
         dependences.edges.len(),
-        dependences.reduced.len(),
+        dependences.reduced_edges().count(),
         plan.waits.len(),
         plan.streams(),
     ]

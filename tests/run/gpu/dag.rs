@@ -267,7 +267,7 @@ fn a_captured_serial_stream_is_scheduled_anew() {
     let adopted = Calls::adopt(&rig.device, &graph, &[square, reduce]).expect("adopted");
     let schedule = rig.schedule(adopted.program());
     assert_eq!(
-        (schedule.dependences.edges.len(), schedule.full.waits.len()),
+        (schedule.dependences.edges.len(), schedule.full.wait_count()),
         (2, 1),
         "as for the recorded program"
     );

@@ -134,8 +134,8 @@ mod tests {
         let program = case.recording.program();
         let dependences = analyse(program);
         let times = Times::new(program, &dependences);
-        let waits = all_concurrency(program, &dependences, &times).waits.len();
-        [program.nodes().len(), dependences.edges.len(), dependences.reduced.len(), waits]
+        let waits = all_concurrency(program, &dependences, &times).wait_count();
+        [program.nodes().len(), dependences.edges.len(), dependences.reduced_edges().count(), waits]
     }
 
     #[test]
