@@ -247,14 +247,15 @@ class Engine:
             if reason is not None:
                 raise argument_error(reason, "remove the acceleration")
             [runner, *_] = runners = self.plans[batch, rows]
-            if isinstance(runner, _HostRunner):
-                logits = runner.run(states, keys, values, lengths[0])
-            else:
-                with _turn(self.like.device):
+            with contextlib.nullcontext() if self.on_host else _turn(self.like.device):
+                if isinstance(runner, _HostRunner):
+                    logits = runner.run(states, keys, values, lengths[0])
+                else:
                     logits = self._find(runners, keys, values).run(states, lengths[0], self.stream())
-            self.steps += 1
-            torch._foreach_add_(list(lengths), 1)
-            return logits[:, : self.vocabulary].reshape(batch, 1, self.vocabulary).clone()
+                self.steps += 1
+                torch._foreach_add_(list(lengths), 1)
+                # The next step, on whatever stream, overwrites the logits.
+                return logits[:, : self.vocabulary].reshape(batch, 1, self.vocabulary).clone()
 
     def _find(self, runners: list[Any], keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> _Runner:
         """The runner that these caches are bound to. A runner in a graph keeps its caches."""
@@ -283,8 +284,9 @@ def _unprepared() -> CusyncError:
     )
 
 
-#: End of the last step on each device, and its stream.
+#: End of the last step on each device, and its stream; the lock is held while a step is queued.
 _last: dict[torch.device, tuple[int, torch.cuda.Event]] = {}
+_queueing = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -294,12 +296,13 @@ def _turn(device: torch.device) -> Iterator[None]:
     if torch.cuda.is_current_stream_capturing():
         yield
         return
-    number, done = _last.get(device) or (stream.cuda_stream, torch.cuda.Event())
-    if number != stream.cuda_stream:
-        stream.wait_event(done)
-    yield
-    done.record(stream)
-    _last[device] = (stream.cuda_stream, done)
+    with _queueing:
+        number, done = _last.get(device) or (stream.cuda_stream, torch.cuda.Event())
+        if number != stream.cuda_stream:
+            stream.wait_event(done)
+        yield
+        done.record(stream)
+        _last[device] = (stream.cuda_stream, done)
 
 
 def _split(text: str) -> tuple[str, str]:
