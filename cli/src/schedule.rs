@@ -97,7 +97,7 @@ pub(crate) struct NodeReport {
 #[derive(Serialize)]
 pub(crate) struct DependenceReport {
     pub(crate) before: u32,
-    /// The last of several consecutive ids from `before` on.
+    /// The last of many consecutive ids from `before` on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) through: Option<u32>,
     pub(crate) after: u32,
@@ -360,6 +360,9 @@ fn refinement(schedule: &KernelSchedule) -> RefinementReport {
     }
 }
 
+/// Dependences of one node on so many consecutive ones are one row: all pairs of a dense program would be millions.
+const LONG_RUN: u32 = 32;
+
 fn edges(dependences: &Dependences) -> Vec<DependenceReport> {
     let report = |edge: &NodeDependence, implied: bool| DependenceReport {
         before: edge.before.0,
@@ -376,18 +379,35 @@ fn edges(dependences: &Dependences) -> Vec<DependenceReport> {
         implied,
     };
     let mut found: Vec<DependenceReport> = Vec::new();
-    let mut latest: Option<(NodeDependence, bool)> = None;
+    // Edges that differ by their first id only, which counts up: the first of them, and their number.
+    let mut run: Option<(NodeDependence, bool, u32)> = None;
+    let mut flush = |run: Option<(NodeDependence, bool, u32)>| {
+        let Some((first, implied, count)) = run else { return };
+        let edge = |n| NodeDependence { before: NodeId(first.before.0 + n), ..first };
+        match count < LONG_RUN {
+            true => found.extend((0..count).map(|n| report(&edge(n), implied))),
+            false => {
+                let through = Some(first.before.0 + count - 1);
+                found.push(DependenceReport { through, ..report(&first, implied) });
+            }
+        }
+    };
     for edge in dependences.edges.iter() {
         let implied = dependences.implies(&edge);
-        // The next in a run: it differs from the one before by one id.
-        let next = latest
-            .map(|(last, implied)| (NodeDependence { before: NodeId(last.before.0 + 1), ..last }, implied));
-        match found.last_mut().filter(|_| next == Some((edge, implied))) {
-            Some(run) => run.through = Some(edge.before.0),
-            None => found.push(report(&edge, implied)),
-        }
-        latest = Some((edge, implied));
+        run = match run {
+            Some((first, same, count))
+                if same == implied
+                    && edge == (NodeDependence { before: NodeId(first.before.0 + count), ..first }) =>
+            {
+                Some((first, same, count + 1))
+            }
+            other => {
+                flush(other);
+                Some((edge, implied, 1))
+            }
+        };
     }
+    flush(run);
     found
 }
 
