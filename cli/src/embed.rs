@@ -73,7 +73,7 @@ fn source(stated: &str, language: &Language) -> Result<SourceText, Fault> {
 
 /// A program of kernels and its device.
 #[derive(Clone, Copy, Debug)]
-pub struct ScheduleRequest<'a> {
+pub struct ProgramRequest<'a> {
     /// Text of a program, the path of a RON file, or the name of a shipped program.
     pub program: &'a str,
     /// Dims that override the program's defaults.
@@ -88,10 +88,10 @@ pub struct ScheduleRequest<'a> {
     pub output: Option<&'a Path>,
 }
 
-impl<'a> ScheduleRequest<'a> {
+impl<'a> ProgramRequest<'a> {
     /// A program with its default dims, in the best form for an H200.
     pub fn new(program: &'a str) -> Self {
-        ScheduleRequest { program, dims: &[], device: "h200", streams: None, form: None, output: None }
+        ProgramRequest { program, dims: &[], device: "h200", streams: None, form: None, output: None }
     }
 
     fn choices(&self) -> Result<ScheduleChoices, Fault> {
@@ -226,18 +226,18 @@ pub fn explain(request: &SpecRequest<'_>) -> Result<Answered, Failure> {
 /// `cusync schedule`: a concurrent schedule of a program of kernels.
 ///
 /// ```
-/// use cusync_cli::embed::{ScheduleRequest, schedule};
+/// use cusync_cli::embed::{ProgramRequest, schedule};
 ///
-/// let answer = schedule(&ScheduleRequest { streams: Some(2), ..ScheduleRequest::new("vec") })?;
+/// let answer = schedule(&ProgramRequest { streams: Some(2), ..ProgramRequest::new("vec") })?;
 /// assert!(answer.page.starts_with("vec on h200: 3 kernels"));
-/// let wrong = ScheduleRequest { form: Some("fastest"), ..ScheduleRequest::new("vec") };
+/// let wrong = ProgramRequest { form: Some("fastest"), ..ProgramRequest::new("vec") };
 /// assert_eq!(schedule(&wrong).err().map(|failure| failure.code), Some("bad-argument"));
 /// # Ok::<(), cusync_cli::embed::Failure>(())
 /// ```
 ///
 /// # Errors
 /// The program is refused, or the form does not fit the number of streams.
-pub fn schedule(request: &ScheduleRequest<'_>) -> Result<Answered, Failure> {
+pub fn schedule(request: &ProgramRequest<'_>) -> Result<Answered, Failure> {
     let find = || source(request.program, &PROGRAMS);
     answered(&scheduled_by(&request.choices()?, find, &request.command())?)
 }

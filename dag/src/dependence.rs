@@ -135,10 +135,10 @@ impl Dependences {
         let mut first_with: Vec<Option<usize>> = vec![None; edges.lists.count()];
         let mut kept: Vec<u32> = Vec::new();
         for (at, &node) in order.iter().enumerate() {
-            let list = edges.lists.of(node);
+            let list = edges.lists.list_of(node);
             if let Some(first) = first_with[list] {
                 ancestors.add(at, place[first]);
-                reduced.give(node, reduced.of(first));
+                reduced.give(node, reduced.list_of(first));
                 continue;
             }
             first_with[list] = Some(node);

@@ -207,15 +207,15 @@ fn neighbours(
     let (mut free, mut taken) = (vec![(u32::MAX, 0); before.count()], vec![0; before.count()]);
     for level in by_level.chunk_by_mut(|&a, &b| times.level[a] == times.level[b]) {
         for &i in level.iter() {
-            let (list, now) = (before.of(i), times.level[i]);
+            let (list, now) = (before.list_of(i), times.level[i]);
             if free[list].0 != now {
                 let is_free = |b: &&u32| matching.next[**b as usize].is_none();
                 free[list] = (now, before.items(list).iter().filter(is_free).count());
             }
         }
-        level.sort_by_cached_key(|&i| (free[before.of(i)].1, i));
+        level.sort_by_cached_key(|&i| (free[before.list_of(i)].1, i));
         for &i in level.iter() {
-            let list = before.of(i);
+            let list = before.list_of(i);
             let left = &before.items(list)[taken[list]..];
             taken[list] += left.iter().take_while(|&&b| matching.next[b as usize].is_some()).count();
             if let Some(&b) = before.items(list).get(taken[list]) {
@@ -238,7 +238,7 @@ fn candidates(
     let mut before = SharedLists::new(reduced.nodes());
     let mut known: HashMap<(usize, Lane), usize> = HashMap::new();
     for id in program.ids() {
-        let (list, lane) = (reduced.of(id.index()), lane_of(program, id));
+        let (list, lane) = (reduced.list_of(id.index()), lane_of(program, id));
         if matches!(lane, Lane::Copies(_)) {
             continue;
         }

@@ -73,8 +73,8 @@ impl<T: Copy + PartialEq + Into<u64>> SharedLists<T> {
         self.list.len()
     }
 
-    /// The list of a node.
-    pub(crate) fn of(&self, node: usize) -> usize {
+    /// Number of a node's list.
+    pub(crate) fn list_of(&self, node: usize) -> usize {
         self.list[node] as usize
     }
 
@@ -90,7 +90,7 @@ impl<T: Copy + PartialEq + Into<u64>> SharedLists<T> {
 
     /// The items of the list of a node.
     pub(crate) fn of_node(&self, node: usize) -> &[T] {
-        self.items(self.of(node))
+        self.items(self.list_of(node))
     }
 }
 

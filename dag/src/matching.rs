@@ -55,7 +55,7 @@ impl Matching {
         // Each step: a successor, and the predecessor that it would follow.
         let mut path = vec![(root, root)];
         while let Some((after, follows)) = path.last_mut() {
-            let list = before.of(*after);
+            let list = before.list_of(*after);
             let Some(&candidate) = before.items(list).get(tried[list]) else {
                 path.pop();
                 continue;

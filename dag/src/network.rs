@@ -35,7 +35,7 @@ impl Network {
             pairs.extend(members.iter().map(|&before| (before, join as u32)));
         }
         for node in 0..nodes {
-            let (list, joins) = (lists.of(node), &bundles.of_list[lists.of(node)]);
+            let (list, joins) = (lists.list_of(node), &bundles.of_list[lists.list_of(node)]);
             pairs.extend(joins.iter().map(|join| (nodes as u32 + join, node as u32)));
             let single = |before: &&u32| joins.is_empty() || bundles.bundle(list, **before).is_none();
             pairs.extend(lists.items(list).iter().filter(single).map(|&before| (before, node as u32)));

@@ -260,14 +260,15 @@ fn race(program: &Program, place: &[usize], ancestors: &BitMatrix) -> Option<(No
     let (reduced, nodes) = (analyse(program).reduced, place.len());
     let mut wanted = BitMatrix::new(1, nodes);
     let mut by_list: Vec<usize> = (0..nodes).collect();
-    by_list.sort_by_key(|&node| reduced.of(node));
+    by_list.sort_by_key(|&node| reduced.list_of(node));
     let missing = |same: &[usize]| {
         wanted.clear(0);
         reduced.of_node(same[0]).iter().for_each(|&before| wanted.set(0, place[before as usize]));
         let unordered = |&after: &usize| Some((wanted.first_missing(0, ancestors, place[after])?, after));
         same.iter().find_map(unordered)
     };
-    let (before, after) = by_list.chunk_by(|&a, &b| reduced.of(a) == reduced.of(b)).find_map(missing)?;
+    let (before, after) =
+        by_list.chunk_by(|&a, &b| reduced.list_of(a) == reduced.list_of(b)).find_map(missing)?;
     let before = place.iter().position(|&at| at == before)?;
     Some((before.into(), after.into()))
 }

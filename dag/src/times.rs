@@ -28,7 +28,7 @@ impl Times {
         let mut soonest: Vec<Option<(u32, f64)>> = vec![None; lists.count()];
         let mut first: Vec<usize> = vec![usize::MAX; lists.count()];
         for node in dependences.order.iter().map(|id| id.index()) {
-            let list = lists.of(node);
+            let list = lists.list_of(node);
             (level[node], start[node]) = *soonest[list].get_or_insert_with(|| {
                 first[list] = node;
                 let before = lists.items(list).iter().map(|&b| (level[b as usize] + 1, end[b as usize]));
@@ -39,7 +39,7 @@ impl Times {
         // The longest path from any node with a list.
         let mut longest = vec![0.0; lists.count()];
         for node in dependences.order.iter().rev().map(|id| id.index()) {
-            let list = lists.of(node);
+            let list = lists.list_of(node);
             longest[list] = f64::max(longest[list], rank[node]);
             if first[list] == node {
                 for before in lists.items(list).iter().map(|&b| b as usize) {

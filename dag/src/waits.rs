@@ -37,7 +37,7 @@ struct Candidate {
     after: Vec<usize>,
 }
 
-/// Nodes on streams, and what their order there implies.
+/// Nodes on streams, and the order that streams imply.
 struct StreamOrder<'a> {
     dependences: &'a Dependences,
     order: &'a [NodeId],
@@ -81,7 +81,7 @@ impl<'a> StreamOrder<'a> {
         let (mut last, mut rows) = (vec![None; streams], n..n + shared);
         let mut latest: Vec<Option<usize>> = vec![None; streams];
         for (at, id) in order.iter().enumerate() {
-            let list = reduced.of(id.index());
+            let list = reduced.list_of(id.index());
             if found.lists[list].is_none() {
                 let row = if reduced.users(list) > 1 { rows.next() } else { None };
                 found.lists[list] = Some(found.needed(list, row.unwrap_or(at), &mut latest));
@@ -136,7 +136,7 @@ impl<'a> StreamOrder<'a> {
 
     /// The positions for which the one at `at` has to wait, ascending: those that its stream does not imply.
     fn left_at(&self, at: usize) -> impl Iterator<Item = usize> {
-        let needed = self.needed_by(self.dependences.reduced.of(self.order[at].index()));
+        let needed = self.needed_by(self.dependences.reduced.list_of(self.order[at].index()));
         let previous = self.previous[at];
         needed.iter().map(|&wait| wait as usize).filter(move |&wait| {
             previous.is_none_or(|previous| wait != previous && !self.ancestors.get(previous, wait))
@@ -195,7 +195,7 @@ impl<'a> StreamOrder<'a> {
         let mut left: Vec<(Option<u32>, usize)> = Vec::new();
         let mut waits: Vec<usize> = Vec::new();
         for (at, id) in self.order.iter().enumerate() {
-            let list = self.dependences.reduced.of(id.index());
+            let list = self.dependences.reduced.list_of(id.index());
             left.extend(self.left_at(at).map(|wait| (bundles.bundle(list, wait as u32), wait)));
             if !bundles.of_list[list].is_empty() {
                 left.sort_unstable();

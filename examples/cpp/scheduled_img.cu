@@ -21,7 +21,7 @@ __device__ void wait_for_earlier_grids() {
 #endif
 }
 
-// Time in which a kernel that does not wait for this one would read what is not there yet.
+// A delay before the store: a kernel that does not wait for this one reads old data.
 __device__ void linger() {
   const long long begin = clock64();
   while (clock64() - begin < 50000) {

@@ -13,7 +13,7 @@ mod pipeline;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cusync_cli::embed::{self, Answered, ScheduleRequest, SpecRequest};
+use cusync_cli::embed::{self, Answered, ProgramRequest, SpecRequest};
 use pyo3::prelude::*;
 
 use self::error::detached;
@@ -77,7 +77,7 @@ mod _cusync {
         output: Option<PathBuf>,
     ) -> PyResult<(String, String)> {
         let request =
-            ScheduleRequest { program, dims: &dims, device, streams, form, output: output.as_deref() };
+            ProgramRequest { program, dims: &dims, device, streams, form, output: output.as_deref() };
         detached(py, || embed::schedule(&request)).map(answer)
     }
 

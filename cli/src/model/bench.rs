@@ -8,7 +8,7 @@ use clap::Args;
 use cusync_models::{MAX_GPU_SLOTS, Model, Next, Sampling};
 use serde::{Deserialize, Serialize};
 
-use super::peer::{Kind, Peer, PeerArgs, PeerVersions, Setting, Work};
+use super::peer::{Peer, PeerArgs, PeerKind, PeerVersions, PeerWork, Setting};
 use super::tokens::{self, Ours, TokensReport};
 use super::{ModelArgs, interrupts, open, slots};
 use crate::bench::seconds;
@@ -63,7 +63,7 @@ pub(crate) struct PointReport {
 #[derive(Serialize)]
 pub(crate) struct PeerReport {
     /// `compiled` or `eager`.
-    pub(crate) kind: Kind,
+    pub(crate) kind: PeerKind,
     pub(crate) step_us: Option<f64>,
     pub(crate) first_token_ms: Option<f64>,
     /// Reason why a time is missing; the word before the colon is its kind.
@@ -100,7 +100,8 @@ impl Answer for ModelBenchReport {
             ["texts", "cached", "us a step", "tokens/s", "GB/s (of the memory's rate)", "first token, ms"]
                 .map(str::to_owned)
                 .to_vec();
-        let kinds: Vec<Kind> = self.points.first().iter().flat_map(|p| &p.peers).map(|p| p.kind).collect();
+        let kinds: Vec<PeerKind> =
+            self.points.first().iter().flat_map(|p| &p.peers).map(|p| p.kind).collect();
         for kind in &kinds {
             header
                 .extend(["us a step", "first token, ms"].map(|column| format!("{}, {column}", kind.name())));
@@ -248,16 +249,16 @@ fn compare(
     let progress = Progress::start(output);
     let kinds = args.peer.kinds(report.on_host());
     // It is of one text, so all numbers of texts share it.
-    let mut firsts: HashMap<(Kind, usize), Result<f64, String>> = HashMap::new();
+    let mut firsts: HashMap<(PeerKind, usize), Result<f64, String>> = HashMap::new();
     for point in &mut report.points {
         let &mut PointReport { batch, cached, .. } = point;
         for &kind in kinds {
             let texts = counted(batch, "text");
             progress.say(format!("PyTorch, {}: {texts}, {cached} cached", kind.name()));
-            let step = peer.ask(setting, Work::Steps { kind, batch, cached }).map(|PeerTime { us }| us);
-            let first = firsts
-                .entry((kind, cached))
-                .or_insert_with(|| peer.ask(setting, Work::First { kind, cached }).map(|PeerTime { us }| us));
+            let step = peer.ask(setting, PeerWork::Steps { kind, batch, cached }).map(|PeerTime { us }| us);
+            let first = firsts.entry((kind, cached)).or_insert_with(|| {
+                peer.ask(setting, PeerWork::First { kind, cached }).map(|PeerTime { us }| us)
+            });
             point.peers.push(PeerReport {
                 kind,
                 step_us: step.as_ref().ok().copied(),

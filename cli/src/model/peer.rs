@@ -46,24 +46,24 @@ enum Kinds {
 /// How PyTorch runs a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum PeerKind {
     Compiled,
     Eager,
 }
 
-impl Kind {
+impl PeerKind {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Kind::Compiled => "compiled",
-            Kind::Eager => "eager",
+            PeerKind::Compiled => "compiled",
+            PeerKind::Eager => "eager",
         }
     }
 
     /// Words about its steps.
     pub(super) fn about(self) -> &'static str {
         match self {
-            Kind::Compiled => "torch.compile, SDPA attention and a static cache, in CUDA graphs on a GPU",
-            Kind::Eager => "launch by launch, SDPA attention, always with a cache that grows",
+            PeerKind::Compiled => "torch.compile, SDPA attention and a static cache, in CUDA graphs on a GPU",
+            PeerKind::Eager => "launch by launch, SDPA attention, always with a cache that grows",
         }
     }
 }
@@ -75,11 +75,11 @@ impl PeerArgs {
     }
 
     /// Kinds to measure.
-    pub(super) fn kinds(&self, host: bool) -> &'static [Kind] {
+    pub(super) fn kinds(&self, host: bool) -> &'static [PeerKind] {
         match (self.pytorch, host) {
-            (Some(Kinds::Both), _) | (None, false) => &[Kind::Compiled, Kind::Eager],
-            (Some(Kinds::Compiled), _) => &[Kind::Compiled],
-            (Some(Kinds::Eager), _) | (None, true) => &[Kind::Eager],
+            (Some(Kinds::Both), _) | (None, false) => &[PeerKind::Compiled, PeerKind::Eager],
+            (Some(Kinds::Compiled), _) => &[PeerKind::Compiled],
+            (Some(Kinds::Eager), _) | (None, true) => &[PeerKind::Eager],
         }
     }
 
@@ -159,14 +159,14 @@ impl Setting {
     }
 }
 
-/// Work for the process.
+/// PeerWork for the process.
 #[derive(Serialize)]
 #[serde(tag = "job", rename_all = "lowercase")]
-pub(super) enum Work<'a> {
+pub(super) enum PeerWork<'a> {
     /// Time of a step.
-    Steps { kind: Kind, batch: usize, cached: usize },
+    Steps { kind: PeerKind, batch: usize, cached: usize },
     /// Time to the first token of a prompt.
-    First { kind: Kind, cached: usize },
+    First { kind: PeerKind, cached: usize },
     /// Write a checkpoint with random weights.
     Write { to: &'a Path },
     /// Generate as many tokens as these, and compare.
@@ -178,7 +178,7 @@ struct Job<'a> {
     #[serde(flatten)]
     setting: &'a Setting,
     #[serde(flatten)]
-    work: Work<'a>,
+    work: PeerWork<'a>,
 }
 
 /// The peer. Its process is started again after a failure.
@@ -265,7 +265,11 @@ impl Peer {
     }
 
     /// The answer to a job, or the reason why there is none: a word, or a word, a colon and details.
-    pub(super) fn ask<T: DeserializeOwned>(&mut self, setting: &Setting, work: Work) -> Result<T, String> {
+    pub(super) fn ask<T: DeserializeOwned>(
+        &mut self,
+        setting: &Setting,
+        work: PeerWork,
+    ) -> Result<T, String> {
         let answer = self.answer(&Job { setting, work });
         if answer.is_err() {
             // Memory that a failure has left behind, or a GPU in error, would spoil the next answer.

@@ -6,7 +6,7 @@ use cusync_models::{Control, Event, ModelConfig, Request, Sampling, architecture
 use serde::{Deserialize, Serialize};
 
 use super::bench::BenchArgs;
-use super::peer::{Peer, Setting, Work};
+use super::peer::{Peer, PeerWork, Setting};
 use super::{ModelArgs, open};
 use crate::fault::Fault;
 use crate::print::{Output, Page};
@@ -22,7 +22,7 @@ pub(crate) struct TokensReport {
     pub(crate) tokens: usize,
     #[serde(flatten)]
     pub(crate) agreement: Agreement,
-    /// Whether our tokens are those of float32, as far as the element type can tell.
+    /// Whether our tokens agree with float32, within the rounding of the element type.
     pub(crate) right: Option<bool>,
     /// Reason why nothing was compared.
     pub(crate) failed: Option<String>,
@@ -138,7 +138,7 @@ impl Ours {
             true => {
                 let folder =
                     tempfile::tempdir().map_err(|e| format!("failed: no folder for weights: {e}"))?;
-                let _: serde_json::Value = peer.ask(&setting, Work::Write { to: folder.path() })?;
+                let _: serde_json::Value = peer.ask(&setting, PeerWork::Write { to: folder.path() })?;
                 // Our model needs the memory.
                 peer.rest();
                 setting.folder = folder.path().to_owned();
@@ -168,7 +168,7 @@ impl Ours {
 
     /// Asks the peer for its tokens.
     fn compare(&self, peer: &mut Peer) -> Result<Agreement, String> {
-        peer.ask(&self.setting, Work::Tokens { prompt: &self.prompt, tokens: &self.tokens })
+        peer.ask(&self.setting, PeerWork::Tokens { prompt: &self.prompt, tokens: &self.tokens })
     }
 }
 

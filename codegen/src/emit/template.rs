@@ -37,8 +37,8 @@ pub(super) fn render(name: &'static str, context: &Context) -> String {
     )
 }
 
-/// Fills the embedded template of another package with the fields of a struct. The delimiters are those of the
-/// templates of this package: `<$ value $>`, `<% statement %>`, `<# comment #>`.
+/// Renders a template that another package embeds, with the fields of a struct. It uses this package's delimiters:
+/// `<$ value $>`, `<% statement %>`, `<# comment #>`.
 ///
 /// ```
 /// #[derive(serde::Serialize)]

@@ -10,7 +10,7 @@ use cusync_dag::{
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::distribution::{implied, sound};
+use crate::distribution::{implied, ordered, sound};
 use crate::{kernel, programs};
 
 /// Layers of kernels; each layer reads what most kernels of the layer before wrote. Some kernels read or write other
@@ -22,7 +22,7 @@ pub(crate) fn layers(random: &mut SmallRng) -> Program {
     let of_layer = |program: &mut Program, layer| program.buffer(format!("layer{layer}"), 12);
     let mut before = of_layer(&mut program, 0);
     let mut names = 0..;
-    // In some programs, most kernels also read what a kernel of their own wrote.
+    // In some programs, most kernels also read the output of a kernel that serves only them.
     let own_inputs = random.random_bool(0.5);
     let inputs = program.buffer("inputs", 12);
     for k in (0..12).filter(|_| own_inputs) {
@@ -95,12 +95,7 @@ fn joins_keep_every_dependence_and_all_concurrency() {
         let program = layers(&mut SmallRng::seed_from_u64(seed));
         let dependences = analyse(&program);
         let times = Times::new(&program, &dependences);
-        let all: BTreeSet<_> = program
-            .ids()
-            .flat_map(|a| program.ids().map(move |b| (a, b)))
-            .filter(|&(a, b)| dependences.reaches(a, b))
-            .map(|(a, b)| (a.0, b.0))
-            .collect();
+        let all = ordered(&program, &dependences);
         let full = all_concurrency(&program, &dependences, &times);
         let written = as_written(&program, &dependences, &times);
         for (plan, label) in [(&full, "full"), (&written, "as written")] {

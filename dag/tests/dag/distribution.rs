@@ -33,6 +33,12 @@ pub(crate) fn implied(plan: &Distribution) -> BTreeSet<(u32, u32)> {
     pairs.filter(|&(b, i)| before[i][b]).map(|(b, i)| (b as u32, i as u32)).collect()
 }
 
+/// Pairs of nodes that depend on each other, directly or through others.
+pub(crate) fn ordered(program: &Program, dependences: &Dependences) -> BTreeSet<(u32, u32)> {
+    let pairs = program.ids().flat_map(|a| program.ids().map(move |b| (a, b)));
+    pairs.filter(|&(a, b)| dependences.reaches(a, b)).map(|(a, b)| (a.0, b.0)).collect()
+}
+
 /// Invariants of every distribution.
 pub(crate) fn sound(program: &Program, dependences: &Dependences, plan: &Distribution, label: &str) {
     let mut position = vec![usize::MAX; program.nodes().len()];
@@ -108,12 +114,7 @@ fn all_concurrency_is_kept_with_the_fewest_waits() {
         let dependences = analyse(&program);
         let plan = all_concurrency(&program, &dependences, &Times::new(&program, &dependences));
         sound(&program, &dependences, &plan, &format!("program {seed}"));
-        let all: BTreeSet<_> = program
-            .ids()
-            .flat_map(|a| program.ids().map(move |b| (a, b)))
-            .filter(|&(a, b)| dependences.reaches(a, b))
-            .map(|(a, b)| (a.0, b.0))
-            .collect();
+        let all = ordered(&program, &dependences);
         assert_eq!(implied(&plan), all, "program {seed}: concurrency is lost");
         let written = as_written(&program, &dependences, &Times::new(&program, &dependences));
         sound(&program, &dependences, &written, &format!("program {seed} as written"));
