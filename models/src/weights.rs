@@ -73,8 +73,11 @@ impl Weights {
         match self {
             Weights::Files(files) => files.table(rows, element),
             Weights::Random => {
-                let weight = Weight { name: rows.tensor.clone(), rows: vec![rows.clone()] };
-                Ok(random(&weight, rows.count, element))
+                let width = rows.shape.get(1).copied().unwrap_or(1);
+                let mut out = vec![0; rows.count * width];
+                let rows = out.par_chunks_mut(width).enumerate();
+                rows.for_each(|(token, row)| random_row(token as u64, element, row));
+                Ok(out)
             }
         }
     }
@@ -93,7 +96,7 @@ impl Weights {
         match self {
             Weights::Files(files) => files.row(embedding, token as usize, element, out),
             Weights::Random => {
-                fill(u64::from(token), 1.0, element, out);
+                random_row(u64::from(token), element, out);
                 Ok(())
             }
         }
@@ -117,9 +120,31 @@ fn random(weight: &Weight, width: usize, element: Element) -> Vec<u16> {
     out
 }
 
+/// The row of a token, the same on the host, which needs few rows, and on a GPU, which holds the table.
+fn random_row(token: u64, element: Element, out: &mut [u16]) {
+    fill(token, 1.0, element, out);
+}
+
 /// Uniform values up to `scale`.
 fn fill(seed: u64, scale: f32, element: Element, out: &mut [u16]) {
     let mut random = SmallRng::seed_from_u64(seed);
     let values: Vec<f32> = out.iter().map(|_| random.random_range(-scale..scale)).collect();
     element.round(&values, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_table_has_the_rows_that_the_host_embeds() {
+        let embedding = Rows { tensor: "embedding".into(), shape: vec![5, 24], first: 0, count: 5 };
+        let table = Weights::Random.table(&embedding, Element::Bf16).expect("random");
+        for (token, expected) in table.chunks(24).enumerate() {
+            let mut row = [0; 24];
+            Weights::Random.embed(&embedding, token as u32, Element::Bf16, &mut row).expect("random");
+            assert_eq!(row, expected, "token {token}");
+        }
+        assert_ne!(table[..24], table[24..48]);
+    }
 }
