@@ -46,6 +46,7 @@ class Stage:
         self.mma, self.k = raw["mma"], raw["k"]
         self.rows, self.cols = tensors[self.out]["rows"], tensors[self.out]["cols"]
         self.split = max(raw["split_k"], 1)
+        self.devices, self.exchanges = raw["devices"], raw["exchanges"]
         self.parts = raw.get("parts")
         kind = self.op["kind"]
         if kind == "gated_gemm":
@@ -848,10 +849,48 @@ class Certificate:
             shares = self.launch["kind"] == "shares"
             demand(not shares or c["parts_recounted"] and c["parts_ordered"], "parts that nobody counts")
 
+    def sums_over_devices(self):
+        """Runs the exchanges of every tile on all devices: each adds every device's sums once, in the same order."""
+        for s in self.stages:
+            if s.devices == 1:
+                continue
+            c = self.contract["exchange"]
+            # A device that has received a run's sums of another may be sent the next run's before it has read these.
+            demand(c["sets"] >= 2, f"{s.name}: a device ahead overwrites sums that another still reads")
+            demand(c["numbered"], f"{s.name}: sums of another device that may be those of an earlier run")
+            demand(len(s.exchanges) == s.grid[0] * s.grid[1], f"{s.name}: tiles without exchanges")
+            for number, devices in enumerate(s.exchanges):
+                rows, cols = s.writes((number // s.grid[1], number % s.grid[1]))
+                if rows[0] == rows[1] or cols[0] == cols[1]:
+                    continue
+                demand(len(devices) == s.devices, f"{s.name}: exchanges of {len(devices)} devices")
+                mail, at, added = {}, [0] * s.devices, [[] for _ in devices]
+                moved = True
+                while moved:
+                    moved = False
+                    for device, steps in enumerate(devices):
+                        while at[device] < len(steps):
+                            step = steps[at[device]]
+                            if len(step) == 2:
+                                demand(max(step) < s.devices, f"{s.name}: a send to a device or place that is not there")
+                                demand(tuple(step) not in mail, f"{s.name}: two messages in one place")
+                                mail[tuple(step)] = device
+                            elif (device, step[0]) in mail:
+                                added[device].append(mail[(device, step[0])])
+                            else:
+                                break
+                            at[device] += 1
+                            moved = True
+                for device, steps in enumerate(devices):
+                    demand(at[device] == len(steps), f"{s.name}: device {device} waits for sums that nobody sends")
+                    demand(sorted(added[device]) == list(range(s.devices)), f"{s.name}: not the sums of every device, once")
+                    demand(added[device] == added[0], f"{s.name}: devices that add in different orders")
+
     def check(self):
         self.premises = []  # of the tables that runs read, beside those of every launch
         self.graph()
         self.caches()
+        self.sums_over_devices()
         self.items()
         self.places()
         self.closures = {}

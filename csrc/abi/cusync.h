@@ -98,9 +98,11 @@ enum {
   CUSYNC_PROMPT_TOKENS = 128,  ///< tokens per step of CUSYNC_ATTENTION
   CUSYNC_ATTEND_SLAB = 8 * (128 + 2),  ///< floats per slab of a decode kernel with attention
   CUSYNC_MAX_NORMED = 16384,   ///< maximum row length that a decode kernel normalizes
+  CUSYNC_MAX_DEVICES = 8,      ///< GPUs of a group
   CUSYNC_MAX_PARTS = 1625,     ///< parts of a decode kernel's output, over workers and rounds: the cube is below 2^32
   CUSYNC_TABLE_ALIGNMENT = 128,
 };
+#define CUSYNC_NOT_SUMMED 0xffffffffu  ///< of a stage whose sums stay on one GPU
 
 /// How a kernel distributes work.
 enum cusync_family {
@@ -393,6 +395,19 @@ typedef struct cusync_test {
   cusync_notes notes;
 } cusync_test;
 
+/// GPUs that run the same decode kernel, each on a part of some reductions: they sum A B of those stages before bias,
+/// activation and residual. A worker sends each of its sums to every GPU, itself included, in a word with the number of
+/// the run: run + 1 in the upper half, the float in the lower. It adds the words of all GPUs in the order of their
+/// numbers, so all get the same bits. An area, zeroed once, has for each of these stages two sets of `devices` matrices
+/// of m x n words, which alternate runs use. All GPUs run equally often.
+typedef struct cusync_group {
+  uint32_t devices;  ///< 0: no group; at most CUSYNC_MAX_DEVICES
+  uint32_t device;   ///< number of this GPU
+  unsigned long long* areas[CUSYNC_MAX_DEVICES];  ///< each GPU's area, as this GPU addresses it
+  uint32_t* epochs;  ///< device, zeroed once: one word per worker
+  uint32_t received[CUSYNC_MAX_STAGES];  ///< first word in an area of each stage's sets; CUSYNC_NOT_SUMMED: not summed
+} cusync_group;
+
 /// State that couples a kernel's runs to each other and to other kernels. Zeroed once, when the pipeline is created,
 /// and never reset: epochs come from here, never from the host.
 typedef struct cusync_sync {
@@ -405,6 +420,7 @@ typedef struct cusync_sync {
   cusync_trace* trace;    ///< device, or NULL. Lists, drawn, mail: CTAs * length records; shares: CTAs * stages
   unsigned long long timeout_ns;  ///< timeout of one wait; 0: the default of 1 s
   cusync_test test;
+  cusync_group group;
 } cusync_sync;
 
 /// A kernel with its stages, ready to launch: tensor maps encoded, attributes set, module loaded.

@@ -232,9 +232,27 @@ bool valid_lists(Request const& r) {
   return lists && slabs && r.sync.epochs && aligned(r.sync.epochs, 4) && has_tickets(r.sync);
 }
 
+/// GPUs with an area each, which holds the words of all sums over them.
+bool valid_group(Request const& r) {
+  cusync_group const& g = r.sync.group;
+  if (g.devices > CUSYNC_MAX_DEVICES || (g.devices && g.device >= g.devices)) return false;
+  for (uint32_t d = 0; d < g.devices; ++d)
+    if (!g.areas[d] || !aligned(g.areas[d], 8)) return false;
+  // A session's jobs are not counted by the group.
+  if (g.devices && (!g.epochs || !aligned(g.epochs, 4) || r.work.jobs.sets)) return false;
+  for (uint32_t s = 0; s < r.count; ++s) {
+    cusync_stage const& stage = r.stages[s];
+    if (!g.devices || g.received[s] == CUSYNC_NOT_SUMMED) continue;
+    uint64_t const words = uint64_t(2) * g.devices * stage.m * stage.n;
+    if (stage.operation != CUSYNC_GEMM || stage.activation > CUSYNC_RELU || stage.shape.norm.epsilon != 0.f) return false;
+    if (g.received[s] + words > UINT32_MAX) return false;
+  }
+  return true;
+}
+
 bool valid_shares(Request const& r) {
   cusync_work const& w = r.work;
-  if (w.source != CUSYNC_SOURCE_SHARES || !w.workers || w.workers > 1024) return false;
+  if (w.source != CUSYNC_SOURCE_SHARES || !w.workers || w.workers > 1024 || !valid_group(r)) return false;
   if (w.tuning.activation_slots % 4 || w.tuning.activation_slots > 64) return false;
   uint32_t attentions = 0;
   cusync_stage const* first = nullptr;

@@ -60,6 +60,17 @@ pub struct KernelContract {
     pub slabs: SlabContract,
     /// How an attention stage uses its cache, and how a decode kernel combines the parts of its tiles.
     pub cache: CacheContract,
+    /// How sums pass from one device to another.
+    pub exchange: ExchangeContract,
+}
+
+/// How partial sums pass between devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExchangeContract {
+    /// Sets of places, used in turn from run to run.
+    pub sets: u32,
+    /// Each word holds the number of its run beside the sum, and is written and read at once.
+    pub numbered: bool,
 }
 
 /// How a decode attention stage uses state that persists across runs, and how workers combine the parts of a tile.
@@ -122,6 +133,7 @@ impl KernelContract {
                 parts_ordered: true,
                 parts_recounted: true,
             },
+            exchange: ExchangeContract { sets: 2, numbered: true },
         }
     }
 

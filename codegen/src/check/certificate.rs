@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::{
-    Candidate, EpochSource, Event, How, KernelContract, Launch, StartGuarantee, StoreCompletion, TileProgram,
+    Candidate, EpochSource, Event, Exchange, How, KernelContract, Launch, StartGuarantee, StoreCompletion,
+    TileProgram,
 };
 use super::{Refutation, obligations};
 use crate::graph::{Axis, Heads, NormedGemm, Op, Operand, Partition, Pool, Sliding, Stage, StageId, When};
@@ -59,7 +60,7 @@ pub fn certificate(c: &Candidate, p: &dyn TileProgram) -> Result<Value, Refutati
         "launch": launch(c),
         "contract": contract(&c.contract),
         "tensors": tensors,
-        "stages": graph.stages.iter().map(stage).collect::<Vec<_>>(),
+        "stages": stages().map(|s| stage(&graph.stages[s.0], exchanges(c, p, s))).collect::<Vec<_>>(),
         "edges": edges,
         "extents": extents,
         "pieces": pieces.list,
@@ -131,7 +132,25 @@ fn written(event: Event) -> Vec<u32> {
     }
 }
 
-fn stage(stage: &Stage) -> Value {
+/// The exchanges of each tile of a stage that is summed over devices, device by device: `[to, place]` for a send,
+/// `[place]` for a receive.
+fn exchanges(c: &Candidate, p: &dyn TileProgram, stage: StageId) -> Vec<Vec<Vec<Vec<u32>>>> {
+    let this_stage = &c.graph.stages[stage.0];
+    let device = |tile, device| {
+        let mut list = Vec::new();
+        p.exchanges(stage, tile, device, &mut |exchange| {
+            list.push(match exchange {
+                Exchange::Send { to, place } => vec![to, place],
+                Exchange::Receive { place } => vec![place],
+            });
+        });
+        list
+    };
+    let summed = tiles(this_stage.grid).filter(|_| this_stage.devices > 1);
+    summed.map(|tile| (0..this_stage.devices).map(|d| device(tile, d)).collect()).collect()
+}
+
+fn stage(stage: &Stage, exchanges: Vec<Vec<Vec<Vec<u32>>>>) -> Value {
     let parts = match stage.partition {
         Partition::Tiles { .. } => None,
         Partition::Even { parts } => Some(parts),
@@ -139,6 +158,7 @@ fn stage(stage: &Stage) -> Value {
     json!({
         "name": stage.name, "op": op(&stage.op), "k": stage.k, "mma": stage.mma_tile, "tile": stage.out_tile(),
         "parts": parts, "grid": stage.grid, "k_blocks": stage.k_blocks, "split_k": stage.split_k, "out": stage.out.0,
+        "devices": stage.devices, "exchanges": exchanges,
         "operands": stage.operands.iter().map(operand).collect::<Vec<_>>(),
     })
 }
@@ -245,6 +265,7 @@ fn contract(contract: &KernelContract) -> Value {
         deferred_post,
         slabs,
         cache,
+        exchange,
     } = contract;
     let epoch = match epoch {
         EpochSource::DeviceCounter => "device",
@@ -268,5 +289,6 @@ fn contract(contract: &KernelContract) -> Value {
             "lengths_each_run": cache.lengths_each_run, "reads_wait": cache.reads_wait, "new_from_run": cache.new_from_run,
             "parts_ordered": cache.parts_ordered, "parts_recounted": cache.parts_recounted,
         },
+        "exchange": { "sets": exchange.sets, "numbered": exchange.numbered },
     })
 }

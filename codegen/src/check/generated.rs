@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use super::Candidate;
+use super::launch::How;
 use super::parts::{Parts, Place};
-use super::program::{Event, Strands, TileProgram, slice_k_blocks};
+use super::program::{Event, Exchange, Strands, TileProgram, slice_k_blocks};
 use crate::graph::{
     Dependence, EdgeNumbers, Footprint, Graph, Operand, OperandKind, Partition, Stage, StageId, WaitWalk,
     When,
@@ -372,6 +373,18 @@ impl TileProgram for Generated<'_> {
         sights.for_each(|(edge, sight)| self.strand_of(edge, sight).waits(f));
         self.epilogue(stage, tile, (&ks, part), f);
     }
+
+    /// Decode kernels and host threads send a tile's sums to all devices, and add those of all in the order of devices.
+    fn exchanges(&self, stage: StageId, _: Tile, device: u32, f: &mut dyn FnMut(Exchange)) {
+        let launch = &self.candidate.launch;
+        if launch.shares().is_none() && launch.how() != Some(How::Host) {
+            return;
+        }
+        let devices = self.candidate.graph.stages[stage.0].devices;
+        (0..devices).for_each(|to| f(Exchange::Send { to, place: device }));
+        (0..devices).for_each(|place| f(Exchange::Receive { place }));
+    }
+
     fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {
         let (m, n) = graph.stages[stage.0].grid;
         let (rows, cols) = self.cluster();

@@ -93,8 +93,8 @@ pub use crate::executor::Executor;
 pub use crate::graph::EdgeNumbers;
 pub use axiom::Axiom;
 pub use candidate::{
-    CacheContract, Candidate, Choice, EdgeChoice, EpochSource, KernelContract, Prediction, SlabContract,
-    StoreCompletion,
+    CacheContract, Candidate, Choice, EdgeChoice, EpochSource, ExchangeContract, KernelContract, Prediction,
+    SlabContract, StoreCompletion,
 };
 pub use certificate::certificate;
 pub use generated::Generated;
@@ -102,7 +102,7 @@ pub use launch::{CtaResources, How, Launch, StageKernel, StageLaunch, StartGuara
 pub use ledger::{Ledger, NumberedItem};
 pub use parts::Place;
 pub use plan::{EdgePlan, Plan};
-pub use program::{Event, Strands, TileProgram, slice_k_blocks};
+pub use program::{Event, Exchange, Strands, TileProgram, slice_k_blocks};
 pub use report::{Obligation, Refutation, Report, Subject};
 
 /// Judges the program that this project's kernels run for a candidate.

@@ -70,6 +70,32 @@ pub enum Event {
     },
 }
 
+/// One step of a tile whose sums are over several devices, after its own sums are complete and before its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// Writes its sums to a place of a device, which may be its own.
+    Send {
+        /// The device.
+        to: u32,
+        /// The place among those of that device.
+        place: u32,
+    },
+    /// Waits for the sums of this run in a place of its own device, and adds them.
+    Receive {
+        /// The place.
+        place: u32,
+    },
+}
+
+impl std::fmt::Display for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Exchange::Send { to, place } => write!(f, "a send to place {place} of device {to}"),
+            Exchange::Receive { place } => write!(f, "a receive from its place {place}"),
+        }
+    }
+}
+
 /// The posts and events of every tile.
 pub trait TileProgram {
     /// Calls `f(slot, amount)` for each post that producer tile `tile` makes on `edge`.
@@ -77,6 +103,10 @@ pub trait TileProgram {
 
     /// Calls `f` with the events of slice `slice` (0 without split-K) of a consumer tile, in program order.
     fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event));
+
+    /// Calls `f` with what a tile of a device exchanges with the others, in program order; only tiles of stages with
+    /// sums over devices exchange anything.
+    fn exchanges(&self, _stage: StageId, _tile: Tile, _device: u32, _f: &mut dyn FnMut(Exchange)) {}
 
     /// Tiles with events: the stage's grid, or the grid rounded up to whole clusters, where extra CTAs load for the
     /// others.

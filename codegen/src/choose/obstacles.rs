@@ -104,6 +104,9 @@ pub(super) fn unplanned(resolved: &Resolved, device: &Profile, executor: Executo
     if let Some(ragged) = ragged(resolved).filter(|_| executor != Executor::Cpu) {
         return Some(ragged);
     }
+    if let Some(summed) = summed(resolved).filter(|_| !matches!(executor, Executor::Cpu | Executor::Fused)) {
+        return Some(summed);
+    }
     match executor {
         Executor::Cpu => search::unfit(resolved, device, How::Host),
         Executor::Serial => one_after_the_other(resolved, device, How::Serial),
@@ -223,8 +226,18 @@ fn owners(resolved: &Resolved) -> Option<Obstacle> {
     })
 }
 
+/// The first stage with sums over devices, which only decode kernels and host threads exchange.
+fn summed(resolved: &Resolved) -> Option<Obstacle> {
+    let stage = resolved.stages.iter().find(|stage| stage.devices > 1)?;
+    let text = format!("is summed over {} devices, which only decode kernels do", stage.devices);
+    Some(Obstacle::new(text).numbers(stage.devices, 1u32).of_stage(&stage.name.value))
+}
+
 /// Features that no chain kernel supports with any tile.
 pub(super) fn beyond_chains(resolved: &Resolved) -> Option<Obstacle> {
+    if let Some(summed) = summed(resolved) {
+        return Some(summed);
+    }
     let stage = resolved.stages.iter().find(|stage| stage.split_k.value > 1)?;
     let ways = stage.split_k.value;
     let text = format!("is split {ways} ways along k, which no chain kernel does as stated");

@@ -91,6 +91,9 @@ pub struct DecodeCost {
     /// Extra time at the end of an attention to combine the parts of its heads, microseconds.
     #[serde(default)]
     pub attend_us: f64,
+    /// Extra time of a stage whose sums are exchanged with other devices, microseconds.
+    #[serde(default)]
+    pub exchange_us: f64,
 }
 
 /// Costs of matrix products by cuBLASLt.

@@ -29,6 +29,7 @@ fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)]
         grid: (m.div_ceil(128), n.div_ceil(256)),
         k_blocks: k.div_ceil(64),
         split_k: 1,
+        devices: 1,
         operands: reads
             .iter()
             .map(|&(kind, t)| Operand {

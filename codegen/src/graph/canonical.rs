@@ -18,12 +18,27 @@ impl Resolved {
             line(&mut text, format_args!("tensor {rows} x {cols} {producer:?} {alias:?}"));
         }
         for stage in stages {
-            let ResolvedStage { name, op, m, n, k, reads, out, custom, split_k, stated_tile, stated_order } =
-                stage;
+            let ResolvedStage {
+                name,
+                op,
+                m,
+                n,
+                k,
+                reads,
+                out,
+                custom,
+                split_k,
+                devices,
+                stated_tile,
+                stated_order,
+            } = stage;
             let tile = stated_tile.as_ref().map(|s| s.value);
             let order = stated_order.as_ref().map(|s| &s.value);
             line(&mut text, format_args!("stage {} {op:?} {m} x {n} x {k} {custom:?}", name.value));
-            line(&mut text, format_args!("  to {:?} in {} {tile:?} {order:?}", out.value, split_k.value));
+            line(
+                &mut text,
+                format_args!("  to {:?} in {} on {devices} {tile:?} {order:?}", out.value, split_k.value),
+            );
             for Read { kind, tensor, span: _, footprint } in reads {
                 line(&mut text, format_args!("  read {kind:?} {tensor:?} {footprint:?}"));
             }

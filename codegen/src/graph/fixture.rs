@@ -26,6 +26,7 @@ pub fn gemm_chain(name: &str, m: u32, widths: &[u32]) -> Resolved {
             out: Spanned::new(TensorId(x.0 + 2), nowhere),
             custom: None,
             split_k: Spanned::new(1, nowhere),
+            devices: 1,
             stated_tile: None,
             stated_order: None,
         });

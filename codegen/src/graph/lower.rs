@@ -3,7 +3,7 @@
 use super::Graph;
 use super::dims::{Dims, Tensors};
 use super::resolved::{Read, Resolved, ResolvedStage};
-use super::{StageId, Tensor, op, stated};
+use super::{StageId, Tensor, devices, op, stated};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::spec::{Spec, StageSpec, parse};
 
@@ -45,6 +45,7 @@ impl Spec {
             tensor.producer = tensor.producer.map(|stage| position[stage.0]);
         }
         stated::apply(self, &mut resolved)?;
+        devices::apply(self, &mut resolved)?;
         check_edges(&resolved)?;
         Ok(resolved)
     }
@@ -100,6 +101,7 @@ fn resolve_stage(stage: &StageSpec, dims: &Dims, tensors: &mut Tensors) -> Resul
         out,
         custom,
         split_k: Spanned::new(1, stage.name.span),
+        devices: 1,
         stated_tile: None,
         stated_order: None,
     })

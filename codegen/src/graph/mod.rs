@@ -21,6 +21,7 @@ use crate::device::{ChainKernel, Operations};
 use crate::sync::Tile;
 
 mod canonical;
+mod devices;
 mod dims;
 mod edge;
 mod fit;
@@ -34,6 +35,7 @@ mod waits;
 
 pub use crate::operand::{DataType, Element, OperandKind, When};
 pub use crate::spec::StatedTile;
+pub use devices::MAX_DEVICES;
 pub use edge::EdgeNumbers;
 pub use fixture::gemm_chain;
 pub use lower::graph_with_tile;
@@ -190,6 +192,9 @@ pub struct Stage {
     /// CTAs that share one tile along k; 1: no split. Slice z covers k-blocks `z * ceil(k_blocks / split_k) ..` of its
     /// tile.
     pub split_k: u32,
+    /// Devices that compute the stage at once, each with its own part of the reduction; their products are summed
+    /// before bias, activation and residual. 1: this device alone.
+    pub devices: u32,
     /// Reads.
     pub operands: Vec<Operand>,
     /// The tensor written.

@@ -56,6 +56,8 @@ pub struct ResolvedStage {
     pub custom: Option<CustomShape>,
     /// CTAs that share one tile along k, and where that is stated; 1: no split.
     pub split_k: Spanned<u32>,
+    /// Devices over which its products are summed: see [`Stage::devices`].
+    pub devices: u32,
     /// MMA tile stated in the spec.
     pub stated_tile: Option<Spanned<StatedTile>>,
     /// Tile order stated in the spec.
@@ -382,6 +384,7 @@ impl ResolvedStage {
             grid,
             k_blocks,
             split_k: self.split_k.value,
+            devices: self.devices,
             operands,
             out: self.out.value,
         })

@@ -218,6 +218,10 @@ fn unfit_activation(graph: &Graph, stage: &Stage) -> Option<Obstacle> {
             stage.m
         )
     };
+    if !own && stage.devices > 1 {
+        let text = format!("applies {} to a sum over devices", activation.name());
+        return Some(Obstacle::new(text).help("apply it in a stage behind the sum"));
+    }
     (!own && stage.op.is_gemm() && !products && width > MOST_CURVED)
         .then(|| Obstacle::new(text()).numbers(stage.m, MOST_CURVED))
 }
@@ -407,7 +411,8 @@ fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
     let rounds = f64::from(rounds_of(stage, device.sms));
     let each = if is_in_pairs(graph, stage, device.sms) { 0.5 } else { rounds };
     let activations = each * 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
-    weights / (cost.read_tbs * 1e6) + activations / (cost.l2_tbs * 1e6) + cost.stage_us
+    let exchange = if stage.devices > 1 { cost.exchange_us } else { 0.0 };
+    weights / (cost.read_tbs * 1e6) + activations / (cost.l2_tbs * 1e6) + cost.stage_us + exchange
 }
 
 impl Decode {

@@ -46,6 +46,8 @@ pub struct Spec {
     pub(crate) dims_span: Span,
     pub(crate) dims: Vec<(Text, Spanned<i64>)>,
     pub(crate) element: Element,
+    /// Default: one.
+    pub(crate) devices: Option<Spanned<u32>>,
     pub(crate) stages: Vec<StageSpec>,
     pub(crate) tiles: Vec<(Text, Spanned<StatedTile>)>,
     pub(crate) orders: Vec<(Text, Option<Spanned<Order>>)>,
@@ -104,6 +106,8 @@ pub struct StatedTile {
 pub(crate) struct StageSpec {
     pub(crate) name: Text,
     pub(crate) kind: StageKind,
+    /// Whether its products are summed over the devices, and where that is stated.
+    pub(crate) all_reduce: Option<Spanned<bool>>,
     /// Its reads, in the order of the graph's operands.
     pub(crate) reads: Vec<(OperandKind, TensorUse)>,
     pub(crate) out: TensorUse,

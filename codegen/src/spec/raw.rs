@@ -41,10 +41,10 @@ macro_rules! raw {
     };
 }
 
-raw!(struct Pipeline { name dims stages; element tiles orders sync alias split_k });
+raw!(struct Pipeline { name dims stages; element devices tiles orders sync alias split_k });
 
 raw!(enum Stage {
-    Gemm { name a b out; input_norm bias residual residual_at epilogue }
+    Gemm { name a b out; input_norm all_reduce bias residual residual_at epilogue }
     RotatedGemm { name a b heads rotary out; bias kv_heads sequences head_norm }
     GatedGemm { name a gate up out; activation input_norm }
     Conv2d { name input filter out; bias residual residual_at groups stride padding dilation epilogue }

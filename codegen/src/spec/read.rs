@@ -37,6 +37,7 @@ pub(super) fn pipeline(text: &str, origin: &str) -> Result<Spec, Diagnostic> {
         dims_span: source.span(raw.dims),
         dims: dims(source, raw.dims)?,
         element,
+        devices: raw.devices.map(|raw| source.spanned(raw, "a number of devices")).transpose()?,
         stages: stages.into_iter().map(|raw| stage(source, raw)).collect::<Result<_, _>>()?,
         tiles: entries(source, raw.tiles, "a map from stages to tiles", |_, raw| tile(source, raw))?,
         orders: entries(source, raw.orders, "a map from stages to orders", |_, raw| order(source, raw))?,

@@ -93,6 +93,8 @@ enum cusync_report_kind {
   CUSYNC_REPORT_LATE = 0,        ///< a wait timed out; the kernel traps
   CUSYNC_REPORT_BAD_LENGTH = 1,  ///< sequence `tile_m` has `have` cached tokens, room for `want`; the run skips it
   CUSYNC_REPORT_BAD_PAGE = 2,    ///< page `tile_n` of sequence `tile_m` is `have`, of `want` pages; the run skips it
+  CUSYNC_REPORT_NO_SUMS = 3,     ///< GPU `slot` did not send row `tile_m`, column `tile_n` of a sum over GPUs in time: the
+                                 ///< word has the number `have`, and run `want` waits for it; the kernel traps
 };
 
 /// The first fault of a run. In pinned host memory, so it survives a later trap.

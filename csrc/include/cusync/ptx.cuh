@@ -86,6 +86,17 @@ CUSYNC_DEVICE void st_release_sys(uint32_t* address, uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
+/// A word that another GPU writes or reads; no ordering, but all 64 bits at once.
+CUSYNC_DEVICE unsigned long long ld_relaxed_sys(unsigned long long const* address) {
+  unsigned long long value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+  return value;
+}
+
+CUSYNC_DEVICE void st_relaxed_sys(unsigned long long* address, unsigned long long value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
 CUSYNC_DEVICE uint32_t atom_acq_rel_sys_cas(uint32_t* address, uint32_t expected, uint32_t desired) {
   uint32_t old;
   asm volatile("atom.acq_rel.sys.global.cas.b32 %0, [%1], %2, %3;"

@@ -209,6 +209,7 @@ impl Rig {
             grid: partition.grid((self.m, layer.n)),
             k_blocks: k.div_ceil(64),
             split_k: 1,
+            devices: 1,
             operands: Vec::new(),
             out: TensorId(i),
         };

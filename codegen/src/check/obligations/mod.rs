@@ -1,6 +1,7 @@
 //! One function per obligation: `None` if it is proved, otherwise a counterexample.
 
 mod before;
+mod devices;
 mod explore;
 mod grids;
 mod launch;
@@ -37,15 +38,25 @@ pub(super) fn judge(
     match obligation {
         Obligation::Order => grids::order(c)
             .or_else(|| stores::order(c, p, scan))
+            .or_else(|| devices::order(c, p))
             .or_else(|| loads::order(c, p, scan.unloaded, scan.unshared)),
-        Obligation::Bounds => grids::bounds(c, p, scan),
-        Obligation::Cover => slots::cover(c, p, scan).or_else(|| slabs::cover(c, p)),
-        Obligation::Count => slots::count(c, p, scan),
+        Obligation::Bounds => grids::bounds(c, p, scan).or_else(|| devices::bounds(c, p)),
+        Obligation::Cover => {
+            slots::cover(c, p, scan).or_else(|| slabs::cover(c, p)).or_else(|| devices::cover(c, p))
+        }
+        Obligation::Count => slots::count(c, p, scan).or_else(|| devices::count(c, p)),
         Obligation::Acyclic => launch::acyclic(c, scan),
-        Obligation::Progress => launch::progress(c, p, scan).or_else(|| lists::progress(c, p)),
-        Obligation::Reuse => memory::reuse(c, p).or_else(|| slabs::reuse(c, p)).or_else(|| state::reuse(c)),
+        Obligation::Progress => {
+            launch::progress(c, p, scan).or_else(|| lists::progress(c, p)).or_else(|| devices::progress(c, p))
+        }
+        Obligation::Reuse => memory::reuse(c, p)
+            .or_else(|| slabs::reuse(c, p))
+            .or_else(|| state::reuse(c))
+            .or_else(|| devices::reuse(c)),
         Obligation::Replay => memory::replay(c).or_else(|| state::replay(c)),
-        Obligation::Visible => memory::visible(c).or_else(|| state::visible(c)),
+        Obligation::Visible => {
+            memory::visible(c).or_else(|| state::visible(c)).or_else(|| devices::visible(c))
+        }
     }
 }
 

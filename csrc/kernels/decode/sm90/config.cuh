@@ -65,6 +65,7 @@ struct Coupled : Geometry {
   uint32_t wait_base;          ///< first slot of that stage
   uint32_t const* waits;       ///< all slots; NULL: `a` is an input, or waits are skipped
   uint32_t* posts;             ///< this stage's first slot; NULL: no consumers
+  uint32_t received;           ///< if its sums are over GPUs, its first word in their areas; otherwise CUSYNC_NOT_SUMMED
 
   /// Posts per run to column tile `tile` of `a`, if a product wrote it.
   CUSYNC_DEVICE uint32_t posts_of(uint32_t tile) const {
@@ -96,6 +97,9 @@ struct Common {
   unsigned long long limit_ns;
   cusync_report* report;
   cusync_trace* trace;
+  uint32_t devices, device;         ///< of the group, and this GPU's number there; 0 devices: none
+  uint32_t* group_epochs;           ///< runs of the group, by worker
+  unsigned long long* areas[CUSYNC_MAX_DEVICES];
   cusync_delays delays;
   cusync_notes notes;
 };
@@ -152,7 +156,7 @@ struct Shared {
 
   static constexpr uint32_t barriers(uint32_t slots) { return 2 * kMaxChunks + 2 * slots; }
   static constexpr uint32_t kNoteBytes = kMaxChunks * sizeof(ChunkNote);
-  static constexpr uint32_t share_bytes(uint32_t stages) { return kNoteBytes + stages * uint32_t(sizeof(Share)); }
+  static constexpr uint32_t share_bytes(uint32_t stages) { return kNoteBytes + stages * uint32_t(sizeof(Share)) + 16; }
 
   CUSYNC_DEVICE uint64_t* chunk_full(uint32_t i) const { return barrier(i); }
   CUSYNC_DEVICE uint64_t* chunk_empty(uint32_t i) const { return barrier(kMaxChunks + i); }
@@ -167,6 +171,8 @@ struct Shared {
   CUSYNC_DEVICE Share& share(uint32_t stage) const {
     return reinterpret_cast<Share*>(base + plan.shares + kNoteBytes)[stage];
   }
+  /// Number of this run among the runs of a group.
+  CUSYNC_DEVICE uint32_t& group_run(uint32_t stages) const { return *reinterpret_cast<uint32_t*>(&share(stages)); }
 
  private:
   CUSYNC_DEVICE uint64_t* barrier(uint32_t i) const { return reinterpret_cast<uint64_t*>(base + plan.barriers) + i; }

@@ -7,7 +7,7 @@
 #pragma once
 #include "cute/arch/cluster_sm90.hpp"
 
-#include "kernels/common/activation.cuh"
+#include "kernels/decode/sm90/devices.cuh"
 #include "kernels/decode/sm90/mma.cuh"
 
 namespace cusync::kernels::decode {
@@ -46,8 +46,9 @@ class Epilogue {
 
   /// Loads the biases before the main loop; they are used only after it, so nothing waits for them. `lead`: rows before
   /// the worker's own.
-  CUSYNC_DEVICE static Biases biases(Tensors const& tensors, Share const& share, uint32_t group, uint32_t lead) {
-    Element const* const from = static_cast<Element const*>(tensors.bias);
+  CUSYNC_DEVICE static Biases biases(Stage const& stage, Tensors const& tensors, Share const& share, uint32_t group, uint32_t lead) {
+    // A sum over GPUs gets its bias when it is complete.
+    Element const* const from = stage.received == CUSYNC_NOT_SUMMED ? static_cast<Element const*>(tensors.bias) : nullptr;
     auto const bias = [&](uint32_t feature) {
       return from && feature < share.count ? from[share.first + feature] : Element(0.f);
     };
@@ -58,9 +59,9 @@ class Epilogue {
   }
 
   /// The epilogue of a run of `m` tokens.
-  CUSYNC_DEVICE Epilogue(Stage const& stage, Tensors const& tensors, uint32_t m, Shared const& shared, uint32_t s,
-                         uint32_t group, Biases const& biases)
-      : stage_(stage), tensors_(tensors), m_(m), share_(shared.share(s)), shared_(shared), group_(group), biases_(biases) {}
+  CUSYNC_DEVICE Epilogue(Common const& p, Stage const& stage, Tensors const& tensors, uint32_t m, Shared const& shared,
+                         uint32_t s, uint32_t group, Biases const& biases)
+      : p_(p), stage_(stage), tensors_(tensors), m_(m), share_(shared.share(s)), shared_(shared), group_(group), biases_(biases) {}
 
   /// For warpgroups that have the complete sums of their rows.
   CUSYNC_DEVICE void finish_alone(Sum const& sums) const {
@@ -206,10 +207,6 @@ class Epilogue {
   CUSYNC_DEVICE float gate(float x) const {
     return Curved ? on_curve(kCurves[stage_.activation], x) : silu(x);
   }
-  CUSYNC_DEVICE float activated(float x) const {
-    if (Curved) return on_curve(kCurves[stage_.activation], x);
-    return stage_.activation == CUSYNC_GELU_TANH ? gelu_tanh(x) : stage_.activation == CUSYNC_RELU ? relu(x) : x;
-  }
 
   CUSYNC_DEVICE bool has(uint32_t feature, uint32_t token) const { return feature < share_.count && token < m_; }
   CUSYNC_DEVICE uint64_t index(uint32_t feature, uint32_t token) const {
@@ -224,13 +221,11 @@ class Epilogue {
   CUSYNC_DEVICE void put(float value, uint32_t feature, uint32_t token) const {
     if (!has(feature, token)) return;
     uint64_t const at = index(feature, token);
-    float const residual = tensors_.residual ? float(static_cast<Element const*>(tensors_.residual)[at]) : 0.f;
-    if (stage_.residual_first) value += residual;
-    value = activated(value);
-    if (!stage_.residual_first) value += residual;
-    static_cast<Element*>(tensors_.d)[at] = Element(value);
+    if (rarely(stage_.received != CUSYNC_NOT_SUMMED)) return send(p_, stage_, shared_, uint32_t(at), value);
+    finish_sum<Element, Curved>(stage_, tensors_, at, value);
   }
 
+  Common const& p_;
   Stage const& stage_;
   Tensors const& tensors_;
   uint32_t m_;

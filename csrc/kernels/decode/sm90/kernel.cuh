@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The decode kernel: persistent CTAs, one per SM; each runs its share of every stage.
 #pragma once
+#include "cusync/epoch.cuh"
 #include "kernels/decode/sm90/activations.cuh"
 #include "kernels/decode/sm90/attend.cuh"
 #include "kernels/decode/sm90/epilogue.cuh"
@@ -36,7 +37,7 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<An
   using Epilogue = decode::Epilogue<Element, Width, Tiles, By, false>;
   // Kernels with products only have no narrow loop: the stages of MLPs are wide.
   constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
-  auto const biases = Epilogue::biases(run.tensors(p, s), shared.share(s), group, kNarrow ? shared.share(s).lead : 0);
+  auto const biases = Epilogue::biases(p.stages[s], run.tensors(p, s), shared.share(s), group, kNarrow ? shared.share(s).lead : 0);
   Sums<Element, Width, Tiles, By> sums;
   uint32_t const rows = p.stages[s].rows;
   if (!kNarrow || !is_narrow(rows, Width)) main_loop<kBatch>(sums, p, shared, s, group, at);
@@ -62,10 +63,10 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<An
   if constexpr (takes_curves(AnyParams::kAttends, Width)) {
     if (rarely(is_curved(p.stages[s].activation, p.stages[s].gated))) {
       using Curved = decode::Epilogue<Element, Width, Tiles, By, true>;
-      return finish_part<kNarrow>(Curved(p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases), p, shared, s, sums);
+      return finish_part<kNarrow>(Curved(p, p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases), p, shared, s, sums);
     }
   }
-  Epilogue const epilogue(p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases);
+  Epilogue const epilogue(p, p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases);
   finish_part<kNarrow>(epilogue, p, shared, s, sums);
 }
 
@@ -95,6 +96,7 @@ CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<Any
     Share const& share = shared.share(s);
     if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].begin = ptx::globaltimer();
     if (share.count) compute_stage<Element, Width>(p, shared, run, s, group, at);
+    if (rarely(stage.received != CUSYNC_NOT_SUMMED) && share.count) sum_over_devices<Element>(p, stage, run.tensors(p, s), share, shared);
     if constexpr (AnyParams::kAttends) {
       if (p.norms[s].epsilon > 0.f) Normalising<Element, AnyParams>(p, shared, s).run();
       if (p.attend_of[s] && p.attends[p.attend_of[s] - 1].head_dim == 64)
@@ -117,6 +119,10 @@ CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
   ptx::griddepcontrol_wait();
   // The shuffle tells the compiler that the value is warp-uniform.
   uint32_t const group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  if (p.devices) {
+    if (threadIdx.x == 0) shared.group_run(p.stage_count) = next_epoch_of_cta(p.group_epochs, blockIdx.x);
+    ptx::bar_sync(1, kMathThreads);
+  }
   MathPosition at;
   if constexpr (AnyParams::kSession) {
     Jobs jobs(p, shared);

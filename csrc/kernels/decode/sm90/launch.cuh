@@ -277,6 +277,9 @@ struct DecodeHost {
     p.ahead_bytes = or_default(tuning.ahead_bytes, kOtherwise.ahead);
     p.stream_only = sync.test.stream_only;
     p.epochs = sync.epochs, p.timeout_ns = sync.timeout_ns, p.report = sync.report, p.trace = sync.trace;
+    p.devices = sync.group.devices, p.device = sync.group.device, p.group_epochs = sync.group.epochs;
+    std::copy_n(sync.group.areas, CUSYNC_MAX_DEVICES, p.areas);
+    for (uint32_t s = 0; s < request.count; ++s) p.stages[s].received = p.devices ? sync.group.received[s] : CUSYNC_NOT_SUMMED;
     p.delays = sync.test.delays, p.notes = sync.test.notes;
     p.limit_ns = 4 * (sync.timeout_ns ? sync.timeout_ns : kDefaultTimeoutNs);
     uint32_t const chunk_bytes = or_default(tuning.chunk_bytes, kOtherwise.chunk);

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Complete sums, and sums over GPUs. There each GPU runs the same kernel on a part of the reduction, and a worker
+// exchanges its partial sums with the workers of the same number. A sum travels in one 64-bit word with the number of
+// its run, so the word itself says that it has arrived: nothing is fenced, flagged or posted between GPUs.
+//
+// Two sets of words, for alternate runs, are enough. A worker writes a word of run r + 2 only after it has finished the
+// stage in run r + 1, and for that it has read what every other GPU sent in run r + 1. Each of those workers sent that
+// after it had read the words of run r, which are the ones that are overwritten.
+#pragma once
+#include "kernels/common/activation.cuh"
+#include "kernels/common/delays.cuh"
+#include "kernels/decode/sm90/config.cuh"
+
+namespace cusync::kernels::decode {
+
+/// Activation and residual of a complete sum, and its store.
+template <class Element, bool Curved>
+CUSYNC_DEVICE void finish_sum(Stage const& stage, Tensors const& tensors, uint64_t at, float value) {
+  auto const activated = [&](float x) {
+    if (Curved) return on_curve(kCurves[stage.activation], x);
+    return stage.activation == CUSYNC_GELU_TANH ? gelu_tanh(x) : stage.activation == CUSYNC_RELU ? relu(x) : x;
+  };
+  float const residual = tensors.residual ? float(static_cast<Element const*>(tensors.residual)[at]) : 0.f;
+  if (stage.residual_first) value += residual;
+  value = activated(value);
+  if (!stage.residual_first) value += residual;
+  static_cast<Element*>(tensors.d)[at] = Element(value);
+}
+
+/// Index of a stage's first word from GPU `device` in run `run`.
+CUSYNC_DEVICE uint32_t words_from(Common const& p, Stage const& stage, uint32_t device, uint32_t run) {
+  return stage.received + (run % 2 * p.devices + device) * p.m * stage.features;
+}
+
+/// Sends partial sum number `at` of a stage to all GPUs.
+CUSYNC_DEVICE void send(Common const& p, Stage const& stage, Shared const& shared, uint32_t at, float sum) {
+  uint32_t const run = shared.group_run(p.stage_count), word = words_from(p, stage, p.device, run) + at;
+  unsigned long long const sent = uint64_t(run + 1) << 32 | __float_as_uint(sum);
+#pragma unroll 1
+  for (uint32_t device = 0; device < p.devices; ++device) ptx::st_relaxed_sys(p.areas[device] + word, sent);
+}
+
+/// Waits for `kCount` words from a GPU, and adds their sums to `sums`. An index of ~0 has no word.
+template <int kCount>
+CUSYNC_DEVICE void receive(Common const& p, Stage const& stage, uint32_t device, uint32_t run, uint32_t const (&at)[kCount],
+                           float (&sums)[kCount]) {
+  unsigned long long const* const words = p.areas[p.device] + words_from(p, stage, device, run);
+  unsigned long long begin = 0;
+  while (true) {
+    uint32_t late = ~0u, have = 0;
+    unsigned long long word[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) word[i] = at[i] == ~0u ? uint64_t(run + 1) << 32 : ptx::ld_relaxed_sys(words + at[i]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      if (uint32_t(word[i] >> 32) != run + 1) late = at[i], have = uint32_t(word[i] >> 32);
+    if (late == ~0u) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) sums[i] += __uint_as_float(uint32_t(word[i]));
+      return;
+    }
+    unsigned long long const now = ptx::globaltimer(), limit = p.timeout_ns ? p.timeout_ns : kDefaultTimeoutNs;
+    if (!begin) begin = now;
+    if (now - begin > limit)
+      report_and_trap({p.report, limit, stage.index}, {0, late / stage.features, late % stage.features, 0}, device, have, run + 1,
+                      CUSYNC_REPORT_NO_SUMS);
+  }
+}
+
+/// Adds what all GPUs sent of a worker's share, and finishes its outputs. All math threads.
+template <class Element>
+CUSYNC_DEVICE void sum_over_devices(Common const& p, Stage const& stage, Tensors const& tensors, Share const& share,
+                                    Shared const& shared) {
+  constexpr int kBatch = 4;
+  uint32_t const run = shared.group_run(p.stage_count), count = share.count * p.m;
+  if (CUSYNC_DELAYS && p.delays.limit_ns) delay(p.delays, DelayAt::kLoads, run, stage.index, blockIdx.x, p.device);
+#pragma unroll 1
+  for (uint32_t first = threadIdx.x; first < count; first += kBatch * kMathThreads) {
+    uint32_t at[kBatch];
+    float sums[kBatch] = {};
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      uint32_t const number = first + i * kMathThreads, token = number / share.count;
+      at[i] = number < count ? token * stage.features + share.first + (number - token * share.count) : ~0u;
+    }
+#pragma unroll 1
+    for (uint32_t device = 0; device < p.devices; ++device) receive(p, stage, device, run, at, sums);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (at[i] == ~0u) continue;
+      Element const* const bias = static_cast<Element const*>(tensors.bias);
+      finish_sum<Element, false>(stage, tensors, at[i], sums[i] + (bias ? float(bias[at[i] % stage.features]) : 0.f));
+    }
+  }
+}
+
+}  // namespace cusync::kernels::decode
