@@ -220,6 +220,11 @@ impl Device {
         Ok(Entered { before, thread: std::marker::PhantomData })
     }
 
+    /// The driver's number of this GPU.
+    pub(super) fn ordinal(&self) -> sys::CUdevice {
+        self.inner.device
+    }
+
     /// The context, a `CUcontext`, for other libraries.
     pub fn as_raw(&self) -> *mut c_void {
         self.inner.context.cast()

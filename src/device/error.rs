@@ -37,6 +37,20 @@ pub enum Error {
         /// Name of the code.
         name: String,
     },
+    /// Two GPUs cannot reach each other's memory.
+    #[error(
+        "GPU {own} ({from}) cannot reach the memory of GPU {theirs} ({to})\n  help: `nvidia-smi topo -p2p r` shows which GPUs are connected; choose some that are"
+    )]
+    Unconnected {
+        /// Product name of the first GPU.
+        from: String,
+        /// Its number.
+        own: i32,
+        /// Product name of the other.
+        to: String,
+        /// Its number.
+        theirs: i32,
+    },
     /// This binary has no kernel for the request.
     #[error(
         "{0} needs kernels that this binary was not built with\n  help: `cusync doctor` says which command builds them"

@@ -9,6 +9,7 @@ use cusync_gen::schedule::decode::stage_in_pairs;
 
 use super::context::Device;
 use super::error::{Error, Result, check_status};
+use super::group::GroupMember;
 use super::helpers;
 use super::memory::{DeviceBuffer, TimeoutReport};
 use super::notes::Notes;
@@ -146,12 +147,14 @@ pub struct Synchronisation {
     pub notes: Option<Arc<Notes>>,
     /// Limit of one wait; 0: one second.
     pub timeout_ns: u64,
+    /// Place in a group of GPUs; required if a stage is summed over devices.
+    pub group: Option<Arc<GroupMember>>,
     /// Deviations of the kernel.
     pub deviations: Deviations,
 }
 
 impl Synchronisation {
-    fn raw(&self) -> ffi::cusync_sync {
+    fn raw(&self, stages: &[BoundStage]) -> ffi::cusync_sync {
         let words = |b: &Option<Arc<DeviceBuffer<u32>>>| {
             b.as_ref().map_or(std::ptr::null_mut(), |b| b.pointer().cast())
         };
@@ -173,6 +176,7 @@ impl Synchronisation {
                 delays: ffi::cusync_delays { seed: delays.seed, limit_ns: delays.limit_ns },
                 notes: self.notes.as_ref().map_or_else(ffi::cusync_notes::default, |notes| notes.raw()),
             },
+            group: self.group.as_ref().map_or_else(ffi::cusync_group::default, |group| group.raw(stages)),
         }
     }
 }
@@ -231,6 +235,11 @@ impl KernelArgs {
         }
         if let Some(trace) = &self.sync.trace {
             self.holds("trace records", trace.len(), self.trace_records())?;
+        }
+        if let Some(group) = &self.sync.group {
+            self.holds("runs of a group", group.workers(), self.work.workers() as usize)?;
+        } else if let Some(bound) = self.stages.iter().find(|bound| bound.stage.devices > 1) {
+            return refuse(format!("{} is summed over GPUs, and this one has no group", bound.stage.name));
         }
         let operations = self.operations();
         for bound in &self.stages {
@@ -363,7 +372,7 @@ impl Kernel {
             )));
         }
         let stages = args.stages.iter().map(BoundStage::raw).collect::<Result<Vec<_>>>()?;
-        let (work, sync) = (args.work.raw(), args.sync.raw());
+        let (work, sync) = (args.work.raw(), args.sync.raw(&args.stages));
         let bytes = stages.len() / args.work.sets() * info.table_bytes as usize;
         let table = DeviceBuffer::<u8>::new(device, bytes.max(1), "the table of stages")?;
         let table_pointer = if bytes == 0 { std::ptr::null_mut() } else { table.pointer() };

@@ -33,6 +33,7 @@ mod error;
 #[cfg(feature = "cudarc")]
 mod foreign;
 mod graph;
+mod group;
 mod kernel;
 mod mail;
 mod mailbox;
@@ -54,6 +55,7 @@ pub use context::{Device, Entered, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
 pub use graph::{EdgeKind, Graph, GraphNode, allocation};
+pub use group::GroupMember;
 #[cfg(test)]
 pub(crate) use kernel::takes_alone;
 pub use kernel::{

@@ -1,5 +1,6 @@
 // Made by bindgen from csrc/abi/cusync.h and csrc/host/decode.h; `cargo xtask render` makes it anew.
 
+pub const CUSYNC_NOT_SUMMED: u32 = 4294967295;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_policy {
@@ -102,6 +103,7 @@ impl Default for cusync_order {
 pub const CUSYNC_REPORT_LATE: cusync_report_kind = 0;
 pub const CUSYNC_REPORT_BAD_LENGTH: cusync_report_kind = 1;
 pub const CUSYNC_REPORT_BAD_PAGE: cusync_report_kind = 2;
+pub const CUSYNC_REPORT_NO_SUMS: cusync_report_kind = 3;
 pub type cusync_report_kind = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -215,6 +217,7 @@ pub const CUSYNC_PAGE_TOKENS: _bindgen_ty_2 = 64;
 pub const CUSYNC_PROMPT_TOKENS: _bindgen_ty_2 = 128;
 pub const CUSYNC_ATTEND_SLAB: _bindgen_ty_2 = 1040;
 pub const CUSYNC_MAX_NORMED: _bindgen_ty_2 = 16384;
+pub const CUSYNC_MAX_DEVICES: _bindgen_ty_2 = 8;
 pub const CUSYNC_MAX_PARTS: _bindgen_ty_2 = 1625;
 pub const CUSYNC_TABLE_ALIGNMENT: _bindgen_ty_2 = 128;
 pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
@@ -520,6 +523,24 @@ impl Default for cusync_test {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_group {
+    pub devices: u32,
+    pub device: u32,
+    pub areas: [*mut ::std::os::raw::c_ulonglong; 8usize],
+    pub epochs: *mut u32,
+    pub received: [u32; 64usize],
+}
+impl Default for cusync_group {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_sync {
     pub semaphores: *mut u32,
     pub epochs: *mut u32,
@@ -528,6 +549,7 @@ pub struct cusync_sync {
     pub trace: *mut cusync_trace,
     pub timeout_ns: ::std::os::raw::c_ulonglong,
     pub test: cusync_test,
+    pub group: cusync_group,
 }
 impl Default for cusync_sync {
     fn default() -> Self {

@@ -111,6 +111,7 @@ impl Pipeline {
                 notes: self.shared.notes.clone(),
                 timeout_ns: self.options.timeout_ns,
                 deviations: self.deviations(),
+                group: self.group.clone(),
                 ..one.sync.clone()
             },
             tables: self.shared.descriptors.tables.clone(),

@@ -38,6 +38,28 @@ pub enum Error {
         /// The time limit, seconds.
         waited_s: f64,
     },
+    /// Another GPU of a group did not send its sums in time.
+    #[error(
+        "stage {stage}: device {device} waited {waited_s:.1} s for the sums of device {sender}, row {row}, column {column}: it has those of run {have}, and this is run {want}\n  help: see what device {sender} reports: it has not begun this run, or failed in it. The CUDA context is lost: start a new process"
+    )]
+    NoSums {
+        /// The stage that waited.
+        stage: String,
+        /// The device that waited.
+        device: usize,
+        /// The device that did not send.
+        sender: u32,
+        /// Row of the first sum that is missing.
+        row: u32,
+        /// Its column.
+        column: u32,
+        /// Newest run of which the sum has arrived, from 1; 0: none.
+        have: u32,
+        /// The run that waited.
+        want: u32,
+        /// The time limit, seconds.
+        waited_s: f64,
+    },
     /// A cache has no room for a sequence. All other sequences are correct, and the pipeline may run again.
     #[error(
         "stage {stage}, sequence {sequence}: {fault}\n  help: outputs of these sequences are zero and nothing of them was appended; all others are right"

@@ -269,6 +269,12 @@ impl Pipeline {
         if !self.plan.runs_as(executor) {
             return Err(Error::NotProved { proved: self.plan.executor(), asked: executor });
         }
+        let devices = self.plan.graph().devices();
+        if devices > 1 && self.group.is_none() {
+            let help = "form a group of pipelines, one on each GPU (`Group`, `Pipeline::form_group`)";
+            let why = format!("{} is planned for {devices} devices\n  help: {help}", self.plan.graph().name);
+            return Err(Error::Unsupported(why));
+        }
         self.prepare()
     }
 
@@ -279,9 +285,24 @@ impl Pipeline {
 
     /// Error that the report describes, if a wait filled it.
     fn starved(&self) -> Option<Error> {
-        let late = |record: &ffi::cusync_report| record.kind == ffi::CUSYNC_REPORT_LATE;
-        let record = self.shared.report.read().filter(late)?;
+        let fatal = |record: &ffi::cusync_report| {
+            matches!(record.kind, ffi::CUSYNC_REPORT_LATE | ffi::CUSYNC_REPORT_NO_SUMS)
+        };
+        let record = self.shared.report.read().filter(fatal)?;
         let stages = &self.plan.graph().stages;
+        if record.kind == ffi::CUSYNC_REPORT_NO_SUMS {
+            let stage = stages.get(record.stage as usize);
+            return Some(Error::NoSums {
+                stage: stage.map_or_else(|| format!("stage {}", record.stage), |s| s.name.clone()),
+                device: self.group.as_ref().map_or(0, |group| group.number()),
+                sender: record.slot,
+                row: record.tile_m,
+                column: record.tile_n,
+                have: record.have,
+                want: record.want,
+                waited_s: self.options.timeout_ns as f64 * 1e-9,
+            });
+        }
         let known = (record.edge as usize) < self.plan.edges().len();
         Some(Error::Starved {
             edge: if known { self.plan.edge_name(record.edge as usize) } else { format!("#{}", record.edge) },

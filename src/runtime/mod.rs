@@ -22,6 +22,7 @@ mod decode;
 mod desc;
 mod error;
 mod execute;
+mod group;
 mod library;
 mod one;
 mod options;

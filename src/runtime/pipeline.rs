@@ -11,8 +11,8 @@ use super::one::OneKernel;
 use super::options::{Options, Overlap};
 use super::supported::{runnable, suits};
 use crate::device::{
-    CublasLt, Device, DeviceBuffer, Event, GraphExec, Kernel, KernelArgs, Notes, RepackedWeights, Stream,
-    TimeoutReport, helpers,
+    CublasLt, Device, DeviceBuffer, Event, GraphExec, GroupMember, Kernel, KernelArgs, Notes,
+    RepackedWeights, Stream, TimeoutReport, helpers,
 };
 use crate::ffi;
 
@@ -190,6 +190,8 @@ pub struct Pipeline {
     pub(super) poisoned: Option<String>,
     /// Shared with forks: two runs at once could take each other's SMs and deadlock.
     pub(super) turn: Arc<Turn>,
+    /// Place among the GPUs that run the plan together.
+    pub(super) group: Option<Arc<GroupMember>>,
 }
 
 /// Orders the runs of a pipeline and its forks, on any stream.
@@ -262,6 +264,7 @@ impl Pipeline {
             faster: (0..stages).map(|_| None).collect(),
             poisoned: None,
             turn: Arc::new(Turn { done: Mutex::new(Event::ordering(device)?) }),
+            group: None,
         })
     }
 
@@ -275,6 +278,9 @@ impl Pipeline {
     /// # Errors
     /// Memory is short.
     pub fn fork(&self) -> Result<Pipeline> {
+        if self.group.is_some() {
+            return Err(Error::Unsupported("a pipeline of a group of GPUs has no forks".into()));
+        }
         let mut fork = Pipeline::with_options(&self.plan, &self.device, self.options)?;
         self.device.synchronize()?;
         fork.turn = self.turn.clone();

@@ -99,6 +99,8 @@ struct Common {
   cusync_trace* trace;
   uint32_t devices, device;         ///< of the group, and this GPU's number there; 0 devices: none
   uint32_t* group_epochs;           ///< runs of the group, by worker
+  unsigned long long* own;          ///< this GPU's area
+  unsigned long long* next;         ///< that of the next GPU
   unsigned long long* areas[CUSYNC_MAX_DEVICES];
   cusync_delays delays;
   cusync_notes notes;

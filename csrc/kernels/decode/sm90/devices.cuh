@@ -32,19 +32,20 @@ CUSYNC_DEVICE uint32_t words_from(Common const& p, Stage const& stage, uint32_t 
   return stage.received + (run % 2 * p.devices + device) * p.m * stage.features;
 }
 
-/// Sends partial sum number `at` of a stage to all GPUs.
+/// Sends partial sum number `at` of a stage to this GPU and the next one; `sum_over_devices` passes it on to others. Few
+/// registers are free here.
 CUSYNC_DEVICE void send(Common const& p, Stage const& stage, Shared const& shared, uint32_t at, float sum) {
   uint32_t const run = shared.group_run(p.stage_count), word = words_from(p, stage, p.device, run) + at;
   unsigned long long const sent = uint64_t(run + 1) << 32 | __float_as_uint(sum);
-#pragma unroll 1
-  for (uint32_t device = 0; device < p.devices; ++device) ptx::st_relaxed_sys(p.areas[device] + word, sent);
+  ptx::st_relaxed_sys(p.next + word, sent);
+  ptx::st_relaxed_sys(p.own + word, sent);
 }
 
 /// Waits for `kCount` words from a GPU, and adds their sums to `sums`. An index of ~0 has no word.
 template <int kCount>
 CUSYNC_DEVICE void receive(Common const& p, Stage const& stage, uint32_t device, uint32_t run, uint32_t const (&at)[kCount],
                            float (&sums)[kCount]) {
-  unsigned long long const* const words = p.areas[p.device] + words_from(p, stage, device, run);
+  unsigned long long const* const words = p.own + words_from(p, stage, device, run);
   unsigned long long begin = 0;
   while (true) {
     uint32_t late = ~0u, have = 0;
@@ -67,13 +68,28 @@ CUSYNC_DEVICE void receive(Common const& p, Stage const& stage, uint32_t device,
   }
 }
 
+/// Passes a worker's sums on from this GPU's area to those that `send` leaves out. All math threads.
+CUSYNC_DEVICE void pass_on(Common const& p, Stage const& stage, Share const& share, uint32_t run) {
+  ptx::bar_sync(1, kMathThreads);
+  uint32_t const count = share.count * p.m, words = words_from(p, stage, p.device, run);
+#pragma unroll 1
+  for (uint32_t number = threadIdx.x; number < count; number += kMathThreads) {
+    uint32_t const token = number / share.count;
+    uint32_t const word = words + token * stage.features + share.first + (number - token * share.count);
+    unsigned long long const sent = ptx::ld_relaxed_sys(p.own + word);
+#pragma unroll 1
+    for (uint32_t i = 2; i < p.devices; ++i) ptx::st_relaxed_sys(p.areas[(p.device + i) % p.devices] + word, sent);
+  }
+}
+
 /// Adds what all GPUs sent of a worker's share, and finishes its outputs. All math threads.
 template <class Element>
 CUSYNC_DEVICE void sum_over_devices(Common const& p, Stage const& stage, Tensors const& tensors, Share const& share,
                                     Shared const& shared) {
-  constexpr int kBatch = 4;
+  constexpr int kBatch = 2;
   uint32_t const run = shared.group_run(p.stage_count), count = share.count * p.m;
   if (CUSYNC_DELAYS && p.delays.limit_ns) delay(p.delays, DelayAt::kLoads, run, stage.index, blockIdx.x, p.device);
+  if (p.devices > 2) pass_on(p, stage, share, run);
 #pragma unroll 1
   for (uint32_t first = threadIdx.x; first < count; first += kBatch * kMathThreads) {
     uint32_t at[kBatch];

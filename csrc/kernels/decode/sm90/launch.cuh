@@ -279,6 +279,7 @@ struct DecodeHost {
     p.epochs = sync.epochs, p.timeout_ns = sync.timeout_ns, p.report = sync.report, p.trace = sync.trace;
     p.devices = sync.group.devices, p.device = sync.group.device, p.group_epochs = sync.group.epochs;
     std::copy_n(sync.group.areas, CUSYNC_MAX_DEVICES, p.areas);
+    if (p.devices) p.own = p.areas[p.device], p.next = p.areas[(p.device + 1) % p.devices];
     for (uint32_t s = 0; s < request.count; ++s) p.stages[s].received = p.devices ? sync.group.received[s] : CUSYNC_NOT_SUMMED;
     p.delays = sync.test.delays, p.notes = sync.test.notes;
     p.limit_ns = 4 * (sync.timeout_ns ? sync.timeout_ns : kDefaultTimeoutNs);
