@@ -18,6 +18,7 @@ mod convolutions;
 mod dag;
 mod decode;
 mod decode_rig;
+mod devices;
 mod embed;
 mod faults;
 mod fused;

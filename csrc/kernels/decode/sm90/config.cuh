@@ -150,6 +150,12 @@ struct ChunkNote {
   uint32_t bytes, taken;  ///< taken: including the bytes skipped before it
 };
 
+/// Of a run of a group.
+struct GroupRun {
+  uint32_t number;  ///< of the run, plus one
+  uint32_t first;   ///< word of the first sum that this GPU sends in the current stage
+};
+
 /// The shared memory of one CTA. Chunks are empty when all math warps have arrived, slots when all math threads have;
 /// if warpgroups take turns, the one that multiplies arrives for both.
 struct Shared {
@@ -173,8 +179,7 @@ struct Shared {
   CUSYNC_DEVICE Share& share(uint32_t stage) const {
     return reinterpret_cast<Share*>(base + plan.shares + kNoteBytes)[stage];
   }
-  /// Number of this run among the runs of a group.
-  CUSYNC_DEVICE uint32_t& group_run(uint32_t stages) const { return *reinterpret_cast<uint32_t*>(&share(stages)); }
+  CUSYNC_DEVICE GroupRun& group_run(uint32_t stages) const { return *reinterpret_cast<GroupRun*>(&share(stages)); }
 
  private:
   CUSYNC_DEVICE uint64_t* barrier(uint32_t i) const { return reinterpret_cast<uint64_t*>(base + plan.barriers) + i; }

@@ -32,13 +32,20 @@ CUSYNC_DEVICE uint32_t words_from(Common const& p, Stage const& stage, uint32_t 
   return stage.received + (run % 2 * p.devices + device) * p.m * stage.features;
 }
 
+/// Begins a stage that is summed over GPUs. All math threads.
+CUSYNC_DEVICE void begin_sums(Common const& p, Stage const& stage, Shared const& shared) {
+  GroupRun& run = shared.group_run(p.stage_count);
+  if (threadIdx.x == 0) run.first = words_from(p, stage, p.device, run.number - 1);
+  ptx::bar_sync(1, kMathThreads);
+}
+
 /// Sends partial sum number `at` of a stage to this GPU and the next one; `sum_over_devices` passes it on to others. Few
 /// registers are free here.
-CUSYNC_DEVICE void send(Common const& p, Stage const& stage, Shared const& shared, uint32_t at, float sum) {
-  uint32_t const run = shared.group_run(p.stage_count), word = words_from(p, stage, p.device, run) + at;
-  unsigned long long const sent = uint64_t(run + 1) << 32 | __float_as_uint(sum);
-  ptx::st_relaxed_sys(p.next + word, sent);
-  ptx::st_relaxed_sys(p.own + word, sent);
+CUSYNC_DEVICE void send(Common const& p, Shared const& shared, uint32_t at, float sum) {
+  GroupRun const run = shared.group_run(p.stage_count);
+  unsigned long long const sent = uint64_t(run.number) << 32 | __float_as_uint(sum);
+  ptx::st_relaxed_sys(p.next + (run.first + at), sent);
+  ptx::st_relaxed_sys(p.own + (run.first + at), sent);
 }
 
 /// Waits for `kCount` words from a GPU, and adds their sums to `sums`. An index of ~0 has no word.
@@ -87,7 +94,7 @@ template <class Element>
 CUSYNC_DEVICE void sum_over_devices(Common const& p, Stage const& stage, Tensors const& tensors, Share const& share,
                                     Shared const& shared) {
   constexpr int kBatch = 2;
-  uint32_t const run = shared.group_run(p.stage_count), count = share.count * p.m;
+  uint32_t const run = shared.group_run(p.stage_count).number - 1, count = share.count * p.m;
   if (CUSYNC_DELAYS && p.delays.limit_ns) delay(p.delays, DelayAt::kLoads, run, stage.index, blockIdx.x, p.device);
   if (p.devices > 2) pass_on(p, stage, share, run);
 #pragma unroll 1

@@ -221,7 +221,7 @@ class Epilogue {
   CUSYNC_DEVICE void put(float value, uint32_t feature, uint32_t token) const {
     if (!has(feature, token)) return;
     uint64_t const at = index(feature, token);
-    if (rarely(stage_.received != CUSYNC_NOT_SUMMED)) return send(p_, stage_, shared_, uint32_t(at), value);
+    if (rarely(stage_.received != CUSYNC_NOT_SUMMED)) return send(p_, shared_, uint32_t(at), value);
     finish_sum<Element, Curved>(stage_, tensors_, at, value);
   }
 

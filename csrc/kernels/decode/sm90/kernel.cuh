@@ -95,8 +95,10 @@ CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<Any
     Stage const& stage = p.stages[s];
     Share const& share = shared.share(s);
     if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].begin = ptx::globaltimer();
+    bool const summed = rarely(stage.received != CUSYNC_NOT_SUMMED);
+    if (summed) begin_sums(p, stage, shared);
     if (share.count) compute_stage<Element, Width>(p, shared, run, s, group, at);
-    if (rarely(stage.received != CUSYNC_NOT_SUMMED) && share.count) sum_over_devices<Element>(p, stage, run.tensors(p, s), share, shared);
+    if (summed && share.count) sum_over_devices<Element>(p, stage, run.tensors(p, s), share, shared);
     if constexpr (AnyParams::kAttends) {
       if (p.norms[s].epsilon > 0.f) Normalising<Element, AnyParams>(p, shared, s).run();
       if (p.attend_of[s] && p.attends[p.attend_of[s] - 1].head_dim == 64)
@@ -120,7 +122,7 @@ CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
   // The shuffle tells the compiler that the value is warp-uniform.
   uint32_t const group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (p.devices) {
-    if (threadIdx.x == 0) shared.group_run(p.stage_count) = next_epoch_of_cta(p.group_epochs, blockIdx.x);
+    if (threadIdx.x == 0) shared.group_run(p.stage_count).number = next_epoch_of_cta(p.group_epochs, blockIdx.x) + 1;
     ptx::bar_sync(1, kMathThreads);
   }
   MathPosition at;
