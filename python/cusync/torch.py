@@ -19,11 +19,24 @@ from . import _cusync
 from . import _model
 from ._accelerate import Acceleration, accelerate, configuration
 from ._errors import argument_error
+from ._layers import Attention, DecoderLayer, Layers
 from ._pipeline import Pipeline
 from ._program import program
 from ._steps import faults
 
-__all__ = ["ACTIVATIONS", "Acceleration", "Mlp", "Model", "accelerate", "last_fault", "mlp", "program"]
+__all__ = [
+    "ACTIVATIONS",
+    "Acceleration",
+    "Attention",
+    "DecoderLayer",
+    "Layers",
+    "Mlp",
+    "Model",
+    "accelerate",
+    "last_fault",
+    "mlp",
+    "program",
+]
 
 #: Activations behind the first product, and their names in specs. A gated MLP has ``silu``.
 ACTIVATIONS = {"none": "None", "relu": "Relu", "gelu_tanh": "Gelu"}
@@ -286,7 +299,7 @@ class Model(_model.Model):
         element: str | None = None,
         device: str = "auto",
     ) -> None:
-        config = configuration(model)
+        config = configuration(model.config, type(model).__name__, model.dtype)
         ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         if ends is not None:
             config["eos_token_id"] = ends
