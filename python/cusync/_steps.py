@@ -170,7 +170,7 @@ class Engine:
         """Make the plan for these sizes; the reason why there is none."""
         key = (batch, rows)
         # Plans outlive the mode that they are made in.
-        with self.lock, self.here(), torch.inference_mode(False):
+        with self.lock, here(self.like), torch.inference_mode(False):
             if key in self.plans:
                 self.plans.move_to_end(key)
                 return None
@@ -196,10 +196,6 @@ class Engine:
                     return str(error).splitlines()[0]
                 torch.cuda.empty_cache()
         return None
-
-    def here(self) -> Any:
-        """The device of the model as torch's current one."""
-        return contextlib.nullcontext() if self.on_host else torch.cuda.device(self.like.device)
 
     def _make(self, key: tuple[int, int]) -> None:
         batch, rows = key
@@ -255,7 +251,7 @@ class Engine:
 
     def prepare(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
         """Make the plan for a step on these caches, and bind them to it."""
-        with self.lock, self.here():
+        with self.lock, here(self.like):
             runners = self._runners(keys[0].shape[0], keys[0].shape[2])
             if not self.on_host:
                 self._find(runners, keys, values)
@@ -274,9 +270,9 @@ class Engine:
         lengths: torch.Tensor,
     ) -> torch.Tensor:
         """A step: caches get the row of one more token behind `lengths` ones, and the result is returned."""
-        with self.lock, self.here():
+        with self.lock, here(self.like):
             [runner, *_] = runners = self._runners(states.shape[0], keys[0].shape[2])
-            with contextlib.nullcontext() if self.on_host else _turn(self.like.device):
+            with contextlib.nullcontext() if self.on_host else turn(self.like.device):
                 if isinstance(runner, _HostRunner):
                     result = runner.run(states, keys, values, lengths)
                 else:
@@ -309,14 +305,19 @@ class Engine:
         return argument_error("this cache has no plan, and a graph is being captured", self.preparing)
 
 
-#: End of the last step on each device, and its stream; the lock is held while a step is queued.
+def here(like: torch.Tensor) -> Any:
+    """The device of a tensor as torch's current one."""
+    return contextlib.nullcontext() if like.device.type == "cpu" else torch.cuda.device(like.device)
+
+
+#: End of the last run on each device, and its stream; the lock is held while a run is queued.
 _last: dict[torch.device, tuple[int, torch.cuda.Event]] = {}
 _queueing = threading.Lock()
 
 
 @contextlib.contextmanager
-def _turn(device: torch.device) -> Iterator[None]:
-    """Order steps of all models on a device: a step needs all of its SMs, so two at once would wait for each other."""
+def turn(device: torch.device) -> Iterator[None]:
+    """Order runs of all pipelines on a device: one needs all of its SMs, so two at once would wait for each other."""
     stream = torch.cuda.current_stream(device)
     if torch.cuda.is_current_stream_capturing():
         yield
@@ -354,11 +355,13 @@ def _captured(runners: list[Any]) -> bool:
 ENGINES: weakref.WeakValueDictionary[int, Engine] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
+#: A run must not be inside the private memory of graphs that inductor makes: plans outlive it.
+TAGS = (torch.Tag.pt2_compliant_tag, *filter(None, [getattr(torch.Tag, "cudagraph_unsafe", None)]))
+
 torch.library.define(
     "cusync::decode",
     "(Tensor states, Tensor(a!)[] keys, Tensor(b!)[] values, Tensor lengths, int engine) -> Tensor",
-    # A step must not run inside the private memory of graphs that inductor makes: plans outlive it.
-    tags=(torch.Tag.pt2_compliant_tag, *filter(None, [getattr(torch.Tag, "cudagraph_unsafe", None)])),
+    tags=TAGS,
 )
 
 
