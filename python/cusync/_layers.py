@@ -11,7 +11,19 @@ import torch
 from . import _cusync
 from ._accelerate import ELEMENTS, configuration, unlike_static
 from ._errors import argument_error
-from ._steps import GRANULE, MOST_SEQUENCES, Engine, Launch
+from ._steps import GRANULE, MOST_SEQUENCES, Engine, Launch, here
+
+#: Activations of gates by their names in configurations.
+_GATES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": torch.nn.functional.silu,
+    "swish": torch.nn.functional.silu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_new": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "relu": torch.relu,
+    "relu2": lambda x: torch.relu(x).square(),
+}
 
 #: Keys or values: a tensor for each layer, or that of the only one.
 Caches = torch.Tensor | Sequence[torch.Tensor]
@@ -33,10 +45,10 @@ def _rotation(base: float, columns: int) -> Callable[[torch.Tensor, torch.Tensor
 
 
 class _LayersEngine(Engine):
-    """Steps of layers, from hidden states to hidden states. `launches` has their pages."""
+    """Steps of layers, from hidden states to hidden states, or of one attention: then `attention` states whether rows
+    are normalized, and whether there is a residual."""
 
     preparing = "prepare it before the capture: prepare(keys, values)"
-    instead = "use torch's own layers for these sizes"
 
     def __init__(
         self,
@@ -44,10 +56,15 @@ class _LayersEngine(Engine):
         weights: dict[str, torch.Tensor],
         rotary: Rotary,
         attention: tuple[bool, bool] | None,
+        epsilon: float,
+        activation: str,
     ) -> None:
         super().__init__(decoder, next(iter(weights.values())))
         self.columns = self.width
         self.given, self.attention = weights, attention
+        self.epsilon, self.gate = epsilon, _GATES[activation]
+        #: Why torch computes steps of some sequences on caches of some rows.
+        self.kept: dict[tuple[int, int], str] = {}
         self.rotary = rotary if callable(rotary) else _rotation(rotary, self.head)
         if self.like.dtype not in ELEMENTS or self.like.device.type not in ("cpu", "cuda"):
             raise argument_error(
@@ -57,6 +74,12 @@ class _LayersEngine(Engine):
         missing = self.missing()
         if missing is not None:
             raise argument_error(missing, "give all weights, of one type and on one device, without adapters")
+        #: Tensors of pages as rows of the weights, one after the other.
+        self.rows: dict[str, list[torch.Tensor]] = {
+            name: [weights[tensor][first : first + count] for tensor, first, count in rows]
+            for _, _, _, made in self.launches(1, GRANULE)
+            for name, rows in made
+        }
 
     def launches(self, batch: int, rows: int) -> list[Launch]:
         if self.attention is not None:
@@ -81,7 +104,22 @@ class _LayersEngine(Engine):
     def prepare(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
         """Make the plan for a step on these caches, and bind them to it."""
         self._check(None, keys, values)
-        super().prepare(keys, values)
+        if self._reason(keys[0]) is None:
+            super().prepare(keys, values)
+
+    def _reason(self, cache: torch.Tensor) -> str | None:
+        """Why torch computes a step on this cache and its like."""
+        batch, _, rows, _ = cache.shape
+        reason = self.ready(batch, rows) if batch <= MOST_SEQUENCES and rows % GRANULE == 0 else None
+        if batch > MOST_SEQUENCES:
+            reason = f"more than {MOST_SEQUENCES} sequences"
+        elif rows % GRANULE:
+            reason = f"{rows} rows are no multiple of {GRANULE}"
+        if reason is None:
+            self.kept.pop((batch, rows), None)
+        else:
+            self.kept[batch, rows] = reason
+        return reason
 
     def _check(
         self, states: torch.Tensor | None, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]
@@ -93,11 +131,9 @@ class _LayersEngine(Engine):
                 "give a tensor of each for every layer",
             )
         first = keys[0].shape
-        if len(first) != 4 or not 0 < first[0] <= MOST_SEQUENCES or first[2] == 0 or first[2] % GRANULE:
+        if len(first) != 4 or 0 in first:
             raise argument_error(
-                f"`keys[0]` has shape {tuple(first)}",
-                f"caches are (sequences, {self.heads}, rows, {self.head}), with at most {MOST_SEQUENCES} sequences and a "
-                f"multiple of {GRANULE} rows",
+                f"`keys[0]` has shape {tuple(first)}", f"caches are (sequences, {self.heads}, rows, {self.head})"
             )
         wanted = (first[0], self.heads, first[2], self.head)
         named: list[tuple[str, torch.Tensor, tuple[int, ...]]]
@@ -108,12 +144,13 @@ class _LayersEngine(Engine):
             named.append(("states", states, batch))
         for name, tensor, shape in named:
             if tensor.shape != shape:
-                raise argument_error(f"`{name}` has shape {tuple(tensor.shape)}, not {shape}", "see cusync.torch.Layers")
+                message = f"`{name}` has shape {tuple(tensor.shape)}, not {shape}"
+                raise argument_error(message, "see cusync.torch.Layers")
             if tensor.dtype != self.like.dtype or tensor.device != self.like.device:
                 raise argument_error(
                     f"`{name}` is {tensor.dtype} on {tensor.device}, and the weights are {self.like.dtype} on "
                     f"{self.like.device}",
-                    f"convert it, or make the layers again from converted weights: {name}.to(...)",
+                    "convert it, or make the layers again from converted weights",
                 )
             if name != "states" and not tensor.is_contiguous():
                 raise argument_error(f"`{name}` has strides {tensor.stride()}", "caches are contiguous")
@@ -135,7 +172,56 @@ class _LayersEngine(Engine):
             raise argument_error(
                 f"`lengths` has shape {tuple(lengths.shape)}", f"give one length, or one for each of {batch} sequences"
             )
-        return super().run(states, keys, values, lengths.reshape(-1))
+        with here(self.like), torch.no_grad():
+            if self._reason(keys[0]) is None:
+                return super().run(states, keys, values, lengths.reshape(-1))
+            return self._by_torch(states, keys, values, lengths.reshape(-1))
+
+    def _product(self, x: torch.Tensor, name: str, bias: str = "") -> torch.Tensor:
+        """A product of rows with the weights that a page has under this name."""
+        parts = [torch.nn.functional.linear(x, rows) for rows in self.rows[name]]
+        result = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        return result + torch.cat(self.rows[bias]) if bias in self.rows else result
+
+    def _norm(self, x: torch.Tensor, gain: str) -> torch.Tensor:
+        [weight] = self.rows[gain]
+        return torch.nn.functional.rms_norm(x, weight.shape, weight, self.epsilon)
+
+    def _by_torch(
+        self,
+        states: torch.Tensor,
+        keys: Sequence[torch.Tensor],
+        values: Sequence[torch.Tensor],
+        lengths: torch.Tensor,
+    ) -> torch.Tensor:
+        """A step by torch's own operators."""
+        x = states.reshape(states.shape[0], self.width)
+        batch, positions = len(x), lengths.expand(len(x)).long()
+        cosines, sines = self.turns(positions[:, None])
+        seen = torch.arange(keys[0].shape[2], device=x.device) <= positions[:, None]
+        numbers = torch.arange(batch, device=x.device)
+
+        def rotated(heads: torch.Tensor, gain: str) -> torch.Tensor:
+            heads = self._norm(heads, gain) if gain in self.rows else heads
+            left, right = heads.chunk(2, -1)
+            return heads * cosines + torch.cat([-right, left], -1) * sines
+
+        normed, residual = self.attention or (True, True)
+        for n, (key, value) in enumerate(zip(keys, values, strict=True)):
+            a = self._norm(x, f"g1_{n}") if normed else x
+            qkv = self._product(a, f"Wqkv_{n}", f"bqkv_{n}").reshape(batch, -1, self.head)
+            q, k, v = qkv.split([qkv.shape[1] - 2 * self.heads, self.heads, self.heads], 1)
+            key[numbers, :, positions], value[numbers, :, positions] = rotated(k, f"gk_{n}"), v
+            q = rotated(q, f"gq_{n}")[:, :, None]
+            attended = torch.nn.functional.scaled_dot_product_attention(
+                q, key, value, attn_mask=seen[:, None, None], enable_gqa=True
+            )
+            projected = self._product(attended.reshape(batch, -1), f"Wo_{n}")
+            x = projected + x if residual else projected
+            if self.attention is None:
+                a = self._norm(x, f"g2_{n}")
+                x = x + self._product(self.gate(self._product(a, f"Wg_{n}")) * self._product(a, f"Wu_{n}"), f"Wd_{n}")
+        return x.reshape(states.shape)
 
 
 class _Steps(torch.nn.Module):
@@ -152,15 +238,22 @@ class _Steps(torch.nn.Module):
         """Bytes of weights that are held beside those given: laid out for a GPU, or copied by plans for the host."""
         return self._engine.bytes()
 
-    def forward(
-        self, states: torch.Tensor, keys: Caches, values: Caches, lengths: torch.Tensor
-    ) -> torch.Tensor:
+    @property
+    def choices(self) -> dict[tuple[int, int], str]:
+        """Who computes steps of some sequences on caches of some rows so far, and why."""
+        engine = self._engine
+        with engine.lock:
+            ours = dict.fromkeys(engine.plans, "cusync: it has a plan")
+            return {**ours, **{sizes: f"torch: {reason}" for sizes, reason in engine.kept.items()}}
+
+    def forward(self, states: torch.Tensor, keys: Caches, values: Caches, lengths: torch.Tensor) -> torch.Tensor:
         """The hidden states behind the layers.
 
         ``states`` is (sequences, width) or (sequences, 1, width). ``keys`` and ``values`` have a contiguous cache
-        (sequences, kv_heads, rows, head) for each layer, as a ``StaticCache`` of transformers, with a multiple of 64
-        rows; keys are rotated. ``lengths`` has the tokens in them before the step: an integer for each sequence, or one
-        for all. The caches get the row of the new token; ``lengths`` stays, and is yours to increase.
+        (sequences, kv_heads, rows, head) for each layer, as a ``StaticCache`` of transformers; keys are rotated.
+        ``lengths`` has the tokens in them before the step: an integer for each sequence, or one for all. The caches get
+        the row of the new token; ``lengths`` stays, and is yours to increase. More than 32 sequences, and caches whose
+        rows are no multiple of 64, run by torch's own operators.
         """
         if torch.is_grad_enabled() and states.requires_grad:
             raise argument_error(
@@ -209,7 +302,7 @@ class Layers(_Steps):
         weights = _weights(layers)
         count = 1 + max((int(name.split(".")[2]) for name in weights), default=-1)
         decoder = _decoder(weights, count, heads, epsilon, activation)
-        super().__init__(_LayersEngine(decoder, weights, rotary, None), 0)
+        super().__init__(_LayersEngine(decoder, weights, rotary, None, epsilon, activation), 0)
 
     @classmethod
     def from_transformers(cls, layers: Iterable[Any], rotary: Rotary) -> Any:
@@ -221,9 +314,9 @@ class Layers(_Steps):
         if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             raise argument_error(f"layers {numbers} do not follow each other", "give a slice of the model's layers")
         weights = _weights(module.state_dict() for module in modules)
-        decoder = _of_transformers(modules, "DecoderLayer", modules[0].self_attn.config, weights)
         made = cls.__new__(cls)
-        _Steps.__init__(made, _LayersEngine(decoder, weights, rotary, None), numbers[0])
+        config = modules[0].self_attn.config
+        _Steps.__init__(made, _of_transformers(modules, "DecoderLayer", config, weights, rotary, None), numbers[0])
         return made
 
 
@@ -261,8 +354,8 @@ class DecoderLayer(Layers):
         epsilon: float = 1e-6,
         activation: str = "silu",
     ) -> DecoderLayer:
-        """The layer of these modules. ``norm`` and ``mlp_norm`` have the gains in front of attention and MLP, ``q_norm``
-        and ``k_norm`` those of heads."""
+        """The layer of these modules. ``norm`` and ``mlp_norm`` have the gains in front of attention and MLP,
+        ``q_norm`` and ``k_norm`` those of heads."""
         weights = _attention_weights(q, k, v, o, norm, q_norm, k_norm)
         weights["post_attention_layernorm.weight"] = mlp_norm.weight
         for name, linear in {"gate": gate, "up": up, "down": down}.items():
@@ -289,7 +382,8 @@ class Attention(_Steps):
     ) -> None:
         named = _weights([weights])
         decoder = _decoder(named, 1, heads, epsilon, "silu")
-        super().__init__(_LayersEngine(decoder, named, rotary, (_normed(named), residual)), 0)
+        options = (_normed(named), residual)
+        super().__init__(_LayersEngine(decoder, named, rotary, options, epsilon, "silu"), 0)
 
     @classmethod
     def from_linear(
@@ -320,9 +414,9 @@ class Attention(_Steps):
         if norm is not None:
             given["input_layernorm.weight"] = norm.weight
         weights = _weights([given])
-        decoder = _of_transformers([attention], "Attention", attention.config, weights)
         made = cls.__new__(cls)
-        engine = _LayersEngine(decoder, weights, rotary, (_normed(weights), residual))
+        options = (_normed(weights), residual)
+        engine = _of_transformers([attention], "Attention", attention.config, weights, rotary, options)
         _Steps.__init__(made, engine, attention.layer_idx)
         return made
 
@@ -369,7 +463,8 @@ def _decoder(
     def rows(name: str) -> int:
         tensor = weights.get(f"model.layers.0.{name}.weight")
         if tensor is None or tensor.dim() != 2:
-            raise argument_error(f"there is no matrix `{name}.weight`", "weights have the names of transformers' layers")
+            help = "weights have the names of transformers' layers"
+            raise argument_error(f"there is no matrix `{name}.weight`", help)
         return tensor.shape[0]
 
     queries, width = rows("self_attn.q_proj"), rows("self_attn.o_proj")
@@ -400,9 +495,14 @@ def _decoder(
 
 
 def _of_transformers(
-    modules: list[Any], suffix: str, config: Any, weights: dict[str, torch.Tensor]
-) -> _cusync.Decoder:
-    """A decoder of modules whose class is named after their architecture."""
+    modules: list[Any],
+    suffix: str,
+    config: Any,
+    weights: dict[str, torch.Tensor],
+    rotary: Rotary,
+    attention: tuple[bool, bool] | None,
+) -> _LayersEngine:
+    """The engine of modules whose class is named after their architecture."""
     hooked = any(each._forward_hooks or each._forward_pre_hooks for module in modules for each in module.modules())
     if hooked:
         raise argument_error("the layers have hooks, which would not run", "remove them, or use torch's own layers")
@@ -411,4 +511,6 @@ def _of_transformers(
         raise argument_error(windows, "use torch's own layers")
     architecture = type(modules[0]).__name__.removesuffix(suffix) + "ForCausalLM"
     described = configuration(config, architecture, next(iter(weights.values())).dtype)
-    return _cusync.Decoder(json.dumps({**described, "num_hidden_layers": len(modules)}))
+    decoder = _cusync.Decoder(json.dumps({**described, "num_hidden_layers": len(modules)}))
+    activation = described.get("hidden_act") or "silu"
+    return _LayersEngine(decoder, weights, rotary, attention, described["rms_norm_eps"], activation)

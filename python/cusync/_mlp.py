@@ -243,8 +243,8 @@ def predicted(spec: str, dims: tuple[tuple[str, int], ...], element: str, device
         return Choice(executor != "library", f"`{executor}` is the fastest of the tuned plans")
     if theirs is None or ours is None:
         return Choice(True, f"`{executor}`; the profile of this GPU has no times of cuBLASLt to compare with")
-    text = f"predicted {ours + copies_us:.1f} us by `{executor}` and its copies, {theirs:.1f} us by products of cuBLASLt"
-    return Choice(ours + copies_us <= theirs, text)
+    own = f"predicted {ours + copies_us:.1f} us by `{executor}` and its copies"
+    return Choice(ours + copies_us <= theirs, f"{own}, {theirs:.1f} us by products of cuBLASLt")
 
 
 def _plan(rows: int, weights: dict[str, torch.Tensor], activation: str) -> _HostPlan | _GpuPlan | None:

@@ -174,7 +174,7 @@ class Engine:
             if key in self.plans:
                 self.plans.move_to_end(key)
                 return None
-            if not self.on_host and torch.cuda.is_current_stream_capturing():
+            if not self.on_host and key not in self.failures and torch.cuda.is_current_stream_capturing():
                 raise self.unprepared()
             if key not in self.failures:
                 try:

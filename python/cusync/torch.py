@@ -1,8 +1,8 @@
-"""PyTorch: operators that run MLPs and layers as pipelines, language models on the weights of a live model, and programs
-of kernels from exported modules.
+"""PyTorch: operators that run MLPs and layers as pipelines, language models on the weights of a live model, and
+programs of kernels from exported modules.
 
-Operators work eagerly, under ``torch.compile``, and in CUDA graphs once their plans are made. Tensors of the host run on
-the ``cpu`` executor; on a GPU, runs are queued on torch's current stream. Operators have no gradients.
+Operators work eagerly, under ``torch.compile``, and in CUDA graphs once their plans are made. Tensors of the host run
+on the ``cpu`` executor; on a GPU, runs are queued on torch's current stream. Operators have no gradients.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def mlp(
     """``activation(x @ up + up_bias) @ down + down_bias``; with a gate ``(silu(x @ gate) * (x @ up)) @ down``.
 
     ``x`` may have several axes of rows. Matrices are (inputs, outputs), of the type and device of ``x``: float16 or
-    bfloat16. They are contiguous, or transposed views such as ``linear.weight.t()``, and are read again when they change.
+    bfloat16. They are contiguous, or transposed views such as ``linear.weight.t()``; changes are read again.
     On a GPU, each number of rows runs by cusync or by torch's own operators, whichever is predicted to be faster.
     """
     result: torch.Tensor = torch.ops.cusync.mlp(x, up, down, gate, up_bias, down_bias, activation)
@@ -57,7 +57,7 @@ def mlp(
 
 
 class Mlp(torch.nn.Module):
-    """An MLP as one pipeline, where that is faster: see ``mlp``. Its weights are buffers, since it cannot be trained."""
+    """An MLP as one pipeline, where that is faster: see ``mlp``. Its weights are buffers: it cannot be trained."""
 
     up: torch.Tensor
     down: torch.Tensor

@@ -144,6 +144,53 @@ def test_more_than_eight_layers_are_several_launches(device):
     near(found, expected([wide(w) for w in weights], states.float(), wide_keys, wide_values, [3, 3]), torch.bfloat16)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("more", OPTIONS)
+def test_torch_runs_sizes_that_have_no_plan(more, dtype, device):
+    from cusync.torch import Attention, Layers
+
+    weights = [layer(n, dtype, device, **more) for n in range(2)]
+    made = Layers(weights, BASE, heads=HEADS, epsilon=EPSILON)
+    bare = {name: tensor for name, tensor in weights[0].items() if name.startswith("self_attn")}
+    attention = Attention(bare, BASE, heads=HEADS, epsilon=EPSILON)
+    for batch, rows, reason in [(33, 64, "more than 32 sequences"), (2, 60, "60 rows are no multiple of 64")]:
+        keys, values = caches(2, batch, dtype, device, rows)
+        wide_keys, wide_values = [k.float() for k in keys], [v.float() for v in values]
+        states, lengths = draw(batch, WIDTH, dtype=dtype, device=device), [n % 50 for n in range(batch)]
+        found = made(states, keys, values, torch.tensor(lengths, device=device))
+        near(found, expected([wide(w) for w in weights], states.float(), wide_keys, wide_values, lengths), dtype)
+        for ours, theirs in zip(keys + values, wide_keys + wide_values, strict=True):
+            near(ours, theirs, dtype)
+        assert made.choices == {**made.choices, (batch, rows): f"torch: {reason}"}
+        made.prepare(keys, values)
+        found = attention(states, keys[0], values[0], torch.tensor(lengths, device=device))
+        half = attend(wide(weights[0]), states.float(), wide_keys[0], wide_values[0], lengths, False, False)
+        near(found, half, dtype)
+    keys, values = caches(2, 2, dtype, device)
+    made(states, keys, values, torch.tensor(3, device=device))
+    assert made.choices[2, 64] == "cusync: it has a plan" and len(made.choices) == 3
+
+
+GATES = ["silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2"]
+
+
+@pytest.mark.parametrize("activation", GATES)
+def test_gates_of_torch_are_those_of_kernels(activation):
+    from cusync._layers import _GATES
+    from cusync.torch import DecoderLayer
+
+    assert list(_GATES) == GATES
+    made = DecoderLayer(layer(0, torch.float16), BASE, heads=HEADS, activation=activation)
+    found = []
+    for rows in (64, 63):
+        [key], [value] = caches(1, 2, torch.float16, "cpu")
+        key, value = key[:, :, :rows].contiguous(), value[:, :, :rows].contiguous()
+        found.append(made(draw(2, WIDTH, dtype=torch.float16), key, value, torch.tensor([7, 20])))
+    assert [text[:5] for text in made.choices.values()] == ["cusyn", "torch"]
+    near(found[0], found[1].float(), torch.float16)
+
+
 def linears(weights):
     """Modules of torch with these weights, by their short names."""
     made = {}
@@ -213,8 +260,9 @@ def live(kind, device, dtype, **more):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rows", [64, 60])
 @pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Qwen3", "Phi3"])
-def test_layers_of_a_live_model_take_turns_with_its_own(kind, device):
+def test_layers_of_a_live_model_take_turns_with_its_own(kind, rows, device):
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     from cusync.torch import Attention, Layers
 
@@ -226,7 +274,7 @@ def test_layers_of_a_live_model_take_turns_with_its_own(kind, device):
     cached = "cache" if "cache" in inspect.signature(type(inner).forward).parameters else "past_key_values"
 
     def start(model):
-        cache = transformers.StaticCache(config=model.config, max_cache_len=ROWS)
+        cache = transformers.StaticCache(config=model.config, max_cache_len=rows)
         model.model(input_ids=prompt, **{cached: cache}, use_cache=True)
         return cache
 
@@ -248,6 +296,7 @@ def test_layers_of_a_live_model_take_turns_with_its_own(kind, device):
             states = states + last.mlp(last.post_attention_layernorm(states))
             found.append(inner.norm(rest.step(states, cache)))
     assert [int(layer.cumulative_length) for layer in cache.layers] == [8] * 4
+    assert {text.split(":")[0] for text in rest.choices.values()} == {"cusync" if rows == 64 else "torch"}
     wanted, theirs, found = (torch.stack(each).float() for each in (wanted, theirs, found))
     assert (found - wanted).norm() <= 1.1 * (theirs - wanted).norm()
 
@@ -293,7 +342,6 @@ def test_wrong_tensors_are_errors_that_name_them():
     x, n = draw(2, WIDTH, dtype=torch.float16), torch.tensor([3, 4])
     less = {name: tensor for name, tensor in weights.items() if name != "mlp.up_proj.weight"}
     mixed = {**weights, "self_attn.v_proj.weight": weights["self_attn.v_proj.weight"].bfloat16()}
-    [odd], [long] = caches(1, 2, torch.float16, "cpu", 60)[0], caches(1, 33, torch.float16, "cpu")[0]
     modules = linears(layer(0, torch.float16, bias=True))
     half = {**modules, "k": linears(weights)["k"]}
     attention = functools.partial(Attention.from_linear, rotary=BASE, heads=HEADS)
@@ -305,8 +353,7 @@ def test_wrong_tensors_are_errors_that_name_them():
         (lambda: made(x, key, value.bfloat16(), n), "`values[0]` is torch.bfloat16 on cpu"),
         (lambda: made(x, key, value.mT.contiguous().mT, n), "`values[0]` has strides (8192, 4096, 1, 64)"),
         (lambda: made(x, [key] * 2, value, n), "there are 2 `keys` and 1 `values`, and 1 layers"),
-        (lambda: made(x, odd, odd, n), "`keys[0]` has shape (2, 2, 60, 64)"),
-        (lambda: made(x, long, long, n), "`keys[0]` has shape (33, 2, 64, 64)"),
+        (lambda: made(x, key[:, :, :0], value, n), "`keys[0]` has shape (2, 2, 0, 64)"),
         (lambda: made.prepare(key, value[:, :1]), "`values[0]` has shape (2, 1, 64, 64), not (2, 2, 64, 64)"),
         (lambda: made(x, key, value, n.float()), "`lengths` is torch.float32 on cpu"),
         (lambda: made(x, key, value, torch.tensor([1, 2, 3])), "`lengths` has shape (3,)"),
