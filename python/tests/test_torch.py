@@ -418,7 +418,7 @@ def test_torch_runs_where_it_is_predicted_to_be_faster():
     with torch.cuda.graph(graph):
         found = layer(x)
     graph.replay()
-    assert torch.equal(found, wanted)
+    near(found, wanted.double())
     few = layer(x[:8])
     near(few, wanted[:8].double())
     assert layer.choices[256].startswith("torch: predicted ") and layer.choices[8].startswith("cusync: predicted ")
