@@ -10,7 +10,7 @@ use std::ops::Range;
 use cusync::codegen::graph::Element;
 use cusync::{PipelineBuilder, Stage};
 
-use crate::architecture::Decoder;
+use crate::architecture::{Decoder, Weight};
 
 /// Most layers of a launch. A kernel has 64 stages, each round of a wide one counted: five or six a layer, and up to
 /// eight of a head.
@@ -40,30 +40,86 @@ pub fn generation(
     rows: usize,
     element: Element,
 ) -> PipelineBuilder {
-    let last = layers.end == decoder.layers;
+    let end = layers.end;
+    if end < decoder.layers {
+        return self::layers(decoder, layers, slots, rows, element);
+    }
+    let last = format!("Z_{}(B,E)", end - 1);
+    let page = stack(decoder, layers, (slots, rows), element, &last);
+    let head = Stage::gemm("head", &last, "Wh(E,V)", "logits(B,V)");
+    page.dim("V", decoder.logits() as u64).stage(normed(head, "gf(E)", decoder.epsilon))
+}
+
+/// [`generation`] without a head: the last layer writes `Z`, too.
+pub fn layers(
+    decoder: &Decoder,
+    layers: Range<usize>,
+    slots: usize,
+    rows: usize,
+    element: Element,
+) -> PipelineBuilder {
+    stack(decoder, layers, (slots, rows), element, "Z(B,E)")
+}
+
+/// Layers from hidden states `X` to `out`.
+fn stack(
+    decoder: &Decoder,
+    layers: Range<usize>,
+    (slots, rows): (usize, usize),
+    element: Element,
+    out: &str,
+) -> PipelineBuilder {
     let name = format!("layers_{}_to_{}", layers.start, layers.end - 1);
-    let mut page = dims(&name, decoder, element).dim("B", slots as u64).dim("S", rows as u64);
-    let state = |layer: usize| match layer {
-        _ if layer == layers.start => "X(B,E)".to_owned(),
-        _ => format!("Z_{}(B,E)", layer - 1),
-    };
+    let mut page = step(&name, decoder, (slots, rows), element);
     for layer in layers.clone() {
-        let out = if !last && layer + 1 == layers.end { "Z(B,E)".into() } else { format!("Z_{layer}(B,E)") };
-        let attend = Stage::new("Attention", &format!("attend_{layer}")).word(
-            "cache",
-            format!(
-                "Cache(keys: \"K_{layer}(B,HKV,S,D)\", values: \"V_{layer}(B,HKV,S,D)\", lengths: \"n(B)\")"
-            ),
-        );
-        let attend = windowed(attend.text("rotary", "cs(S,D)"), decoder, rows);
-        let stages = block(decoder, layer, "B", &state(layer), &out, LayerPass::Step, attend);
+        let x = if layer == layers.start { "X(B,E)".to_owned() } else { format!("Z_{}(B,E)", layer - 1) };
+        let z = if layer + 1 == layers.end { out.to_owned() } else { format!("Z_{layer}(B,E)") };
+        let attend = attend_cached(decoder, layer, rows);
+        let stages = block(decoder, layer, "B", &x, &z, LayerPass::Step, attend);
         page = stages.into_iter().fold(page, PipelineBuilder::stage);
     }
-    if !last {
-        return page;
+    page
+}
+
+/// The page of one attention for the next token of each of `slots` sequences, from `X` to `Z`. The tensors have the
+/// names of layer 0. `norm`: rows are normalized first; `residual`: `X` is added at the end.
+pub fn attention(
+    decoder: &Decoder,
+    slots: usize,
+    rows: usize,
+    element: Element,
+    (norm, residual): (bool, bool),
+) -> PipelineBuilder {
+    let page = step("attention", decoder, (slots, rows), element);
+    let qkv = qkv_product(decoder, 0, "B", "X(B,E)", LayerPass::Step);
+    let qkv = if norm { normed(qkv, "g1_0(E)", decoder.epsilon) } else { qkv };
+    let attend = attend_cached(decoder, 0, rows);
+    let project = projection(0, "B", "Z(B,E)");
+    let project = if residual { project.text("residual", "X(B,E)") } else { project };
+    let attend = attended(0, "B", with_head_norm(decoder, 0, attend));
+    [qkv, attend, project].into_iter().fold(page, PipelineBuilder::stage)
+}
+
+/// Whether the page of an [`attention`] has this weight of a layer.
+pub fn attends(weight: &Weight, norm: bool) -> bool {
+    match weight.name.split_once('_') {
+        Some(("g1", _)) => norm,
+        Some((name, _)) => ["Wqkv", "bqkv", "gq", "gk", "Wo"].contains(&name),
+        None => false,
     }
-    let head = Stage::gemm("head", &state(layers.end), "Wh(E,V)", "logits(B,V)");
-    page.dim("V", decoder.logits() as u64).stage(normed(head, "gf(E)", decoder.epsilon))
+}
+
+/// A page for the next token of each of some sequences, without stages.
+fn step(name: &str, decoder: &Decoder, (slots, rows): (usize, usize), element: Element) -> PipelineBuilder {
+    dims(name, decoder, element).dim("B", slots as u64).dim("S", rows as u64)
+}
+
+/// The attention of a layer to its cache of `rows` tokens, to which it appends.
+fn attend_cached(decoder: &Decoder, layer: usize, rows: usize) -> Stage {
+    let cache =
+        format!("Cache(keys: \"K_{layer}(B,HKV,S,D)\", values: \"V_{layer}(B,HKV,S,D)\", lengths: \"n(B)\")");
+    let attend = Stage::new("Attention", &format!("attend_{layer}")).word("cache", cache);
+    windowed(attend.text("rotary", "cs(S,D)"), decoder, rows)
 }
 
 /// The page of one layer for the first `tokens` tokens of a sequence, which fill a cache of `rows` tokens. The
@@ -107,6 +163,66 @@ enum LayerPass {
     Prompt,
 }
 
+/// Name of a tensor of a layer, with a row for each of `t` tokens.
+fn tensor(layer: usize, t: &str, name: &str, cols: &str) -> String {
+    format!("{name}_{layer}({t},{cols})")
+}
+
+/// Name of a weight of a layer.
+fn weight(layer: usize, name: &str, shape: &str) -> String {
+    format!("{name}_{layer}({shape})")
+}
+
+const QKV: &str = "(HQ+2*HKV)*D";
+
+/// A stage that knows the heads of queries, keys and values.
+fn heads(stage: Stage) -> Stage {
+    stage.text("heads", "HQ").text("kv_heads", "HKV")
+}
+
+/// Heads are normalized where they are rotated.
+fn with_head_norm(decoder: &Decoder, layer: usize, stage: Stage) -> Stage {
+    if !decoder.head_norm {
+        return stage;
+    }
+    let (query, key) = (weight(layer, "gq", "D"), weight(layer, "gk", "D"));
+    stage.word(
+        "head_norm",
+        format!("HeadNorm(query: {query:?}, key: {key:?}, epsilon: {:e})", decoder.epsilon),
+    )
+}
+
+/// The product that makes queries, keys and values of the rows of `a`.
+fn qkv_product(decoder: &Decoder, layer: usize, t: &str, a: &str, phase: LayerPass) -> Stage {
+    let kind = if phase == LayerPass::Step { "Gemm" } else { "RotatedGemm" };
+    let mut product = Stage::new(kind, &format!("qkv_{layer}"))
+        .text("a", a)
+        .text("b", &weight(layer, "Wqkv", &format!("E,{QKV}")))
+        .text("out", &tensor(layer, t, "QKV", QKV));
+    if decoder.bias {
+        product = product.text("bias", &weight(layer, "bqkv", QKV));
+    }
+    match phase {
+        LayerPass::Step => product,
+        LayerPass::Prompt => {
+            let rotated = heads(product).text("rotary", "cs(S,D)").word("sequences", 1);
+            with_head_norm(decoder, layer, rotated)
+        }
+    }
+}
+
+/// An attention of a layer with its operands.
+fn attended(layer: usize, t: &str, attend: Stage) -> Stage {
+    let (rows, a) = (tensor(layer, t, "QKV", QKV), tensor(layer, t, "A", "HQ*D"));
+    heads(attend).text("qkv", &rows).text("out", &a)
+}
+
+/// The product behind an attention.
+fn projection(layer: usize, t: &str, out: &str) -> Stage {
+    let (a, b) = (tensor(layer, t, "A", "HQ*D"), weight(layer, "Wo", "HQ*D,E"));
+    Stage::gemm(&format!("project_{layer}"), &a, &b, out)
+}
+
 /// One layer over `t` tokens, from hidden states `x` to `z`. Norms are stages of their own in prompts only.
 fn block(
     decoder: &Decoder,
@@ -117,67 +233,84 @@ fn block(
     phase: LayerPass,
     attend: Stage,
 ) -> Vec<Stage> {
-    let stage = |name: &str| format!("{name}_{layer}");
-    let tensor = |name: &str, cols: &str| format!("{name}_{layer}({t},{cols})");
-    let weight = |name: &str, shape: &str| format!("{name}_{layer}({shape})");
-    let (h, y) = (tensor("H", "E"), tensor("Y", "I"));
-    let (rows, a) = (tensor("QKV", "(HQ+2*HKV)*D"), tensor("A", "HQ*D"));
+    let (h, y) = (tensor(layer, t, "H", "E"), tensor(layer, t, "Y", "I"));
     let epsilon = decoder.epsilon;
     let mut stages = Vec::new();
     // A product of the normalized rows of `x`, which `make` makes of the tensor that it reads.
     let behind_norm = |number: u32, x: &str, stages: &mut Vec<Stage>, make: &dyn Fn(&str) -> Stage| {
-        let gain = weight(&format!("g{number}"), "E");
+        let gain = weight(layer, &format!("g{number}"), "E");
         if phase == LayerPass::Step {
             return stages.push(normed(make(x), &gain, epsilon));
         }
-        let out = tensor(&format!("N{number}"), "E");
-        let norm = Stage::new("RmsNorm", &stage(&format!("norm{number}"))).text("x", x).text("gain", &gain);
+        let out = tensor(layer, t, &format!("N{number}"), "E");
+        let norm = Stage::new("RmsNorm", &format!("norm{number}_{layer}")).text("x", x).text("gain", &gain);
         stages.push(norm.text("out", &out).word("epsilon", format!("{epsilon:e}")));
         stages.push(make(&out));
     };
-    let heads = |stage: Stage| stage.text("heads", "HQ").text("kv_heads", "HKV");
-    let head_norm = decoder.head_norm.then(|| {
-        let (query, key) = (weight("gq", "D"), weight("gk", "D"));
-        format!("HeadNorm(query: {query:?}, key: {key:?}, epsilon: {epsilon:e})")
-    });
-    // Heads are normalized where they are rotated.
-    let with_head_norm = |stage: Stage| match &head_norm {
-        Some(norm) => stage.word("head_norm", norm),
-        None => stage,
-    };
-    behind_norm(1, x, &mut stages, &|a| {
-        let kind = if phase == LayerPass::Step { "Gemm" } else { "RotatedGemm" };
-        let mut product = Stage::new(kind, &stage("qkv"))
-            .text("a", a)
-            .text("b", &weight("Wqkv", "E,(HQ+2*HKV)*D"))
-            .text("out", &rows);
-        if decoder.bias {
-            product = product.text("bias", &weight("bqkv", "(HQ+2*HKV)*D"));
-        }
-        match phase {
-            LayerPass::Step => product,
-            LayerPass::Prompt => {
-                with_head_norm(heads(product).text("rotary", "cs(S,D)").word("sequences", 1))
-            }
-        }
-    });
-    let attend = if phase == LayerPass::Step { with_head_norm(attend) } else { attend };
-    let gemm = |name: &str, a: &str, b: &str, out: &str, residual: &str| {
-        Stage::gemm(&stage(name), a, b, out).text("residual", residual)
-    };
-    stages.push(heads(attend).text("qkv", &rows).text("out", &a));
-    stages.push(gemm("project", &a, &weight("Wo", "HQ*D,E"), &h, x));
+    behind_norm(1, x, &mut stages, &|a| qkv_product(decoder, layer, t, a, phase));
+    let attend = if phase == LayerPass::Step { with_head_norm(decoder, layer, attend) } else { attend };
+    stages.push(attended(layer, t, attend));
+    stages.push(projection(layer, t, &h).text("residual", x));
     behind_norm(2, &h, &mut stages, &|a| {
-        let gated = Stage::gated_gemm(&stage("gate_up"), a, &weight("Wg", "E,I"), &weight("Wu", "E,I"), &y);
+        let (gate, up) = (weight(layer, "Wg", "E,I"), weight(layer, "Wu", "E,I"));
+        let gated = Stage::gated_gemm(&format!("gate_up_{layer}"), a, &gate, &up, &y);
         gated.word("activation", decoder.gate)
     });
-    stages.push(gemm("down", &y, &weight("Wd", "I,E"), z, &h));
+    let down = Stage::gemm(&format!("down_{layer}"), &y, &weight(layer, "Wd", "I,E"), z);
+    stages.push(down.text("residual", &h));
     stages
 }
 
 #[cfg(test)]
 mod tests {
+    use cusync::runtime::{Overrides, resolve_text};
+
     use super::*;
+    use crate::config::ModelConfig;
+
+    fn decoder() -> Decoder {
+        let config = ModelConfig::from_json(
+            r#"{ "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4,
+                 "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 100, "rms_norm_eps": 1e-5,
+                 "max_position_embeddings": 512 }"#,
+        );
+        let plain = config.and_then(|config| Decoder::new(&config)).expect("a valid configuration");
+        Decoder { bias: true, head_norm: true, ..plain }
+    }
+
+    /// Tensors of a page that no stage writes, and its results.
+    fn ends(page: &PipelineBuilder) -> (Vec<String>, Vec<String>) {
+        let resolved = resolve_text(&page.text(), "page", &Overrides::default()).expect("a valid page");
+        let session = cusync::Session::on_host(&page.text(), &[]).expect("a plan");
+        assert_eq!(resolved.stages.len(), page.stages().len());
+        (session.inputs(), session.outputs())
+    }
+
+    #[test]
+    fn the_last_layer_ends_a_page_without_a_head() {
+        let decoder = decoder();
+        let (inputs, outputs) = ends(&layers(&decoder, 0..3, 2, 64, Element::F16));
+        assert_eq!(outputs, ["Z"]);
+        assert!(!inputs.iter().any(|name| name == "Wh"));
+        let (inputs, outputs) = ends(&generation(&decoder, 0..3, 2, 64, Element::F16));
+        assert_eq!(outputs, ["logits"]);
+        assert!(inputs.iter().any(|name| name == "Wh"));
+    }
+
+    #[test]
+    fn an_attention_has_the_weights_of_its_half() {
+        let decoder = decoder();
+        for (norm, residual) in [(false, false), (true, false), (false, true), (true, true)] {
+            let (mut inputs, outputs) = ends(&attention(&decoder, 2, 64, Element::F16, (norm, residual)));
+            assert_eq!(outputs, ["Z"]);
+            let weights = decoder.layer_weights(0).into_iter().filter(|weight| attends(weight, norm));
+            let mut expected: Vec<String> = weights.map(|weight| weight.name).collect();
+            expected.extend(["X", "n", "cs", "K_0", "V_0"].map(String::from));
+            inputs.sort();
+            expected.sort();
+            assert_eq!(inputs, expected);
+        }
+    }
 
     #[test]
     fn launches_are_few_and_even() {

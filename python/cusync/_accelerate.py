@@ -5,31 +5,62 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import weakref
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from . import _cusync
 from ._errors import CusyncError
-from ._steps import Engine
+from ._steps import GRANULE, MOST_SEQUENCES, Engine, Launch
 
-_ELEMENTS = (torch.float16, torch.bfloat16)
+ELEMENTS = (torch.float16, torch.bfloat16)
 
-#: Sequences that a decode kernel takes at most.
-_MOST_SEQUENCES = 32
-
-#: Rows of caches are a multiple of this; longer caches have larger steps, so that fewer plans are made.
-_GRANULE, _LONG, _COARSE = 64, 1024, 256
+#: Longer caches have larger steps than a granule, so that fewer plans are made.
+_LONG, _COARSE = 1024, 256
 
 
-def configuration(model: Any) -> dict[str, Any]:
-    """The `config.json` of a live model."""
-    config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=False))
-    config["architectures"] = [type(model).__name__]
-    config["dtype"] = str(model.dtype).removeprefix("torch.")
-    config.pop("torch_dtype", None)
-    return config
+def configuration(config: Any, architecture: str, dtype: torch.dtype) -> dict[str, Any]:
+    """The `config.json` of a live model, from its configuration, the name of its class, and its type."""
+    found: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    found["architectures"] = [architecture]
+    found["dtype"] = str(dtype).removeprefix("torch.")
+    found.pop("torch_dtype", None)
+    return found
+
+
+class ModelEngine(Engine):
+    """Steps of a model, from its embedded tokens to its logits."""
+
+    preparing = "prepare it: run one step on the same cache before the capture"
+    instead = "remove the acceleration"
+
+    def __init__(self, model: Any, decoder: _cusync.Decoder) -> None:
+        super().__init__(decoder, model.get_input_embeddings().weight)
+        self.config = model.config
+        self.model: Callable[[], Any] = weakref.ref(model)
+
+    def launches(self, batch: int, rows: int) -> list[Launch]:
+        return self.decoder.launches(batch, rows)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return {name: tensor.detach() for name, tensor in self.model().state_dict().items()}
+
+    def rotary(self) -> Any:
+        """The module that makes the angles of rotations."""
+        return getattr(self.model().get_decoder(), "rotary_emb", None)
+
+    def turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        cosines, sines = self.rotary()(self.like, positions)
+        return cosines, sines
+
+    def shape(self, states: torch.Tensor) -> tuple[int, ...]:
+        return (states.shape[0], 1, self.vocabulary)
+
+    def missing(self) -> str | None:
+        return "its decoder has no `rotary_emb`" if self.rotary() is None else super().missing()
 
 
 class Acceleration:
@@ -40,7 +71,7 @@ class Acceleration:
     #: Steps that torch computed, by the reason.
     kept: Counter[str]
 
-    def __init__(self, refusal: str | None, engine: Engine | None) -> None:
+    def __init__(self, refusal: str | None, engine: ModelEngine | None) -> None:
         self.refusal = refusal
         self.kept = Counter()
         self._engine = engine
@@ -94,7 +125,7 @@ def _round(cache: Any) -> None:
     if not _static(cache) or any(layer.is_initialized for layer in cache.layers):
         return
     for layer in cache.layers:
-        step = _COARSE if layer.max_cache_len > _LONG else _GRANULE
+        step = _COARSE if layer.max_cache_len > _LONG else GRANULE
         layer.max_cache_len = -(-layer.max_cache_len // step) * step
 
 
@@ -128,7 +159,7 @@ def _examine(cache: Any, arguments: dict[str, Any]) -> None:
     cache._cusync_plain = plain
 
 
-def _reason(engine: Engine, report: Acceleration, model: Any, arguments: dict[str, Any]) -> str | None:
+def _reason(engine: ModelEngine, report: Acceleration, model: Any, arguments: dict[str, Any]) -> str | None:
     """Why torch computes a step: a call for one more token of each sequence in a cache."""
     cache = _cache(arguments)
     if torch.is_grad_enabled():
@@ -169,10 +200,10 @@ def _reason(engine: Engine, report: Acceleration, model: Any, arguments: dict[st
                 return "the cache is of another type or on another device than the model"
             if not tensor.is_contiguous():
                 return "the cache is not contiguous"
-    if batch > _MOST_SEQUENCES:
-        return f"more than {_MOST_SEQUENCES} sequences"
-    if rows % _GRANULE:
-        return f"the cache has {rows} rows, which is no multiple of {_GRANULE}"
+    if batch > MOST_SEQUENCES:
+        return f"more than {MOST_SEQUENCES} sequences"
+    if rows % GRANULE:
+        return f"the cache has {rows} rows, which is no multiple of {GRANULE}"
     return None if torch.compiler.is_compiling() else engine.ready(batch, rows)
 
 
@@ -224,9 +255,10 @@ def _accelerated(base: Any) -> Any:
             states,
             [layer.keys for layer in layers],
             [layer.values for layer in layers],
-            [layer.cumulative_length for layer in layers],
+            layers[0].cumulative_length,
             engine.number,
         )
+        torch._foreach_add_([layer.cumulative_length for layer in layers], 1)
         return CausalLMOutputWithPast(logits=logits, **{cached: cache})
 
     @functools.wraps(base.prepare_inputs_for_generation)
@@ -255,11 +287,11 @@ def _accelerated(base: Any) -> Any:
     return type(base.__name__, (base,), {**methods, "_valid_auto_compile_criteria": compiles, **names_of_base})
 
 
-def _unlike_static(model: Any) -> str | None:
-    """What a static cache of the model has that steps cannot use."""
+def unlike_static(config: Any) -> str | None:
+    """What a static cache of a model has that steps cannot use."""
     import transformers
 
-    layers = transformers.StaticCache(config=model.config, max_cache_len=_GRANULE).layers
+    layers = transformers.StaticCache(config=config, max_cache_len=GRANULE).layers
     if not _static(type("Cache", (), {"layers": layers})):
         return "its layers have windows of attention, whose caches steps cannot use"
     if not isinstance(getattr(layers[0], "cumulative_length", None), torch.Tensor):
@@ -267,22 +299,22 @@ def _unlike_static(model: Any) -> str | None:
     return None
 
 
-def _refusal(model: Any, cpu: bool) -> tuple[str | None, Engine | None]:
+def _refusal(model: Any, cpu: bool) -> tuple[str | None, ModelEngine | None]:
     """Why a model keeps its own steps, or what computes them."""
-    if getattr(model, "dtype", None) not in _ELEMENTS:
+    if getattr(model, "dtype", None) not in ELEMENTS:
         return f"its weights are {getattr(model, 'dtype', 'of no known type')}, not float16 or bfloat16", None
     try:
-        decoder = _cusync.Decoder(json.dumps(configuration(model)))
+        decoder = _cusync.Decoder(json.dumps(configuration(model.config, type(model).__name__, model.dtype)))
     except CusyncError as error:
         return error.message, None
     if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
         return "its modules have hooks, which would not run", None
     if "forward" in model.__dict__:
         return "its `forward` was replaced, for instance by a compiled one: replace it afterwards", None
-    sliding = _unlike_static(model)
+    sliding = unlike_static(model.config)
     if sliding is not None:
         return sliding, None
-    engine = Engine(model, decoder)
+    engine = ModelEngine(model, decoder)
     if engine.on_host and not cpu:
         return "it is on a CPU, where torch is faster", None
     if engine.like.device.type not in ("cpu", "cuda"):
@@ -290,7 +322,7 @@ def _refusal(model: Any, cpu: bool) -> tuple[str | None, Engine | None]:
     missing = engine.missing()
     if missing is not None:
         return missing, None
-    reason = None if engine.on_host else engine.ready(1, _GRANULE)
+    reason = None if engine.on_host else engine.ready(1, GRANULE)
     return (reason, None) if reason is not None else (None, engine)
 
 

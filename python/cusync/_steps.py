@@ -1,4 +1,4 @@
-"""Plans of a transformers model's steps, and the operator that runs them: see `cusync.torch.accelerate`."""
+"""Plans of steps of layers, and the operator that runs them: see `cusync.torch.accelerate` and `Layers`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,16 @@ from ._errors import CusyncError, argument_error
 
 #: Plans that are kept beside those that a graph may use.
 _MOST_PLANS = 8
+
+#: Sequences that a decode kernel takes at most.
+MOST_SEQUENCES = 32
+
+#: Rows of caches are a multiple of this.
+GRANULE = 64
+
+#: A launch: the text of its page, its first layer and the one behind its last, and the tensors of the page, each made
+#: of rows of weights: the name of a weight, the first row and the number of rows.
+Launch = tuple[str, int, int, list[tuple[str, list[tuple[str, int, int]]]]]
 
 
 class _Runner:
@@ -31,12 +41,12 @@ class _Runner:
         like = engine.like
         self.states = [like.new_zeros((batch, engine.width)) for _ in parts]
         self.lengths = torch.zeros(batch, dtype=torch.int32, device=like.device)
-        self.logits = like.new_zeros((batch, engine.columns))
+        self.result = like.new_zeros((batch, engine.columns))
         for number, part in enumerate(parts):
             part.set("X", self.states[number], engine.stream())
             part.set("n", self.lengths, engine.stream())
-            out = self.states[number + 1] if number + 1 < len(parts) else self.logits
-            part.set("Z" if number + 1 < len(parts) else "logits", out, engine.stream())
+            [name] = part.outputs()
+            part.set(name, self.states[number + 1] if number + 1 < len(parts) else self.result, engine.stream())
 
     def bind(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], addresses: list[int]) -> None:
         """Use these caches from now on."""
@@ -59,7 +69,7 @@ class _Runner:
         self.lengths.copy_(length.expand_as(self.lengths))
         for part in self.parts:
             part.run(stream)
-        return self.logits
+        return self.result
 
 
 class _HostRunner:
@@ -97,21 +107,39 @@ def _read(part: _cusync.Pipeline, name: str, dtype: torch.dtype) -> torch.Tensor
 
 
 class Engine:
-    """Plans and weights of a model's steps."""
+    """Plans of steps, and their weights. Subclasses have the weights and the angles of rotations."""
 
-    def __init__(self, model: Any, decoder: _cusync.Decoder) -> None:
+    #: What to do before a capture, and where no plan can be made.
+    preparing, instead = "", ""
+
+    def __init__(self, decoder: _cusync.Decoder, like: torch.Tensor) -> None:
         self.number = next(_numbers)
         ENGINES[self.number] = self
-        self.decoder, self.config = decoder, model.config
-        self.model: Callable[[], Any] = weakref.ref(model)
-        # It has no memory, and the type and the device of the model.
-        self.like = model.get_input_embeddings().weight.detach().new_empty(0)
+        self.decoder = decoder
+        # It has no memory, and the type and the device of the weights.
+        self.like = like.detach().new_empty(0)
         self.layers, self.width, self.heads, self.head, self.vocabulary, self.columns = decoder.sizes()
         self.steps = 0
         self.lock = threading.RLock()
         self.plans: OrderedDict[tuple[int, int], list[_Runner | _HostRunner]] = OrderedDict()
         self.failures: dict[tuple[int, int], str] = {}
         self.on_host = self.like.device.type == "cpu"
+
+    def launches(self, batch: int, rows: int) -> list[Launch]:
+        """The launches of a step of some sequences, with caches of some rows."""
+        raise NotImplementedError
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The weights by their names in launches."""
+        raise NotImplementedError
+
+    def turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines, each (1, positions, columns of a head), the first half of which counts."""
+        raise NotImplementedError
+
+    def shape(self, states: torch.Tensor) -> tuple[int, ...]:
+        """The shape of a step's result."""
+        raise NotImplementedError
 
     def stream(self) -> int:
         return 0 if self.on_host else torch.cuda.current_stream(self.like.device).cuda_stream
@@ -124,38 +152,30 @@ class Engine:
             parts = [part for runners in self.plans.values() for part in runners[0].parts]
             return sum(dict(each for part in parts for each in part.laid_out()).values())
 
-    def rotary(self) -> Any:
-        """The module that makes the angles of rotations."""
-        return getattr(self.model().get_decoder(), "rotary_emb", None)
-
-    def weights(self) -> dict[str, torch.Tensor]:
-        return {name: tensor.detach() for name, tensor in self.model().state_dict().items()}
-
     def missing(self) -> str | None:
-        """What the model lacks, or has elsewhere."""
-        if self.rotary() is None:
-            return "its decoder has no `rotary_emb`"
+        """What the weights lack, or have elsewhere."""
         weights = self.weights()
-        for _, _, _, made in self.decoder.launches(1, 64):
+        for _, _, _, made in self.launches(1, GRANULE):
             for _, rows in made:
                 for name, first, count in rows:
                     tensor = weights.get(name)
                     if tensor is None or tensor.shape[0] < first + count:
-                        return f"the model has no weight `{name}` of {first + count} rows"
+                        return f"there is no weight `{name}` of {first + count} rows"
                     if tensor.dtype != self.like.dtype or tensor.device != self.like.device:
-                        return f"`{name}` is {tensor.dtype} on {tensor.device}, unlike the embedding"
+                        like = f"{self.like.dtype} on {self.like.device}"
+                        return f"`{name}` is {tensor.dtype} on {tensor.device}, and other weights are {like}"
         return None
 
     def ready(self, batch: int, rows: int) -> str | None:
         """Make the plan for these sizes; the reason why there is none."""
         key = (batch, rows)
         # Plans outlive the mode that they are made in.
-        with self.lock, self.here(), torch.inference_mode(False):
+        with self.lock, here(self.like), torch.inference_mode(False):
             if key in self.plans:
                 self.plans.move_to_end(key)
                 return None
-            if not self.on_host and torch.cuda.is_current_stream_capturing():
-                raise _unprepared()
+            if not self.on_host and key not in self.failures and torch.cuda.is_current_stream_capturing():
+                raise self.unprepared()
             if key not in self.failures:
                 try:
                     return self._make_or_reason(key)
@@ -177,21 +197,17 @@ class Engine:
                 torch.cuda.empty_cache()
         return None
 
-    def here(self) -> Any:
-        """The device of the model as torch's current one."""
-        return contextlib.nullcontext() if self.on_host else torch.cuda.device(self.like.device)
-
     def _make(self, key: tuple[int, int]) -> None:
         batch, rows = key
         place = "cpu" if self.on_host else f"gpu:{self.like.device.index}"
         # The model rotated the keys in the cache, so its own angles are used, with their rounding.
         with torch.no_grad():
-            turns = self.rotary()(self.like, torch.arange(rows, device=self.like.device)[None])
+            turns = self.turns(torch.arange(rows, device=self.like.device)[None])
         half = self.head // 2
         angles = torch.cat([turn[0, :, :half] for turn in turns], -1).to(self.like.dtype).contiguous()
         first = next(iter(self.plans.values()), [None])[0]
         parts, layers, weights, copied = [], [], self.weights(), 0
-        for number, (text, begin, end, made) in enumerate(self.decoder.launches(batch, rows)):
+        for number, (text, begin, end, made) in enumerate(self.launches(batch, rows)):
             part = _cusync.Pipeline(text, [], None, place, True)
             part.set("cs", angles, self.stream())
             matrices = [name for name, rows in made if weights[rows[0][0]].dim() == 2]
@@ -233,29 +249,38 @@ class Engine:
             total += joined.nbytes
         return total
 
+    def prepare(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+        """Make the plan for a step on these caches, and bind them to it."""
+        with self.lock, here(self.like):
+            runners = self._runners(keys[0].shape[0], keys[0].shape[2])
+            if not self.on_host:
+                self._find(runners, keys, values)
+
+    def _runners(self, batch: int, rows: int) -> list[_Runner | _HostRunner]:
+        reason = self.ready(batch, rows)
+        if reason is not None:
+            raise argument_error(reason, self.instead)
+        return self.plans[batch, rows]
+
     def run(
         self,
         states: torch.Tensor,
         keys: Sequence[torch.Tensor],
         values: Sequence[torch.Tensor],
-        lengths: Sequence[torch.Tensor],
+        lengths: torch.Tensor,
     ) -> torch.Tensor:
-        """A step: caches and their lengths grow by one token, and the logits of the next one are returned."""
-        batch, rows = states.shape[0], keys[0].shape[2]
-        with self.lock, self.here():
-            reason = self.ready(batch, rows)
-            if reason is not None:
-                raise argument_error(reason, "remove the acceleration")
-            [runner, *_] = runners = self.plans[batch, rows]
-            with contextlib.nullcontext() if self.on_host else _turn(self.like.device):
+        """A step: caches get the row of one more token behind `lengths` ones, and the result is returned."""
+        with self.lock, here(self.like):
+            [runner, *_] = runners = self._runners(states.shape[0], keys[0].shape[2])
+            with contextlib.nullcontext() if self.on_host else turn(self.like.device):
                 if isinstance(runner, _HostRunner):
-                    logits = runner.run(states, keys, values, lengths[0])
+                    result = runner.run(states, keys, values, lengths)
                 else:
-                    logits = self._find(runners, keys, values).run(states, lengths[0], self.stream())
+                    result = self._find(runners, keys, values).run(states, lengths, self.stream())
                 self.steps += 1
-                torch._foreach_add_(list(lengths), 1)
-                # The next step, on whatever stream, overwrites the logits.
-                return logits[:, : self.vocabulary].reshape(batch, 1, self.vocabulary).clone()
+                shape = self.shape(states)
+                # The next step, on whatever stream, overwrites the result.
+                return result[:, : shape[-1]].reshape(shape).clone()
 
     def _find(self, runners: list[Any], keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> _Runner:
         """The runner that these caches are bound to. A runner in a graph keeps its caches."""
@@ -264,34 +289,35 @@ class Engine:
         found: _Runner | None = next((each for each in runners if each.bound == addresses), None)
         if found is None:
             if capturing:
-                raise _unprepared()
+                raise self.unprepared()
             found = next((each for each in runners if not each.captured), None)
             if found is None:
                 [first, *_] = runners
                 with torch.inference_mode(False):
                     parts = [part.fork() for part in first.parts]
-                    found = _Runner(parts, first.layers, self, first.logits.shape[0])
+                    found = _Runner(parts, first.layers, self, first.result.shape[0])
                 runners.append(found)
             found.bind(keys, values, addresses)
         found.captured |= capturing
         return found
 
-
-def _unprepared() -> CusyncError:
-    return argument_error(
-        "this cache has no plan, and a graph is being captured",
-        "prepare it: run one step on the same cache before the capture",
-    )
+    def unprepared(self) -> CusyncError:
+        return argument_error("this cache has no plan, and a graph is being captured", self.preparing)
 
 
-#: End of the last step on each device, and its stream; the lock is held while a step is queued.
+def here(like: torch.Tensor) -> Any:
+    """The device of a tensor as torch's current one."""
+    return contextlib.nullcontext() if like.device.type == "cpu" else torch.cuda.device(like.device)
+
+
+#: End of the last run on each device, and its stream; the lock is held while a run is queued.
 _last: dict[torch.device, tuple[int, torch.cuda.Event]] = {}
 _queueing = threading.Lock()
 
 
 @contextlib.contextmanager
-def _turn(device: torch.device) -> Iterator[None]:
-    """Order steps of all models on a device: a step needs all of its SMs, so two at once would wait for each other."""
+def turn(device: torch.device) -> Iterator[None]:
+    """Order runs of all pipelines on a device: one needs all of its SMs, so two at once would wait for each other."""
     stream = torch.cuda.current_stream(device)
     if torch.cuda.is_current_stream_capturing():
         yield
@@ -329,11 +355,13 @@ def _captured(runners: list[Any]) -> bool:
 ENGINES: weakref.WeakValueDictionary[int, Engine] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
+#: A run must not be inside the private memory of graphs that inductor makes: plans outlive it.
+TAGS = (torch.Tag.pt2_compliant_tag, *filter(None, [getattr(torch.Tag, "cudagraph_unsafe", None)]))
+
 torch.library.define(
     "cusync::decode",
-    "(Tensor states, Tensor(a!)[] keys, Tensor(b!)[] values, Tensor(c!)[] lengths, int engine) -> Tensor",
-    # A step must not run inside the private memory of graphs that inductor makes: plans outlive it.
-    tags=(torch.Tag.pt2_compliant_tag, *filter(None, [getattr(torch.Tag, "cudagraph_unsafe", None)])),
+    "(Tensor states, Tensor(a!)[] keys, Tensor(b!)[] values, Tensor lengths, int engine) -> Tensor",
+    tags=TAGS,
 )
 
 
@@ -341,7 +369,7 @@ def _decode(
     states: torch.Tensor,
     keys: list[torch.Tensor],
     values: list[torch.Tensor],
-    lengths: list[torch.Tensor],
+    lengths: torch.Tensor,
     engine: int,
 ) -> torch.Tensor:
     return ENGINES[engine].run(states, keys, values, lengths)
@@ -355,7 +383,7 @@ def _fake(
     states: torch.Tensor,
     keys: list[torch.Tensor],
     values: list[torch.Tensor],
-    lengths: list[torch.Tensor],
+    lengths: torch.Tensor,
     engine: int,
 ) -> torch.Tensor:
-    return states.new_empty((states.shape[0], 1, ENGINES[engine].vocabulary))
+    return states.new_empty(ENGINES[engine].shape(states))

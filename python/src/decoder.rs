@@ -1,7 +1,10 @@
 //! The layers of a language model as pipelines, for callers that hold weights and caches themselves.
 
+use std::ops::Range;
+
+use cusync::PipelineBuilder;
 use cusync::codegen::graph::Element;
-use cusync_models::architecture::{self, Decoder};
+use cusync_models::architecture::{self, Decoder, Weight};
 use cusync_models::{ModelConfig, page};
 use pyo3::prelude::*;
 
@@ -11,11 +14,31 @@ use super::error::detached;
 /// a tensor, the first row and the number of rows.
 type Made = (String, Vec<(String, usize, usize)>);
 
+/// A launch: its page, its first layer and the one behind its last, and its weights.
+type Launch = (String, usize, usize, Vec<Made>);
+
 /// A stack of layers and a head.
 #[pyclass(module = "cusync._cusync", name = "Decoder", frozen)]
 pub(crate) struct PyDecoder {
     decoder: Decoder,
     element: Element,
+}
+
+impl PyDecoder {
+    /// Launches of all layers, by the page and the weights that each needs beside those of its layers.
+    fn each(&self, page: impl Fn(Range<usize>) -> (PipelineBuilder, Vec<Weight>)) -> Vec<Launch> {
+        let launch = |layers: Range<usize>| {
+            let (page, more) = page(layers.clone());
+            let weights = layers.clone().flat_map(|layer| self.decoder.layer_weights(layer));
+            (page.text(), layers.start, layers.end, weights.chain(more).map(made).collect())
+        };
+        page::launches(self.decoder.layers).into_iter().map(launch).collect()
+    }
+}
+
+fn made(weight: Weight) -> Made {
+    let rows = weight.rows.into_iter().map(|rows| (rows.tensor, rows.first, rows.count));
+    (weight.name, rows.collect())
 }
 
 #[pymethods]
@@ -29,6 +52,16 @@ impl PyDecoder {
         })
     }
 
+    /// Layers of no architecture: `bias` and `head_norm` state what a configuration leaves to the architecture.
+    #[staticmethod]
+    fn plain(py: Python<'_>, config: &str, bias: bool, head_norm: bool) -> PyResult<PyDecoder> {
+        detached(py, || {
+            let config = ModelConfig::from_json(config)?;
+            let decoder = Decoder { bias, head_norm, ..Decoder::new(&config)? };
+            Ok(PyDecoder { decoder, element: config.element()? })
+        })
+    }
+
     /// Layers, elements of a hidden state, heads of keys and values, columns of a head, tokens of the vocabulary, columns
     /// of the logits.
     fn sizes(&self) -> (usize, usize, usize, usize, usize, usize) {
@@ -36,18 +69,24 @@ impl PyDecoder {
         (layers, width, kv_heads, columns, vocabulary, self.decoder.logits())
     }
 
-    /// The launches of a step: the page of each, its first layer and the one behind its last, and its weights.
-    fn launches(&self, slots: usize, rows: usize) -> Vec<(String, usize, usize, Vec<Made>)> {
-        let launch = |layers: std::ops::Range<usize>| {
-            let text = page::generation(&self.decoder, layers.clone(), slots, rows, self.element).text();
+    /// The launches of a step.
+    fn launches(&self, slots: usize, rows: usize) -> Vec<Launch> {
+        self.each(|layers| {
             let head = (layers.end == self.decoder.layers).then(|| self.decoder.head_weights());
-            let weights = layers.clone().flat_map(|layer| self.decoder.layer_weights(layer));
-            let made = |weight: architecture::Weight| {
-                let rows = weight.rows.into_iter().map(|rows| (rows.tensor, rows.first, rows.count));
-                (weight.name, rows.collect())
-            };
-            (text, layers.start, layers.end, weights.chain(head.into_iter().flatten()).map(made).collect())
-        };
-        page::launches(self.decoder.layers).into_iter().map(launch).collect()
+            let page = page::generation(&self.decoder, layers, slots, rows, self.element);
+            (page, head.unwrap_or_default())
+        })
+    }
+
+    /// The launches of a step that ends with the last layer, without the head.
+    fn layers(&self, slots: usize, rows: usize) -> Vec<Launch> {
+        self.each(|layers| (page::layers(&self.decoder, layers, slots, rows, self.element), Vec::new()))
+    }
+
+    /// The launch of the first layer's attention: see [`page::attention`].
+    fn attention(&self, slots: usize, rows: usize, norm: bool, residual: bool) -> Vec<Launch> {
+        let page = page::attention(&self.decoder, slots, rows, self.element, (norm, residual));
+        let weights = self.decoder.layer_weights(0).into_iter().filter(|weight| page::attends(weight, norm));
+        vec![(page.text(), 0, 1, weights.map(made).collect())]
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! `unsafe` code borrows memory of Python objects, in `memory.rs` and `pipeline.rs`.
 
+mod choice;
 mod decoder;
 mod error;
 mod generation;
@@ -23,6 +24,8 @@ use self::error::detached;
 mod _cusync {
     use super::*;
 
+    #[pymodule_export]
+    use super::choice::times;
     #[pymodule_export]
     use super::decoder::PyDecoder;
     #[pymodule_export]

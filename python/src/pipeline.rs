@@ -277,6 +277,11 @@ impl PyPipeline {
         Ok(())
     }
 
+    /// Whether it lays out weights, as decode kernels do.
+    fn lays_out(&self, py: Python<'_>) -> PyResult<bool> {
+        self.ask(py, |inner| Ok(inner.session.plan().launch().shares().is_some()))
+    }
+
     /// Laid out weights: for each stage a number that those who share them have in common, and the bytes.
     fn laid_out(&self, py: Python<'_>) -> PyResult<Vec<(usize, usize)>> {
         self.ask(py, |inner| {

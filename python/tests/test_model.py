@@ -146,8 +146,8 @@ def test_an_interrupt_ends_a_generation_and_the_model_goes_on(model):
 
 def test_an_interrupt_ends_a_stream(model):
     timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
     stream = model.stream(["x"] * 10_000, max_tokens=200, ignore_end=True)
+    timer.start()
     with pytest.raises(KeyboardInterrupt):
         for _ in stream:
             pass

@@ -1,5 +1,6 @@
 """The operator and models of `cusync.torch`."""
 
+import gc
 import subprocess
 import sys
 
@@ -10,6 +11,29 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 DTYPES = [torch.float16, torch.bfloat16]
 WIDTH, INNER, OUT = 64, 96, 48
+
+#: Sizes that a decode kernel is predicted to be best for, if they have a gate and few rows.
+LARGE = (512, 768, 512)
+
+GPU = pytest.mark.skipif("'cuda' not in places()", reason="needs a GPU with kernels")
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    """Runs on a GPU are by cusync, whatever is predicted for their sizes."""
+    from cusync import _mlp
+
+    monkeypatch.setattr(_mlp, "predicted", lambda *_: _mlp.Choice(True, "a test wants it"))
+
+
+def by_cusync(given, activation="gelu_tanh"):
+    """Whether all runs of an MLP were by cusync."""
+    from cusync import _mlp
+
+    named = {name: tensor for name, tensor in zip(_mlp.WEIGHTS, given, strict=True) if tensor is not None}
+    choices = _mlp.choices(named, activation)
+    assert all(choice.ours for choice in choices.values()), choices
+    return len(choices) > 0
 
 
 def places():
@@ -22,11 +46,12 @@ def draw(*shape, dtype=torch.float16, device="cpu", seed=0):
     return (torch.randn(shape, generator=generator) / shape[0] ** 0.5).to(device, dtype)
 
 
-def weights(dtype, device="cpu", gated=False, biases=False):
-    made = [draw(WIDTH, INNER, dtype=dtype, device=device), draw(INNER, OUT, dtype=dtype, device=device)]
-    made.append(draw(WIDTH, INNER, dtype=dtype, device=device, seed=7) if gated else None)
-    made.append(draw(INNER, dtype=dtype, device=device) if biases and not gated else None)
-    made.append(draw(OUT, dtype=dtype, device=device) if biases else None)
+def weights(dtype, device="cpu", gated=False, biases=False, sizes=(WIDTH, INNER, OUT)):
+    width, inner, out = sizes
+    made = [draw(width, inner, dtype=dtype, device=device), draw(inner, out, dtype=dtype, device=device)]
+    made.append(draw(width, inner, dtype=dtype, device=device, seed=7) if gated else None)
+    made.append(draw(inner, dtype=dtype, device=device) if biases and not gated else None)
+    made.append(draw(out, dtype=dtype, device=device) if biases else None)
     return made
 
 
@@ -54,7 +79,7 @@ def near(found, wanted):
 @pytest.mark.parametrize("device", places())
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [1, 7, 8, 37, 64, 65, 200])
-def test_an_mlp_is_that_of_torch_in_float64(rows, dtype, device):
+def test_an_mlp_is_that_of_torch_in_float64(rows, dtype, device, ours):
     from cusync.torch import mlp
 
     for gated, biases in [(False, False), (False, True), (True, False), (True, True)]:
@@ -64,6 +89,40 @@ def test_an_mlp_is_that_of_torch_in_float64(rows, dtype, device):
         found = mlp(x, *given, activation=activation)
         assert found.shape == (2, rows, OUT) and found.dtype == dtype and found.device == x.device
         near(found, expected(x, *given, activation=activation))
+        assert by_cusync(given, activation)
+
+
+@pytest.mark.parametrize("device", places())
+def test_torch_computes_the_same(device):
+    from cusync import _mlp
+
+    x = draw(5, WIDTH, device=device)
+    for gated, biases in [(False, False), (False, True), (True, False), (True, True)]:
+        given = weights(torch.float16, device, gated, biases)
+        named = {name: tensor for name, tensor in zip(_mlp.WEIGHTS, given, strict=True) if tensor is not None}
+        for activation in ["silu"] if gated else ["none", "relu", "gelu_tanh"]:
+            near(_mlp._by_torch(x, named, activation), expected(x, *given, activation=activation))
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "inner", "device", "ours", "reason"),
+    [
+        (8, 4096, 11008, "h100", True, "us by `fused` and its copies"),
+        (8, 4096, 11008, "h200", True, "us by `fused` and its copies"),
+        (256, 1024, 4096, "h100", False, "us by products of cuBLASLt"),
+        (256, 1024, 4096, "h200", False, "us by products of cuBLASLt"),
+        (8, 1024, 4096, "a100", True, "`serial`; the profile of this GPU has no times of cuBLASLt"),
+        (8, 1001, 4096, "h100", False, "kernels move rows in steps of 8"),
+    ],
+)
+def test_the_faster_one_of_two_predictions_is_chosen(rows, width, inner, device, ours, reason):
+    from cusync import _mlp
+
+    for gated in (False, True):
+        spec = _mlp._spec(gated, (False, False), "gelu_tanh")
+        sizes = (("M", rows), ("K", width), ("I", inner), ("N", width))
+        choice = _mlp.predicted(spec, sizes, "bf16", device)
+        assert choice.ours == ours and reason in choice.reason, choice
 
 
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu_tanh"])
@@ -77,7 +136,7 @@ def test_every_activation(activation):
 
 @pytest.mark.parametrize("device", places())
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_opcheck(dtype, device):
+def test_opcheck(dtype, device, ours):
     import cusync.torch
 
     for gated in (False, True):
@@ -88,14 +147,18 @@ def test_opcheck(dtype, device):
 
 
 @pytest.mark.parametrize("device", places())
-def test_a_compiled_graph_has_no_break(device):
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_compiled_graph_has_no_break(backend, device, ours):
+    from cusync import _mlp
     from cusync.torch import Mlp
 
     layer = Mlp(*weights(torch.float16, device, biases=True))
-    compiled = torch.compile(lambda x: layer(x) * 2, fullgraph=True, backend="aot_eager")
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: layer(x) * 2, fullgraph=True, backend=backend)
     x = draw(6, WIDTH, device=device)
     near(compiled(x), 2 * expected(x, layer.up, layer.down, None, layer.up_bias, layer.down_bias))
     near(compiled(x * 2), 2 * expected(x * 2, layer.up, layer.down, None, layer.up_bias, layer.down_bias))
+    assert len(_mlp._banks[_mlp._holder(layer.up)].plans) == 1
 
 
 def test_layers_of_torch_become_an_mlp():
@@ -107,7 +170,9 @@ def test_layers_of_torch_become_an_mlp():
     x = draw(11, WIDTH, dtype=torch.bfloat16)
     with torch.no_grad():
         plain = expected(x, up.weight.t(), down.weight.t(), None, up.bias, down.bias)
-        near(Mlp.from_linear(up, down)(x), plain)
+        made = Mlp.from_linear(up, down)
+        near(made(x), plain)
+        assert made.up.data_ptr() == up.weight.data_ptr()
         up.bias = None
         gated = Mlp.from_linear(up, down, gate)
         near(gated(x), expected(x, up.weight.t(), down.weight.t(), gate.weight.t(), None, down.bias))
@@ -133,6 +198,32 @@ def test_weights_that_change_are_read_again():
         near(mlp(x, *fixed), expected(x, *fixed))
 
 
+def test_plans_end_with_their_weights_and_views_share_them():
+    from cusync import _mlp
+    from cusync.torch import Mlp, mlp
+
+    gc.collect()
+    before = len(_mlp._banks)
+    up, down = torch.nn.Linear(WIDTH, INNER).half(), torch.nn.Linear(INNER, OUT).half()
+    x = draw(3, WIDTH)
+    with torch.no_grad():
+        for _ in range(3):
+            mlp(x, up.weight.t(), down.weight.t())
+    layer = Mlp.from_linear(up, down)
+    assert layer.choices == {} and layer.prepare(5) is None and layer(x).shape == (3, OUT)
+    assert layer.choices == dict.fromkeys((5, 3), "cusync: the tensors are on the host")
+    assert "inputs=64, inner=96, outputs=48, activation=gelu_tanh\n" in repr(layer)
+    assert "5 rows by cusync: the tensors are on the host" in repr(layer)
+    banks = [bank for bank in _mlp._banks.values() if any(key[3] == (WIDTH, INNER) for key in bank.plans)]
+    assert len(_mlp._banks) == before + 2 and [1, 2] in [sorted(len(bank.plans) for bank in banks)[-2:]]
+    for rows in range(1, 20):
+        layer(draw(rows, WIDTH))
+    assert max(len(bank.plans) for bank in _mlp._banks.values()) == _mlp._MOST
+    del layer, up, down, banks
+    gc.collect()
+    assert len(_mlp._banks) == before
+
+
 def test_rows_of_any_layout():
     from cusync.torch import mlp
 
@@ -142,6 +233,8 @@ def test_rows_of_any_layout():
     near(mlp(x, *given), expected(x, *given))
     near(mlp(x[3], *given), expected(x[3], *given))
     near(mlp(x[1::3], *given), expected(x[1::3], *given))
+    turned = [each if each is None else each.t().contiguous().t() for each in given]
+    near(mlp(x, *turned), expected(x, *given))
     assert mlp(x[:0], *given).shape == (0, OUT)
 
 
@@ -154,7 +247,7 @@ def test_wrong_arguments_are_errors_that_name_them():
         (lambda: mlp(x.float(), up, down), "`x` has type torch.float32"),
         (lambda: mlp(x, up.t(), down), "`x` has shape (4, 64), not (4, 96)"),
         (lambda: mlp(x, up, down.t()), "`down` has shape (48, 96), not (96, 96)"),
-        (lambda: mlp(x, up.t().contiguous().t(), down), "`up` is not contiguous"),
+        (lambda: mlp(x, up.repeat(1, 2)[:, ::2], down), "`up` has strides (192, 2)"),
         (lambda: mlp(x, up, down.bfloat16()), "`down` is torch.bfloat16 on cpu"),
         (lambda: mlp(x, up, down, activation="swish"), "no activation `swish`"),
         (lambda: mlp(x, up, down, gate), "no activation `gelu_tanh`"),
@@ -249,3 +342,83 @@ def test_a_live_model_generates_with_its_tokenizer(tiny):
     ours = Model(model, tokenizer, context=128, device="cpu")
     text = ours.generate("Once upon a time", max_tokens=16)
     assert text == cusync.Model(tiny, context=128, device="cpu").generate("Once upon a time", max_tokens=16)
+
+
+@GPU
+def test_a_run_is_captured_once_it_is_prepared(ours):
+    from cusync.torch import Mlp
+
+    for rows, gated, sizes in [(4, False, LARGE), (4, True, LARGE), (64, True, LARGE), (300, False, (64, 96, 48))]:
+        given = weights(torch.float16, "cuda", gated, True, sizes)
+        layer = Mlp(*given, activation="silu" if gated else "gelu_tanh")
+        x = draw(rows, sizes[0], device="cuda")
+        with pytest.raises(cusync.CusyncError) as caught, torch.cuda.graph(torch.cuda.CUDAGraph()):
+            layer(x)
+        assert f"Mlp.prepare({rows})" in str(caught.value)
+        layer.prepare(rows)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            # Two runs of one plan have results of their own.
+            first, second = layer(x), layer(x * 2)
+        for number in range(50):
+            x.copy_(draw(rows, sizes[0], device="cuda", seed=number))
+            graph.replay()
+            near(first, expected(x, *given, activation=layer.activation))
+            near(second, expected(x * 2, *given, activation=layer.activation))
+            assert torch.equal(first, layer(x))
+        assert by_cusync(given, layer.activation)
+        # The graph goes on with the weights that it has captured; eager runs take the new ones.
+        old = [None if each is None else each.clone() for each in given]
+        layer.up.mul_(0.5)
+        near(layer(x), expected(x, *given, activation=layer.activation))
+        graph.replay()
+        near(first, expected(x, *old, activation=layer.activation))
+        layer.down.mul_(0.5)
+        with pytest.raises(cusync.CusyncError, match="weights have changed"):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                layer(x)
+
+
+@GPU
+def test_plans_of_a_gpu_share_weights_and_take_turns(ours):
+    from cusync import _mlp
+    from cusync.torch import Mlp
+
+    layers = [Mlp(*weights(torch.bfloat16, "cuda", True, sizes=LARGE), activation="silu") for _ in range(2)]
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    for number in range(50):
+        found = []
+        for layer, stream in zip(layers, streams, strict=True):
+            with torch.cuda.stream(stream):
+                x = draw(1 + number % 8, LARGE[0], dtype=torch.bfloat16, device="cuda", seed=number)
+                found.append((x, layer(x)))
+        torch.cuda.synchronize()
+        for x, y in found:
+            near(y, expected(x, layers[0].up, layers[0].down, layers[0].gate, activation="silu"))
+    for layer in layers:
+        plans = list(_mlp._banks[_mlp._holder(layer.up)].plans.values())
+        assert len(plans) == 8 and all(plan.native.executor() == "fused" for plan in plans)
+        # Plans of up to 8 rows cut their stages alike.
+        assert len({number for plan in plans for number, _ in plan.native.laid_out()}) == 2
+
+
+@GPU
+def test_torch_runs_where_it_is_predicted_to_be_faster():
+    from cusync.torch import Mlp
+
+    up, down = (torch.nn.Linear(n, m, dtype=torch.bfloat16, device="cuda") for n, m in ((1024, 4096), (4096, 1024)))
+    layer = Mlp.from_linear(up, down)
+    x = torch.randn(256, 1024, dtype=torch.bfloat16, device="cuda")
+    layer.prepare(256)
+    with torch.no_grad():
+        hidden = torch.nn.functional.gelu(torch.addmm(up.bias, x, up.weight.t()), approximate="tanh")
+        wanted = torch.addmm(down.bias, hidden, down.weight.t())
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = layer(x)
+    graph.replay()
+    near(found, wanted.double())
+    few = layer(x[:8])
+    near(few, wanted[:8].double())
+    assert layer.choices[256].startswith("torch: predicted ") and layer.choices[8].startswith("cusync: predicted ")
