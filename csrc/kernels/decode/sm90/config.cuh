@@ -65,7 +65,6 @@ struct Coupled : Geometry {
   uint32_t wait_base;          ///< first slot of that stage
   uint32_t const* waits;       ///< all slots; NULL: `a` is an input, or waits are skipped
   uint32_t* posts;             ///< this stage's first slot; NULL: no consumers
-  uint32_t received;           ///< if its sums are over GPUs, its first word in their areas; otherwise CUSYNC_NOT_SUMMED
 
   /// Posts per run to column tile `tile` of `a`, if a product wrote it.
   CUSYNC_DEVICE uint32_t posts_of(uint32_t tile) const {
@@ -74,8 +73,19 @@ struct Coupled : Geometry {
   }
 };
 
+/// What becomes of sums over GPUs. Bias and residual are here, and not among the tensors, because they wait for the
+/// complete sums; an activation waits too.
+struct Summed {
+  uint32_t received = CUSYNC_NOT_SUMMED;  ///< first word of the stage in the areas of GPUs
+  uint32_t curve = CUSYNC_IDENTITY;       ///< enum cusync_activation
+  void const* bias = nullptr;
+  void const* residual = nullptr;
+};
+
 /// One stage in the form that the kernel uses. Every warp visits it once per run, so all of it is in constant memory.
-struct Stage : Coupled, Tensors {};
+struct Stage : Coupled, Tensors {
+  Summed summed;
+};
 
 /// Offsets into shared memory.
 struct SharedPlan {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Complete sums, and sums over GPUs. There each GPU runs the same kernel on a part of the reduction, and a worker
+// Sums over GPUs. Each GPU runs the same kernel on a part of the reduction, and a worker
 // exchanges its partial sums with the workers of the same number. A sum travels in one 64-bit word with the number of
 // its run, so the word itself says that it has arrived: nothing is fenced, flagged or posted between GPUs.
 //
@@ -13,23 +13,9 @@
 
 namespace cusync::kernels::decode {
 
-/// Activation and residual of a complete sum, and its store.
-template <class Element, bool Curved>
-CUSYNC_DEVICE void finish_sum(Stage const& stage, Tensors const& tensors, uint64_t at, float value) {
-  auto const activated = [&](float x) {
-    if (Curved) return on_curve(kCurves[stage.activation], x);
-    return stage.activation == CUSYNC_GELU_TANH ? gelu_tanh(x) : stage.activation == CUSYNC_RELU ? relu(x) : x;
-  };
-  float const residual = tensors.residual ? float(static_cast<Element const*>(tensors.residual)[at]) : 0.f;
-  if (stage.residual_first) value += residual;
-  value = activated(value);
-  if (!stage.residual_first) value += residual;
-  static_cast<Element*>(tensors.d)[at] = Element(value);
-}
-
 /// Index of a stage's first word from GPU `device` in run `run`.
 CUSYNC_DEVICE uint32_t words_from(Common const& p, Stage const& stage, uint32_t device, uint32_t run) {
-  return stage.received + (run % 2 * p.devices + device) * p.m * stage.features;
+  return stage.summed.received + (run % 2 * p.devices + device) * p.m * stage.features;
 }
 
 /// Begins a stage that is summed over GPUs. All math threads.
@@ -91,7 +77,7 @@ CUSYNC_DEVICE void pass_on(Common const& p, Stage const& stage, Share const& sha
 
 /// Adds what all GPUs sent of a worker's share, and finishes its outputs. All math threads.
 template <class Element>
-CUSYNC_DEVICE void sum_over_devices(Common const& p, Stage const& stage, Tensors const& tensors, Share const& share,
+CUSYNC_DEVICE void sum_over_devices(Common const& p, Stage const& stage, void* out, Share const& share,
                                     Shared const& shared) {
   constexpr int kBatch = 2;
   uint32_t const run = shared.group_run(p.stage_count).number - 1, count = share.count * p.m;
@@ -111,8 +97,14 @@ CUSYNC_DEVICE void sum_over_devices(Common const& p, Stage const& stage, Tensors
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (at[i] == ~0u) continue;
-      Element const* const bias = static_cast<Element const*>(tensors.bias);
-      finish_sum<Element, false>(stage, tensors, at[i], sums[i] + (bias ? float(bias[at[i] % stage.features]) : 0.f));
+      Element const* const bias = static_cast<Element const*>(stage.summed.bias);
+      Element const* const residual = static_cast<Element const*>(stage.summed.residual);
+      float const more = residual ? float(residual[at[i]]) : 0.f;
+      float sum = sums[i] + (bias ? float(bias[at[i] % stage.features]) : 0.f);
+      if (stage.residual_first) sum += more;
+      sum = stage.summed.curve == CUSYNC_GELU_TANH ? gelu_tanh(sum) : stage.summed.curve == CUSYNC_RELU ? relu(sum) : sum;
+      if (!stage.residual_first) sum += more;
+      static_cast<Element*>(out)[at[i]] = Element(sum);
     }
   }
 }

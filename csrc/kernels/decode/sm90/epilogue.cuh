@@ -46,9 +46,8 @@ class Epilogue {
 
   /// Loads the biases before the main loop; they are used only after it, so nothing waits for them. `lead`: rows before
   /// the worker's own.
-  CUSYNC_DEVICE static Biases biases(Stage const& stage, Tensors const& tensors, Share const& share, uint32_t group, uint32_t lead) {
-    // A sum over GPUs gets its bias when it is complete.
-    Element const* const from = stage.received == CUSYNC_NOT_SUMMED ? static_cast<Element const*>(tensors.bias) : nullptr;
+  CUSYNC_DEVICE static Biases biases(Tensors const& tensors, Share const& share, uint32_t group, uint32_t lead) {
+    Element const* const from = static_cast<Element const*>(tensors.bias);
     auto const bias = [&](uint32_t feature) {
       return from && feature < share.count ? from[share.first + feature] : Element(0.f);
     };
@@ -207,6 +206,10 @@ class Epilogue {
   CUSYNC_DEVICE float gate(float x) const {
     return Curved ? on_curve(kCurves[stage_.activation], x) : silu(x);
   }
+  CUSYNC_DEVICE float activated(float x) const {
+    if (Curved) return on_curve(kCurves[stage_.activation], x);
+    return stage_.activation == CUSYNC_GELU_TANH ? gelu_tanh(x) : stage_.activation == CUSYNC_RELU ? relu(x) : x;
+  }
 
   CUSYNC_DEVICE bool has(uint32_t feature, uint32_t token) const { return feature < share_.count && token < m_; }
   CUSYNC_DEVICE uint64_t index(uint32_t feature, uint32_t token) const {
@@ -221,8 +224,12 @@ class Epilogue {
   CUSYNC_DEVICE void put(float value, uint32_t feature, uint32_t token) const {
     if (!has(feature, token)) return;
     uint64_t const at = index(feature, token);
-    if (rarely(stage_.received != CUSYNC_NOT_SUMMED)) return send(p_, shared_, uint32_t(at), value);
-    finish_sum<Element, Curved>(stage_, tensors_, at, value);
+    float const residual = tensors_.residual ? float(static_cast<Element const*>(tensors_.residual)[at]) : 0.f;
+    if (stage_.residual_first) value += residual;
+    value = activated(value);
+    if (!stage_.residual_first) value += residual;
+    if (rarely(stage_.summed.received != CUSYNC_NOT_SUMMED)) return send(p_, shared_, uint32_t(at), value);
+    static_cast<Element*>(tensors_.d)[at] = Element(value);
   }
 
   Common const& p_;

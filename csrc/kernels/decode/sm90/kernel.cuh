@@ -37,7 +37,7 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<An
   using Epilogue = decode::Epilogue<Element, Width, Tiles, By, false>;
   // Kernels with products only have no narrow loop: the stages of MLPs are wide.
   constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
-  auto const biases = Epilogue::biases(p.stages[s], run.tensors(p, s), shared.share(s), group, kNarrow ? shared.share(s).lead : 0);
+  auto const biases = Epilogue::biases(run.tensors(p, s), shared.share(s), group, kNarrow ? shared.share(s).lead : 0);
   Sums<Element, Width, Tiles, By> sums;
   uint32_t const rows = p.stages[s].rows;
   if (!kNarrow || !is_narrow(rows, Width)) main_loop<kBatch>(sums, p, shared, s, group, at);
@@ -95,10 +95,10 @@ CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<Any
     Stage const& stage = p.stages[s];
     Share const& share = shared.share(s);
     if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].begin = ptx::globaltimer();
-    bool const summed = rarely(stage.received != CUSYNC_NOT_SUMMED);
-    if (summed) begin_sums(p, stage, shared);
+    if (rarely(stage.summed.received != CUSYNC_NOT_SUMMED)) begin_sums(p, stage, shared);
     if (share.count) compute_stage<Element, Width>(p, shared, run, s, group, at);
-    if (summed && share.count) sum_over_devices<Element>(p, stage, run.tensors(p, s), share, shared);
+    if (rarely(stage.summed.received != CUSYNC_NOT_SUMMED) && share.count)
+      sum_over_devices<Element>(p, stage, run.tensors(p, s).d, share, shared);
     if constexpr (AnyParams::kAttends) {
       if (p.norms[s].epsilon > 0.f) Normalising<Element, AnyParams>(p, shared, s).run();
       if (p.attend_of[s] && p.attends[p.attend_of[s] - 1].head_dim == 64)

@@ -74,6 +74,13 @@ inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& 
   return stage.row_tiles <= kMaxRowTiles;
 }
 
+/// Sets aside what a sum over GPUs needs when it is complete.
+inline void plan_sums(Stage& stage, uint32_t received) {
+  if (received == CUSYNC_NOT_SUMMED) return;
+  stage.summed = {received, stage.activation, stage.bias, stage.residual};
+  stage.activation = CUSYNC_IDENTITY, stage.bias = nullptr, stage.residual = nullptr;
+}
+
 /// Whether a product is computed in pairs; reserves memory for it.
 template <class AnyParams>
 bool plan_pairs(AnyParams& p, uint32_t s, cusync_stage const& from, uint32_t width) {
@@ -280,7 +287,6 @@ struct DecodeHost {
     p.devices = sync.group.devices, p.device = sync.group.device, p.group_epochs = sync.group.epochs;
     std::copy_n(sync.group.areas, CUSYNC_MAX_DEVICES, p.areas);
     if (p.devices) p.own = p.areas[p.device], p.next = p.areas[(p.device + 1) % p.devices];
-    for (uint32_t s = 0; s < request.count; ++s) p.stages[s].received = p.devices ? sync.group.received[s] : CUSYNC_NOT_SUMMED;
     p.delays = sync.test.delays, p.notes = sync.test.notes;
     p.limit_ns = 4 * (sync.timeout_ns ? sync.timeout_ns : kDefaultTimeoutNs);
     uint32_t const chunk_bytes = or_default(tuning.chunk_bytes, kOtherwise.chunk);
@@ -295,6 +301,7 @@ struct DecodeHost {
       if (product && !plan_product(p.stages[s], request.stages[s], request, chunk_bytes, most_shift, paired))
         return CUSYNC_ERROR_NOT_BUILT;
     }
+    for (uint32_t s = 0; p.devices && s < request.count; ++s) plan_sums(p.stages[s], sync.group.received[s]);
     if constexpr (kAttends) {
       if (!plan_attends<Element>(p, request)) return CUSYNC_ERROR_BAD_ARGUMENT;
     }
