@@ -20,13 +20,14 @@
 //! # Ok::<(), SessionError>(())
 //! ```
 
-use cusync_gen::check::Plan;
+use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::DataType;
 
+use crate::device::Device;
 use crate::inputs::Inputs;
 use crate::reference::Accuracy;
-use crate::runtime::Overrides;
 use crate::runtime::cpu::{Areas, CpuError, CpuOptions};
+use crate::runtime::{Options, Overrides, Pipeline};
 use crate::session::{Session, SessionError, SessionResult, host_plan, overrides};
 
 /// A proved pipeline that several devices run at once. Each has a [`Session`] with tensors of its own: its part of the
@@ -58,6 +59,23 @@ impl Group {
         let areas = Areas::new(plan.graph());
         let session = |device| Session::of_group(plan.clone(), options, &areas, device);
         Group { sessions: (0..plan.graph().devices()).map(session).collect() }
+    }
+
+    /// Plans a spec for GPUs, one for each device that it states, in their order.
+    ///
+    /// # Errors
+    /// The spec is refused, no decode kernel runs it, the GPUs are not as many or not connected, or memory is short.
+    pub fn on_gpus(
+        spec: &str,
+        dims: &[(&str, u64)],
+        devices: &[Device],
+        options: Options,
+    ) -> SessionResult<Group> {
+        let open = |device| Session::on_gpu(spec, dims, device, Some(Executor::Fused), options);
+        let mut sessions = devices.iter().map(open).collect::<SessionResult<Vec<_>>>()?;
+        let pipelines = sessions.iter_mut().map(Session::pipeline);
+        Pipeline::form_group(&mut pipelines.collect::<SessionResult<Vec<_>>>()?)?;
+        Ok(Group { sessions })
     }
 
     /// Number of devices.
@@ -117,8 +135,20 @@ impl Group {
         for (device, session) in self.sessions.iter_mut().enumerate() {
             session.prepare().map_err(|error| of_device(device, error))?;
         }
+        self.each(&|_, session| session.run_device())
+    }
+
+    /// Calls `f` with every device and its session, all at once on threads of their own: for runs that the caller paces.
+    ///
+    /// # Errors
+    /// Those of `f`, with the number of the device that failed.
+    pub fn each(
+        &mut self,
+        f: &(dyn Fn(usize, &mut Session) -> SessionResult<()> + Sync),
+    ) -> SessionResult<()> {
         let results: Vec<_> = std::thread::scope(|scope| {
-            let runs = self.sessions.iter_mut().map(|session| scope.spawn(|| session.run_device()));
+            let sessions = self.sessions.iter_mut().enumerate();
+            let runs = sessions.map(|(device, session)| scope.spawn(move || f(device, session)));
             let runs: Vec<_> = runs.collect();
             let panicked = |_| Err(CpuError::Panicked("while a device ran".into()).into());
             runs.into_iter().map(|run| run.join().unwrap_or_else(panicked)).collect()

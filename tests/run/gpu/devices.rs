@@ -40,8 +40,22 @@ fn two() -> Option<[Device; 2]> {
 /// A group on the GPUs with random inputs.
 fn group(devices: &[Device; 2], rows: u64, options: Options, seed: u64) -> Group {
     let mut group = Group::on_gpus(PAGE, &[("B", rows)], devices, options).expect("planned");
-    group.set_random(seed).expect("inputs fit");
+    fill(&mut group, seed);
     group
+}
+
+/// Random weights and caches, and equal values of what all devices have: the hidden states and the last bias.
+fn fill(group: &mut Group, seed: u64) {
+    group.set_random(seed).expect("inputs fit");
+    for device in 0..group.devices() {
+        let session = group.session_mut(device).expect("it is there");
+        for name in ["X", "b"] {
+            let (rows, cols) = session.shape(name).expect("an input");
+            let values: Vec<f32> =
+                (0..rows * cols).map(|i| ((i * 37 + 11) % 101) as f32 / 50.0 - 1.0).collect();
+            session.set_f32(name, &values).expect("it fits");
+        }
+    }
 }
 
 fn outputs(group: &Group) -> [Vec<Vec<f32>>; 2] {
@@ -52,7 +66,8 @@ fn outputs(group: &Group) -> [Vec<Vec<f32>>; 2] {
 }
 
 fn error(found: &[f32], expected: &[f32]) -> f64 {
-    let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+    let norm =
+        |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt();
     norm(&mut found.iter().zip(expected).map(|(a, b)| a - b)) / norm(&mut expected.iter().copied())
 }
 
@@ -64,7 +79,7 @@ fn sums_over_gpus_are_those_of_the_host() {
     for &rows in sizes {
         let mut found = group(&devices, rows, Options::default(), 3 + rows);
         let mut expected = Group::on_host(PAGE, &[("B", rows)]).expect("planned");
-        expected.set_random(3 + rows).expect("inputs fit");
+        fill(&mut expected, 3 + rows);
         expected.run().expect("right");
         let [want, _] = outputs(&expected);
         let mut first = None;
@@ -76,7 +91,10 @@ fn sums_over_gpus_are_those_of_the_host() {
                 let error = error(found, want);
                 assert!(error < 1e-2, "{rows} rows, run {run}: {name} is off by {error}");
             }
-            assert!(*first.get_or_insert(one.clone()) == one, "{rows} rows: run {run} has other bits than run 0");
+            assert!(
+                *first.get_or_insert(one.clone()) == one,
+                "{rows} rows: run {run} has other bits than run 0"
+            );
         }
     }
 }
@@ -91,23 +109,24 @@ fn a_gpu_that_is_ahead_or_late_changes_nothing() {
         let first = outputs(&group);
         let runs = if quick() { 300 } else { 3000 };
         // Each GPU is held up in turn: by its host now and then, and once for a tenth of a second.
-        group.each(&|device, session| {
-            for run in 0..runs {
-                if run % 97 == 31 * device {
-                    std::thread::sleep(Duration::from_micros(400));
+        group
+            .each(&|device, session| {
+                for run in 0..runs {
+                    if run % 97 == 31 * device {
+                        std::thread::sleep(Duration::from_micros(400));
+                    }
+                    if run == 200 + device {
+                        std::thread::sleep(Duration::from_millis(100));
+                    }
+                    let pipeline = session.pipeline()?;
+                    pipeline.run(Executor::Fused)?;
+                    if run % 50 == 0 {
+                        pipeline.synchronize()?;
+                    }
                 }
-                if run == 200 + device {
-                    std::thread::sleep(Duration::from_millis(100));
-                }
-                let pipeline = session.pipeline()?;
-                pipeline.run(Executor::Fused)?;
-                if run % 50 == 0 {
-                    pipeline.synchronize()?;
-                }
-            }
-            Ok(session.pipeline()?.synchronize()?)
-        })
-        .expect("right");
+                Ok(session.pipeline()?.synchronize()?)
+            })
+            .expect("right");
         assert!(outputs(&group) == first, "{rows} rows: other bits after {runs} runs");
     }
 }
