@@ -31,6 +31,9 @@ pub enum Axiom {
     Runs,
     /// A page to which a run appends a token belongs to one sequence only; read-only pages may be shared.
     Pages,
+    /// All devices of a group run the plan equally often, and a 64-bit word that one writes to another's memory arrives
+    /// there, whole.
+    Group,
     /// Host threads make progress, and host atomics order memory as the language specifies.
     Host,
 }
@@ -50,6 +53,7 @@ impl Axiom {
             Axiom::Memory => "memory",
             Axiom::Runs => "runs",
             Axiom::Pages => "pages",
+            Axiom::Group => "group",
             Axiom::Host => "host",
         }
     }
@@ -80,6 +84,9 @@ impl Axiom {
             }
             Axiom::Runs => "runs of a pipeline, eager or replayed, follow each other",
             Axiom::Pages => "a page to which a run appends a token of one sequence is no other sequence's",
+            Axiom::Group => {
+                "all devices run the plan equally often, and a 64-bit word for another device arrives there whole"
+            }
             Axiom::Host => "threads of the host go on, and atomics order memory as the language says",
         }
     }
@@ -96,6 +103,7 @@ impl Axiom {
             Axiom::Memory => &[Cover, Reuse, Replay],
             Axiom::Runs => &[Reuse, Replay, Visible],
             Axiom::Pages => &[Reuse, Replay],
+            Axiom::Group => &[Progress, Reuse, Visible],
             Axiom::Host => &[Progress, Visible],
         }
     }
@@ -109,6 +117,9 @@ impl Axiom {
         }
         if graph.stages.iter().any(paged) {
             all.push(Axiom::Pages);
+        }
+        if graph.devices() > 1 {
+            all.push(Axiom::Group);
         }
         all
     }
