@@ -39,6 +39,7 @@ pub mod page;
 mod prompts;
 mod rotary;
 mod sample;
+mod shard;
 #[cfg(feature = "text")]
 mod text;
 #[cfg(feature = "text")]

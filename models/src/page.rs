@@ -32,7 +32,8 @@ pub fn launches(layers: usize) -> Vec<Range<usize>> {
 }
 
 /// The page of some layers for the next token of each of `slots` sequences, with caches of `rows` tokens each.
-/// It reads hidden states `X`, and writes `Z`; with the last layer, the head writes `logits` instead.
+/// It reads hidden states `X`, and writes `Z`; with the last layer, the head writes `logits` instead. The devices of
+/// a decoder that is divided among several have equal pages.
 pub fn generation(
     decoder: &Decoder,
     layers: Range<usize>,
@@ -81,8 +82,8 @@ pub fn prompt(decoder: &Decoder, tokens: usize, rows: usize, element: Element) -
 fn dims(name: &str, decoder: &Decoder, element: Element) -> PipelineBuilder {
     let Decoder { width, heads, kv_heads, columns, inner, .. } = decoder;
     let dims = [("E", width), ("HQ", heads), ("HKV", kv_heads), ("D", columns), ("I", inner)];
-    dims.into_iter()
-        .fold(PipelineBuilder::new(name).element(element), |page, (dim, n)| page.dim(dim, *n as u64))
+    let page = PipelineBuilder::new(name).element(element).devices(decoder.devices as u32);
+    dims.into_iter().fold(page, |page, (dim, n)| page.dim(dim, *n as u64))
 }
 
 /// An attention with the window of the model, if sequences of up to `tokens` tokens are longer.
@@ -162,22 +163,45 @@ fn block(
         }
     });
     let attend = if phase == LayerPass::Step { with_head_norm(attend) } else { attend };
-    let gemm = |name: &str, a: &str, b: &str, out: &str, residual: &str| {
-        Stage::gemm(&stage(name), a, b, out).text("residual", residual)
+    // A product whose reduction the devices divide.
+    let sum = |name: &str, a: &str, b: &str, out: &str, residual: &str| {
+        let product = Stage::gemm(&stage(name), a, b, out).text("residual", residual);
+        if decoder.devices > 1 { product.word("all_reduce", true) } else { product }
     };
     stages.push(heads(attend).text("qkv", &rows).text("out", &a));
-    stages.push(gemm("project", &a, &weight("Wo", "HQ*D,E"), &h, x));
+    stages.push(sum("project", &a, &weight("Wo", "HQ*D,E"), &h, x));
     behind_norm(2, &h, &mut stages, &|a| {
         let gated = Stage::gated_gemm(&stage("gate_up"), a, &weight("Wg", "E,I"), &weight("Wu", "E,I"), &y);
         gated.word("activation", decoder.gate)
     });
-    stages.push(gemm("down", &y, &weight("Wd", "I,E"), z, &h));
+    stages.push(sum("down", &y, &weight("Wd", "I,E"), z, &h));
     stages
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ModelConfig;
+    use crate::architecture;
+
+    #[test]
+    fn devices_sum_the_products_whose_reduction_they_divide() {
+        let config = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
+            "rms_norm_eps": 1e-5, "max_position_embeddings": 128}"#;
+        let config = ModelConfig::from_json(config).expect("JSON");
+        let whole = architecture::decoder(&config).expect("supported");
+        let page = |decoder: &Decoder| generation(decoder, 0..2, 3, 64, Element::Bf16).text();
+        assert!(!page(&whole).contains("devices") && !page(&whole).contains("all_reduce"));
+        let parts = [0, 1].map(|device| page(&whole.shard(device, 2).expect("it divides")));
+        assert_eq!(parts[0], parts[1]);
+        let spec = cusync::codegen::spec::parse(&parts[0], "part").expect("valid");
+        let resolved = spec.resolve(&[]).expect("valid");
+        let summed: Vec<&str> =
+            resolved.stages.iter().filter(|s| s.devices == 2).map(|s| s.name.value.as_str()).collect();
+        assert_eq!(summed, ["project_0", "down_0", "project_1", "down_1"]);
+        assert_eq!(resolved.devices(), 2);
+    }
 
     #[test]
     fn launches_are_few_and_even() {
