@@ -38,11 +38,13 @@ pub mod tune;
 mod build;
 #[cfg(feature = "candle")]
 pub mod candle;
+mod group;
 mod session;
 
 pub use build::{PipelineBuilder, Stage};
 pub use cusync_dag as dag;
 pub use cusync_gen as codegen;
+pub use group::Group;
 pub use session::{Session, SessionError, SessionResult};
 
 /// Items that most callers need.
@@ -59,5 +61,5 @@ pub mod prelude {
     pub use crate::codegen::graph::Element;
     pub use crate::device::{Device, DeviceBuffer, Stream};
     pub use crate::runtime::{Options, Pipeline};
-    pub use crate::{PipelineBuilder, Session, SessionError, Stage};
+    pub use crate::{Group, PipelineBuilder, Session, SessionError, Stage};
 }

@@ -29,7 +29,7 @@ use crate::device::{Device, DeviceBuffer, Plain, Stream};
 use crate::element::Bits;
 use crate::inputs::{Inputs, Values};
 use crate::reference::{Accuracy, ReferenceError};
-use crate::runtime::cpu::{CpuError, CpuOptions};
+use crate::runtime::cpu::{Areas, CpuError, CpuOptions};
 use crate::runtime::{self, Options, Overrides, Pipeline, resolve_text};
 use crate::tune::{self, PlanCache};
 use host::Host;
@@ -80,6 +80,22 @@ pub enum SessionError {
     /// The reference cannot judge a run.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
+    /// A group has no device of this number.
+    #[error("the group has no device {device}\n  help: its devices are 0 to {}", devices - 1)]
+    NoDevice {
+        /// The number.
+        device: usize,
+        /// Number of devices.
+        devices: usize,
+    },
+    /// Error of a device of a group.
+    #[error("device {device}: {error}")]
+    Device {
+        /// Its number.
+        device: usize,
+        /// The error.
+        error: Box<SessionError>,
+    },
     /// Only the other side (GPU or host) supports this.
     #[error("{0}")]
     Elsewhere(&'static str),
@@ -146,18 +162,20 @@ impl Session {
     /// # Errors
     /// As [`Session::open`].
     pub fn on_host_with(spec: &str, overrides: &Overrides) -> SessionResult<Session> {
-        let resolved = resolve_text(spec, "spec", overrides)?;
-        let refused = |d: Diagnostic| runtime::Error::Refused(d.render(spec, "spec", false));
-        let none = || runtime::Error::Unsupported("no device profile ships".into());
-        let profile = cusync_gen::device::DEVICES.first().ok_or_else(none)?;
-        let plan = choose::plan(&resolved, profile, Executor::Cpu).map_err(refused)?;
-        Ok(Session::of_plan(plan, CpuOptions::default()))
+        Ok(Session::of_plan(host_plan(spec, overrides)?, CpuOptions::default()))
     }
 
     /// Runs a plan on host threads.
     pub fn of_plan(plan: Plan, options: CpuOptions) -> Session {
         let inputs = Inputs::none(plan.graph());
-        Session { plan, place: Place::Host(Box::new(Host::new(inputs, options))) }
+        Session { plan, place: Place::Host(Box::new(Host::new(inputs, options, None))) }
+    }
+
+    /// Device number `device` of a group on host threads.
+    pub(crate) fn of_group(plan: Plan, options: CpuOptions, areas: &Arc<Areas>, device: u32) -> Session {
+        let inputs = Inputs::none(plan.graph());
+        let group = Some((Arc::clone(areas), device));
+        Session { plan, place: Place::Host(Box::new(Host::new(inputs, options, group))) }
     }
 
     /// Plans a spec for a GPU; `executor`: `None` for the best of all.
@@ -330,8 +348,26 @@ impl Session {
     /// Runs once and waits for the end.
     ///
     /// # Errors
-    /// An input has no values, or a wait was never satisfied.
+    /// An input has no values, a wait was never satisfied, or the session is a device of a group.
     pub fn run(&mut self) -> SessionResult<()> {
+        match &self.place {
+            Place::Host(host) if host.in_group() => Err(SessionError::Elsewhere(
+                "the session is a device of a group\n  help: `Group::run` runs all devices at once",
+            )),
+            Place::Host(_) | Place::Gpu { .. } => self.run_device(),
+        }
+    }
+
+    /// Allocates what the first run needs.
+    pub(crate) fn prepare(&mut self) -> SessionResult<()> {
+        match &mut self.place {
+            Place::Host(host) => host.prepare(&self.plan),
+            Place::Gpu { pipeline, .. } => Ok(pipeline.prepare()?),
+        }
+    }
+
+    /// [`Session::run`], also for a device of a group whose other devices run at the same time.
+    pub(crate) fn run_device(&mut self) -> SessionResult<()> {
         match &mut self.place {
             Place::Host(host) => host.run(&self.plan)?,
             Place::Gpu { executor, pipeline } => {
@@ -356,8 +392,19 @@ impl Session {
     /// # Errors
     /// The session is on a GPU, inputs were set after the last run, or caches were changed by earlier runs.
     pub fn verify(&self) -> SessionResult<Vec<Accuracy>> {
+        host::verify(self.plan.graph(), &[self.host()?]).map(|mut devices| devices.remove(0))
+    }
+
+    /// [`Session::verify`] for each device of a group.
+    pub(crate) fn verify_group(group: &[Session]) -> SessionResult<Vec<Vec<Accuracy>>> {
+        let Some(first) = group.first() else { return Ok(Vec::new()) };
+        let hosts = group.iter().map(Session::host).collect::<SessionResult<Vec<_>>>()?;
+        host::verify(first.plan.graph(), &hosts)
+    }
+
+    fn host(&self) -> SessionResult<&Host> {
         match &self.place {
-            Place::Host(host) => host.verify(self.plan.graph()),
+            Place::Host(host) => Ok(host),
             Place::Gpu { .. } => Err(SessionError::Elsewhere(
                 "only runs on the host are verified\n  help: `cusync run` verifies runs on a GPU",
             )),
@@ -396,7 +443,16 @@ fn usual_cache() -> PlanCache {
     tune::Store::usual().and_then(|store| store.load()).unwrap_or_default()
 }
 
-fn overrides(dims: &[(&str, u64)]) -> Overrides {
+/// Plans a spec for host threads.
+pub(crate) fn host_plan(spec: &str, overrides: &Overrides) -> SessionResult<Plan> {
+    let resolved = resolve_text(spec, "spec", overrides)?;
+    let refused = |d: Diagnostic| runtime::Error::Refused(d.render(spec, "spec", false));
+    let none = || runtime::Error::Unsupported("no device profile ships".into());
+    let profile = cusync_gen::device::DEVICES.first().ok_or_else(none)?;
+    Ok(choose::plan(&resolved, profile, Executor::Cpu).map_err(refused)?)
+}
+
+pub(crate) fn overrides(dims: &[(&str, u64)]) -> Overrides {
     let dims = dims.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
     Overrides { dims, ..Overrides::default() }
 }

@@ -20,6 +20,15 @@ pub struct Sums {
     pub largest: Vec<f32>,
 }
 
+impl Sums {
+    /// Adds the sums of another part of the reduction.
+    pub(super) fn add(&mut self, other: &Sums) {
+        let pairs = |to: &mut [f32], from: &[f32]| to.iter_mut().zip(from).for_each(|(to, x)| *to += x);
+        pairs(&mut self.values.data, &other.values.data);
+        pairs(&mut self.largest, &other.largest);
+    }
+}
+
 /// Rows of operand B multiplied at once, and columns per thread. Partial sums within these rows are only
 /// bounded, by a product of two norms, so the rows must be few.
 const DEPTH: usize = 64;
@@ -93,7 +102,8 @@ pub(super) fn plain(
     operands: &dyn Operands,
     rounds: Option<Element>,
 ) -> Result<Expected, ReferenceError> {
-    let sums = summed(operands.product(stage, OperandKind::B)?, stage.k as usize, rounds);
+    let terms = stage.k as usize * stage.devices as usize;
+    let sums = summed(operands.product(stage, OperandKind::B)?, terms, rounds);
     ended(sums, epilogue, stage, operands)
 }
 

@@ -78,6 +78,18 @@ pub enum ReferenceError {
     /// A custom stage whose result has the wrong shape.
     #[error("the reference of `{0}` has the wrong shape")]
     Shape(String),
+    /// A stage is summed over more devices than have values.
+    #[error(
+        "stage `{stage}` is summed over {devices} devices, and {have} have values\n  help: judge all devices of the group"
+    )]
+    Devices {
+        /// The stage.
+        stage: String,
+        /// Its devices.
+        devices: u32,
+        /// Devices with values.
+        have: usize,
+    },
     /// The executor's tensors are not accessible.
     #[error("{0}")]
     Executor(String),
@@ -226,9 +238,9 @@ pub fn evaluate(
     inputs: &Inputs,
     custom: &HashMap<String, CustomReference<'_>>,
 ) -> Result<HashMap<String, Vec<f32>>, ReferenceError> {
-    let written = stages::chain(graph, &stages::HostMemory::inputs(graph, inputs), custom)?;
+    let written = stages::chain(graph, &[&stages::HostMemory::inputs(graph, inputs)], custom)?;
     let name = |id: TensorId| graph.tensors[id.0].name.clone();
-    Ok(written.into_iter().map(|(id, m)| (name(id), m.data)).collect())
+    Ok(written.into_iter().flatten().map(|(id, m)| (name(id), m.data)).collect())
 }
 
 /// Rounds through the element type.

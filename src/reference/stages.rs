@@ -33,23 +33,50 @@ pub(crate) trait TensorValues {
     }
 }
 
-/// Memory with some tensors replaced by matrices.
-struct View<'a> {
-    memory: &'a dyn TensorValues,
+/// Memory of a device with some tensors replaced by matrices.
+#[derive(Clone, Copy)]
+struct Memory<'a> {
+    values: &'a dyn TensorValues,
     instead: &'a HashMap<TensorId, Matrix>,
 }
 
-impl Operands for View<'_> {
-    fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError> {
-        self.instead.get(&id).cloned().map_or_else(|| self.memory.tensor(id), Ok)
-    }
+/// Memory of a device, and of all devices of its group.
+struct View<'a> {
+    own: Memory<'a>,
+    group: &'a [Memory<'a>],
+}
 
+impl Memory<'_> {
     fn product(&self, stage: &Stage, right: OperandKind) -> Result<Sums, ReferenceError> {
         let factor = |kind| -> Result<_, ReferenceError> {
             let operand = stage.operand(kind).ok_or_else(|| ReferenceError::Shape(stage.name.clone()))?;
             Ok((operand.tensor, self.instead.get(&operand.tensor)))
         };
-        self.memory.product(factor(OperandKind::A)?, factor(right)?)
+        self.values.product(factor(OperandKind::A)?, factor(right)?)
+    }
+}
+
+impl Operands for View<'_> {
+    fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError> {
+        let Memory { values, instead } = self.own;
+        instead.get(&id).cloned().map_or_else(|| values.tensor(id), Ok)
+    }
+
+    fn product(&self, stage: &Stage, right: OperandKind) -> Result<Sums, ReferenceError> {
+        if stage.devices == 1 {
+            return self.own.product(stage, right);
+        }
+        let (devices, have) = (stage.devices, self.group.len());
+        let (first, others) = self
+            .group
+            .split_first()
+            .filter(|_| have == devices as usize)
+            .ok_or_else(|| ReferenceError::Devices { stage: stage.name.clone(), devices, have })?;
+        let mut sums = first.product(stage, right)?;
+        for other in others {
+            sums.add(&other.product(stage, right)?);
+        }
+        Ok(sums)
     }
 }
 
@@ -77,22 +104,31 @@ fn expected(
     Ok(made)
 }
 
-/// Every tensor that a stage writes or changes; each result is rounded before the next stage reads it.
+/// Every tensor that a stage writes or changes, for each device of a group; each result is rounded before the next
+/// stage reads it.
 pub(super) fn chain(
     graph: &Graph,
-    memory: &dyn TensorValues,
+    group: &[&dyn TensorValues],
     custom: &HashMap<String, CustomReference<'_>>,
-) -> Result<HashMap<TensorId, Matrix>, ReferenceError> {
-    let mut written = HashMap::new();
+) -> Result<Vec<HashMap<TensorId, Matrix>>, ReferenceError> {
+    let mut written = vec![HashMap::new(); group.len()];
     for stage in &graph.stages {
-        let view = View { memory, instead: &written };
-        let mut made = vec![(stage.out, expected(graph, stage, &view, custom, Given::default())?.values)];
-        for (operand, after) in changes(stage, &view, true)? {
-            made.push((operand, after.values));
-        }
-        for (tensor, mut values) in made {
-            round(graph.element, &mut values.data);
-            written.insert(tensor, values);
+        let pairs = group.iter().zip(&written);
+        let memories: Vec<_> = pairs.map(|(values, instead)| Memory { values: *values, instead }).collect();
+        let make = |own: &Memory<'_>| -> Result<_, ReferenceError> {
+            let view = View { own: *own, group: &memories };
+            let mut made = vec![(stage.out, expected(graph, stage, &view, custom, Given::default())?.values)];
+            for (operand, after) in changes(stage, &view, true)? {
+                made.push((operand, after.values));
+            }
+            Ok(made)
+        };
+        let made = memories.iter().map(make).collect::<Result<Vec<_>, _>>()?;
+        for (written, made) in written.iter_mut().zip(made) {
+            for (tensor, mut values) in made {
+                round(graph.element, &mut values.data);
+                written.insert(tensor, values);
+            }
         }
     }
     Ok(written)
@@ -119,38 +155,43 @@ struct Made {
     out: Expected,
 }
 
-/// Stages of a pipeline, and the results of the whole pipeline from its inputs.
+/// Stages of a pipeline, and the results of the whole pipeline from its inputs, for each device that runs it.
 pub(crate) struct Stages<'a> {
     graph: Graph,
     custom: HashMap<String, CustomReference<'a>>,
-    chain: HashMap<TensorId, Matrix>,
+    chain: Vec<HashMap<TensorId, Matrix>>,
     /// Results of the last comparison: reused if operands and roundings are unchanged.
-    made: Mutex<Vec<Option<Made>>>,
+    made: Vec<Mutex<Vec<Option<Made>>>>,
 }
 
 impl<'a> Stages<'a> {
-    /// Runs the pipeline by its definition. `memory` holds its inputs.
+    /// Runs the pipeline by its definition. `group` holds the inputs of each device.
     pub(crate) fn new(
         graph: &Graph,
-        memory: &dyn TensorValues,
+        group: &[&dyn TensorValues],
         custom: HashMap<String, CustomReference<'a>>,
     ) -> Result<Self, ReferenceError> {
-        let chain = chain(graph, memory, &custom)?;
-        let made = Mutex::new(graph.stages.iter().map(|_| None).collect());
+        let chain = chain(graph, group, &custom)?;
+        let made = group.iter().map(|_| Mutex::new(graph.stages.iter().map(|_| None).collect())).collect();
         Ok(Stages { graph: graph.clone(), custom, chain, made })
     }
 
-    /// Compares every tensor that a stage has written or changed. `before` holds caches as before the run, if
-    /// known. A tensor that another stage has overwritten since cannot be compared; its readers are verified
+    /// Compares every tensor that a stage has written or changed on a device of a group. `before` holds its caches as
+    /// before the run, if known. A tensor that another stage has overwritten since cannot be compared; its readers are verified
     /// from the expected values instead, with a wider bound.
     pub(crate) fn compare(
         &self,
-        memory: &dyn TensorValues,
+        group: &[&dyn TensorValues],
+        device: usize,
         before: Option<&dyn TensorValues>,
     ) -> Result<Vec<Accuracy>, ReferenceError> {
         let Stages { graph, custom, chain, made } = self;
-        let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+        let (memory, chain) = (group[device], &chain[device]);
+        let mut made = made[device].lock().unwrap_or_else(PoisonError::into_inner);
         let (none, mut lost) = (HashMap::new(), HashMap::new());
+        // Devices of a group overwrite no tensors, so none of theirs has another value instead.
+        let group: Vec<Memory<'_>> =
+            group.iter().map(|values| Memory { values: *values, instead: &none }).collect();
         let mut list = Vec::new();
         for (index, (stage, made)) in graph.stages.iter().zip(made.iter_mut()).enumerate() {
             let overwritten = |tensor| self.overwritten(tensor, index);
@@ -160,9 +201,16 @@ impl<'a> Stages<'a> {
                 .filter(|o| overwritten(o.tensor))
                 .filter_map(|o| lost.get(&o.tensor).map(|values: &Matrix| (o.tensor, values.clone())));
             let instead: HashMap<_, _> = instead.collect();
-            let view = View { memory, instead: &instead };
+            let view = View { own: Memory { values: memory, instead: &instead }, group: &group };
             let changing = stage.operands.iter().map(|o| o.tensor).filter(|tensor| self.is_changing(*tensor));
-            let operands = changing.map(|tensor| view.tensor(tensor)).collect::<Result<Vec<_>, _>>()?;
+            let mut operands =
+                changing.clone().map(|tensor| view.tensor(tensor)).collect::<Result<Vec<_>, _>>()?;
+            if stage.devices > 1 {
+                for other in group.iter() {
+                    let theirs = changing.clone().map(|tensor| other.values.tensor(tensor));
+                    operands.extend(theirs.collect::<Result<Vec<_>, _>>()?);
+                }
+            }
             let rounds_product = memory.rounds_product(stage);
             let known = made
                 .as_ref()
@@ -198,9 +246,13 @@ impl<'a> Stages<'a> {
                     let now = stage.operands.iter().filter(|o| o.kind.is_activation());
                     let now = now.map(|o| Ok((o.tensor, memory.tensor(o.tensor)?)));
                     let instead = now.collect::<Result<HashMap<_, _>, ReferenceError>>()?;
-                    changes(stage, &View { memory: before, instead: &instead }, true)?
+                    let own = Memory { values: before, instead: &instead };
+                    changes(stage, &View { own, group: &[] }, true)?
                 }
-                None => changes(stage, &View { memory, instead: &none }, false)?,
+                None => {
+                    let own = Memory { values: memory, instead: &none };
+                    changes(stage, &View { own, group: &[] }, false)?
+                }
             };
             for (tensor, after) in caches {
                 list.push(verdict(tensor, &after)?);
@@ -269,7 +321,8 @@ impl TensorValues for HostMemory<'_> {
 /// Verifies runs of one pipeline and its inputs on the host.
 pub struct Judge<'a> {
     stages: Stages<'a>,
-    inputs: &'a Inputs,
+    /// Of each device.
+    inputs: Vec<&'a Inputs>,
 }
 
 impl<'a> Judge<'a> {
@@ -282,7 +335,21 @@ impl<'a> Judge<'a> {
         inputs: &'a Inputs,
         custom: HashMap<String, CustomReference<'a>>,
     ) -> Result<Self, ReferenceError> {
-        Ok(Judge { stages: Stages::new(graph, &HostMemory::inputs(graph, inputs), custom)?, inputs })
+        Judge::with_devices(graph, vec![inputs], custom)
+    }
+
+    /// [`Judge::new`] for a pipeline that several devices run, with the inputs of each.
+    ///
+    /// # Errors
+    /// As [`Judge::new`]; also if there are inputs for another number of devices.
+    pub fn with_devices(
+        graph: &Graph,
+        inputs: Vec<&'a Inputs>,
+        custom: HashMap<String, CustomReference<'a>>,
+    ) -> Result<Self, ReferenceError> {
+        let memories: Vec<_> = inputs.iter().map(|inputs| HostMemory::inputs(graph, inputs)).collect();
+        let memories: Vec<&dyn TensorValues> = memories.iter().map(|m| m as &dyn TensorValues).collect();
+        Ok(Judge { stages: Stages::new(graph, &memories, custom)?, inputs })
     }
 
     /// Compares every tensor that a stage has written, and every cache that it has appended to, with the
@@ -291,8 +358,23 @@ impl<'a> Judge<'a> {
     /// # Errors
     /// A tensor is not found.
     pub fn compare(&self, found: &dyn Fn(&str) -> Option<Vec<f32>>) -> Result<Vec<Accuracy>, ReferenceError> {
-        let before = HostMemory::inputs(&self.stages.graph, self.inputs);
-        let after = HostMemory { found: Some(found), ..before };
-        self.stages.compare(&after, Some(&before))
+        self.compare_device(0, &|_, name| found(name))
+    }
+
+    /// [`Judge::compare`] for a device of a group. `found`: contents by device and name.
+    ///
+    /// # Errors
+    /// As [`Judge::compare`].
+    pub fn compare_device(
+        &self,
+        device: usize,
+        found: &dyn Fn(usize, &str) -> Option<Vec<f32>>,
+    ) -> Result<Vec<Accuracy>, ReferenceError> {
+        let found: Vec<_> = (0..self.inputs.len()).map(|d| move |name: &str| found(d, name)).collect();
+        let before = |d: usize| HostMemory::inputs(&self.stages.graph, self.inputs[d]);
+        let after = |(d, found)| HostMemory { found: Some(found as &Found<'_>), ..before(d) };
+        let memories: Vec<_> = found.iter().enumerate().map(after).collect();
+        let memories: Vec<&dyn TensorValues> = memories.iter().map(|m| m as &dyn TensorValues).collect();
+        self.stages.compare(&memories, device, Some(&before(device)))
     }
 }

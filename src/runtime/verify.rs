@@ -38,7 +38,7 @@ impl Reference {
         pipeline.prepare()?;
         pipeline.synchronize()?;
         let memory = OnGpu { pipeline, set, outputs: &[] };
-        let stages = Stages::new(pipeline.plan().graph(), &memory, HashMap::new()).map_err(refused)?;
+        let stages = Stages::new(pipeline.plan().graph(), &[&memory], HashMap::new()).map_err(refused)?;
         Ok(Reference { set, stages })
     }
 
@@ -56,7 +56,7 @@ impl Reference {
         pipeline: &Pipeline,
         outputs: &[(TensorId, TensorBuffer)],
     ) -> Result<Vec<Accuracy>> {
-        self.stages.compare(&OnGpu { pipeline, set: self.set, outputs }, None).map_err(refused)
+        self.stages.compare(&[&OnGpu { pipeline, set: self.set, outputs }], 0, None).map_err(refused)
     }
 }
 

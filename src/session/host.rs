@@ -1,6 +1,7 @@
 //! A session on host threads.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use cusync_gen::check::Plan;
 use cusync_gen::graph::{Graph, TensorId};
@@ -8,12 +9,14 @@ use cusync_gen::graph::{Graph, TensorId};
 use super::{SessionError, SessionResult};
 use crate::inputs::{Inputs, Values};
 use crate::reference::{Accuracy, Judge};
-use crate::runtime::cpu::{CpuOptions, CpuPipeline};
+use crate::runtime::cpu::{Areas, CpuOptions, CpuPipeline};
 
 /// Inputs and runs of a session on host threads.
 pub(super) struct Host {
     inputs: Inputs,
     options: CpuOptions,
+    /// Areas of its group, and its number there.
+    group: Option<(Arc<Areas>, u32)>,
     pipeline: Option<CpuPipeline>,
     /// Number of runs.
     runs: usize,
@@ -24,8 +27,12 @@ pub(super) struct Host {
 const NOT_RUN: &str = "nothing has run with these inputs yet\n  help: call `run` first";
 
 impl Host {
-    pub(super) fn new(inputs: Inputs, options: CpuOptions) -> Host {
-        Host { inputs, options, pipeline: None, runs: 0, current: false }
+    pub(super) fn new(inputs: Inputs, options: CpuOptions, group: Option<(Arc<Areas>, u32)>) -> Host {
+        Host { inputs, options, group, pipeline: None, runs: 0, current: false }
+    }
+
+    pub(super) fn in_group(&self) -> bool {
+        self.group.is_some()
     }
 
     /// Sets values for the next run, which continues with the last run's persistent tensors.
@@ -37,10 +44,21 @@ impl Host {
         self.current = false;
     }
 
-    pub(super) fn run(&mut self, plan: &Plan) -> SessionResult<()> {
+    /// Allocates the tensors before the first run.
+    pub(super) fn prepare(&mut self, plan: &Plan) -> SessionResult<()> {
         if self.pipeline.is_none() {
-            self.pipeline = Some(CpuPipeline::new(plan, &self.inputs, self.options)?);
+            let pipeline = CpuPipeline::new(plan, &self.inputs, self.options)?;
+            self.pipeline = Some(match &self.group {
+                Some((areas, device)) => pipeline.join(areas, *device),
+                None => pipeline,
+            });
         }
+        Ok(())
+    }
+
+    pub(super) fn run(&mut self, plan: &Plan) -> SessionResult<()> {
+        self.prepare(plan)?;
+        self.current = false;
         if let Some(ready) = &mut self.pipeline {
             ready.run()?;
         }
@@ -53,17 +71,21 @@ impl Host {
         let pipeline = self.pipeline.as_ref().ok_or(SessionError::Elsewhere(NOT_RUN))?;
         Ok(pipeline.tensor(name)?)
     }
+}
 
-    pub(super) fn verify(&self, graph: &Graph) -> SessionResult<Vec<Accuracy>> {
-        let pipeline = self.pipeline.as_ref().filter(|_| self.current);
-        let pipeline = pipeline.ok_or(SessionError::Elsewhere(NOT_RUN))?;
-        if self.runs > 1 && graph.tensors.iter().any(|tensor| tensor.state) {
-            return Err(SessionError::Elsewhere(
-                "the caches before this run are not known\n  help: only the first run of a pipeline with caches can \
-                 be verified",
-            ));
-        }
-        let judge = Judge::new(graph, &self.inputs, HashMap::new())?;
-        Ok(judge.compare(&|name| pipeline.tensor(name).ok())?)
+/// Verifies the last run of each device of a group.
+pub(super) fn verify(graph: &Graph, group: &[&Host]) -> SessionResult<Vec<Vec<Accuracy>>> {
+    let pipelines = group.iter().map(|host| host.pipeline.as_ref().filter(|_| host.current));
+    let pipelines: Option<Vec<_>> = pipelines.collect();
+    let pipelines = pipelines.ok_or(SessionError::Elsewhere(NOT_RUN))?;
+    if group.iter().any(|host| host.runs > 1) && graph.tensors.iter().any(|tensor| tensor.state) {
+        return Err(SessionError::Elsewhere(
+            "the caches before this run are not known\n  help: only the first run of a pipeline with caches can \
+             be verified",
+        ));
     }
+    let inputs = group.iter().map(|host| &host.inputs).collect();
+    let judge = Judge::with_devices(graph, inputs, HashMap::new())?;
+    let found = |device: usize, name: &str| pipelines[device].tensor(name).ok();
+    (0..group.len()).map(|device| Ok(judge.compare_device(device, &found)?)).collect()
 }

@@ -1,5 +1,6 @@
 //! The chosen plan runs, and its results are right.
 
+mod cpu_devices;
 mod cpu_fused;
 mod cpu_generate;
 mod cpu_plans;

@@ -61,4 +61,23 @@ impl super::Graph {
     pub fn devices(&self) -> u32 {
         self.stages.iter().map(|stage| stage.devices).max().unwrap_or(1)
     }
+
+    /// The area in which a device receives sums: the first word of each stage's matrices (`None`: not summed), and the
+    /// number of words. A stage has two sets, for alternate runs, with an `m` x `n` matrix from each device.
+    pub fn area(&self) -> (Vec<Option<u64>>, u64) {
+        let mut words = 0;
+        let first = self.stages.iter().map(|stage| {
+            let first = (stage.devices > 1).then_some(words);
+            words += first.map_or(0, |_| 2 * u64::from(stage.devices) * stage.summed_words());
+            first
+        });
+        (first.collect(), words)
+    }
+}
+
+impl super::Stage {
+    /// Words that a device sends to each device in a run, and sums that it adds from each.
+    pub fn summed_words(&self) -> u64 {
+        if self.devices > 1 { u64::from(self.m) * u64::from(self.n) } else { 0 }
+    }
 }

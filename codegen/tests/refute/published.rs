@@ -80,6 +80,7 @@ impl Row {
                 grid: (self.m.div_ceil(tile.0), n.div_ceil(tile.1)),
                 k_blocks: k.div_ceil(tile.2),
                 split_k: self.split_k[i],
+                devices: 1,
                 operands,
                 out: TensorId(out),
             }

@@ -97,6 +97,38 @@ pub enum CpuError {
         /// The slab.
         slab: u32,
     },
+    /// A device of a group never sent its sums of a tile.
+    #[error(
+        "stage `{stage}`, tile ({tile_m}, {tile_n}) of device {device} waited for the sums of device {from} in run {run}, and \
+         they did not come\n  help: all devices of a group run equally often, at once"
+    )]
+    NoSums {
+        /// The stage that waited.
+        stage: String,
+        /// Its tile.
+        tile_m: u32,
+        /// Its tile.
+        tile_n: u32,
+        /// The device that waited.
+        device: u32,
+        /// The device that did not send.
+        from: u32,
+        /// Number of the group's run, from 0.
+        run: u32,
+    },
+    /// Another device of the group failed first.
+    #[error("device {0} of the group failed")]
+    OtherDevice(u32),
+    /// A plan for several devices runs alone.
+    #[error(
+        "stage `{stage}` is summed over {devices} devices, and no others run\n  help: run the plan as a `Group`"
+    )]
+    NoGroup {
+        /// The stage.
+        stage: String,
+        /// Devices of the plan.
+        devices: u32,
+    },
     /// The machine has too little memory.
     #[error(
         "{what} needs {need_mib} MiB of host memory, {free_mib} MiB are free; most of it is for {largest}\n  help: choose \

@@ -33,6 +33,7 @@ impl CpuPipeline {
     ) -> Result<bool, Stop> {
         let whole = self.sums(place, &|id, at, ks, panel| self.panel(id, at, ks, panel), scratch)?;
         if whole {
+            self.sum_over_devices(place, scratch)?;
             self.epilogue(place, epilogue, scratch)?;
         }
         Ok(whole)
@@ -196,7 +197,7 @@ impl CpuPipeline {
             let since = Instant::now();
             let spun = self.semaphores.wait(flag, want).map_err(|unmet| match unmet {
                 Unmet::Aborted => Stop::Aborted,
-                Unmet::TimedOut(_) => Stop::Failed(CpuError::StarvedSlab {
+                Unmet::TimedOut => Stop::Failed(CpuError::StarvedSlab {
                     stage: place.stage.name.clone(),
                     tile_m: place.tile.m,
                     tile_n: place.tile.n,

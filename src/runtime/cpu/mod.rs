@@ -26,6 +26,7 @@ mod activation;
 mod attention;
 mod conv;
 mod custom;
+mod devices;
 mod error;
 mod gemm;
 mod generate;
@@ -48,9 +49,11 @@ use cusync_gen::graph::{DataType, Graph, OperandKind, StageId, TensorId};
 use cusync_gen::schedule::{POST_WEIGHT, Part};
 
 pub use custom::{CustomKernel, Region};
+pub(crate) use devices::Areas;
 pub use error::CpuError;
 pub use memory::tensor_bytes;
 
+use self::devices::Member;
 use self::memory::Memory;
 use self::semaphore::Semaphores;
 use self::slabs::Slabs;
@@ -153,6 +156,8 @@ pub struct CpuPipeline {
     rows: usize,
     /// Number of runs so far: slots are never cleared between runs.
     epoch: u32,
+    /// Its group, if the plan is for several devices.
+    member: Option<Member>,
 }
 
 impl CpuPipeline {
@@ -208,6 +213,7 @@ impl CpuPipeline {
             options,
             rows: usize::MAX,
             epoch: 0,
+            member: None,
         })
     }
 
@@ -234,6 +240,15 @@ impl CpuPipeline {
     /// [`CpuPipeline::run`] for the first `rows` rows of all tensors; the remaining output rows stay poison.
     pub(super) fn run_rows(&mut self, rows: u32) -> Result<RunStats, CpuError> {
         self.rows = rows as usize;
+        self.member.iter_mut().for_each(Member::begin);
+        let result = self.run_once();
+        if let (Err(error), Some(member)) = (&result, &self.member) {
+            member.abort(error);
+        }
+        result
+    }
+
+    fn run_once(&mut self) -> Result<RunStats, CpuError> {
         let custom = self.graph.stages.iter().zip(&self.kernels);
         if let Some((stage, _)) = custom.clone().find(|(s, k)| s.op.is_custom() && k.is_none()) {
             return Err(CpuError::NoKernel(stage.name.clone()));

@@ -1,5 +1,6 @@
 //! Semaphore slots: monotonic counters, posted with release, waited for with acquire.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,8 @@ pub(super) fn wait_value(epoch: u32, posts: u32) -> u32 {
 /// Reason why a wait ended without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unmet {
-    /// No tile was finished within the time limit; contains the slot's value.
-    TimedOut(u32),
+    /// No tile was finished within the time limit.
+    TimedOut,
     /// Another worker failed.
     Aborted,
 }
@@ -26,8 +27,8 @@ pub(super) enum Unmet {
 /// The slots of a pipeline.
 pub(super) struct Semaphores {
     slots: Vec<AtomicU32>,
-    /// Total number of tiles finished: distinguishes a slow producer from a missing post.
-    progress: AtomicU64,
+    /// Total number of tiles finished, on all devices of a group: distinguishes a slow producer from a missing post.
+    progress: Arc<AtomicU64>,
     aborted: AtomicBool,
     timeout: Duration,
 }
@@ -36,7 +37,7 @@ impl Semaphores {
     pub(super) fn new(slots: u32, timeout: Duration) -> Self {
         Semaphores {
             slots: (0..slots).map(|_| AtomicU32::new(0)).collect(),
-            progress: AtomicU64::new(0),
+            progress: Arc::default(),
             aborted: AtomicBool::new(false),
             timeout,
         }
@@ -50,6 +51,11 @@ impl Semaphores {
 
     pub(super) fn post(&self, slot: u32, value: u32) {
         self.slots[slot as usize].fetch_add(value, Ordering::Release);
+    }
+
+    /// Counts finished tiles together with other devices.
+    pub(super) fn share_progress(&mut self, progress: &Arc<AtomicU64>) {
+        self.progress = Arc::clone(progress);
     }
 
     /// Records a finished tile.
@@ -67,13 +73,23 @@ impl Semaphores {
 
     /// Checks once; if true, everything before the posts is visible.
     pub(super) fn ready(&self, slot: u32, want: u32) -> bool {
-        reached(self.slots[slot as usize].load(Ordering::Acquire), want)
+        reached(self.value(slot), want)
     }
 
-    /// Spins until the slot has its value. Bounded: it fails if no tile of the pipeline was finished within
-    /// the time limit, and the number of tiles is finite. Returns whether it had to spin.
+    /// A slot's value.
+    pub(super) fn value(&self, slot: u32) -> u32 {
+        self.slots[slot as usize].load(Ordering::Acquire)
+    }
+
+    /// Spins until the slot has its value. Returns whether it had to spin.
     pub(super) fn wait(&self, slot: u32, want: u32) -> Result<bool, Unmet> {
-        if self.ready(slot, want) {
+        self.spin(|| self.ready(slot, want))
+    }
+
+    /// Spins until `done`. Bounded: it fails if no tile was finished within the time limit, and the number of tiles
+    /// is finite. Returns whether it had to spin.
+    pub(super) fn spin(&self, mut done: impl FnMut() -> bool) -> Result<bool, Unmet> {
+        if done() {
             return Ok(false);
         }
         let mut seen = self.progress.load(Ordering::Relaxed);
@@ -84,7 +100,7 @@ impl Semaphores {
                 64..256 => std::thread::yield_now(),
                 _ => std::thread::sleep(Duration::from_micros(50)),
             }
-            if self.ready(slot, want) {
+            if done() {
                 break;
             }
             if self.aborted() {
@@ -94,7 +110,7 @@ impl Semaphores {
             if progress != seen {
                 (seen, since) = (progress, Instant::now());
             } else if since.elapsed() > self.timeout {
-                return Err(Unmet::TimedOut(self.slots[slot as usize].load(Ordering::Acquire)));
+                return Err(Unmet::TimedOut);
             }
         }
         Ok(true)
@@ -146,7 +162,7 @@ mod tests {
         let slots = Semaphores::new(2, Duration::from_millis(20));
         slots.post(1, 4);
         assert_eq!(slots.wait(1, 4), Ok(false));
-        assert_eq!(slots.wait(1, 5), Err(Unmet::TimedOut(4)));
+        assert_eq!((slots.wait(1, 5), slots.value(1)), (Err(Unmet::TimedOut), 4));
         slots.abort();
         assert_eq!(slots.wait(0, 1), Err(Unmet::Aborted));
     }

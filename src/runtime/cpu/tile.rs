@@ -126,14 +126,14 @@ impl CpuPipeline {
                 let since = Instant::now();
                 self.semaphores.wait(wait.slot, want).map_err(|unmet| match unmet {
                     Unmet::Aborted => Stop::Aborted,
-                    Unmet::TimedOut(have) => Stop::Failed(CpuError::Starved {
+                    Unmet::TimedOut => Stop::Failed(CpuError::Starved {
                         edge: self.edge_names[incoming.edge].clone(),
                         stage: place.stage.name.clone(),
                         tile_m: place.tile.m,
                         tile_n: place.tile.n,
                         k_block: k,
                         slot: wait.slot,
-                        have,
+                        have: self.semaphores.value(wait.slot),
                         want,
                     }),
                 })?;
