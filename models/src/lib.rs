@@ -32,6 +32,7 @@ mod error;
 mod generate;
 mod given;
 mod gpu;
+mod gpus;
 mod host;
 mod logits;
 mod model;
