@@ -109,19 +109,28 @@ fn pair(text: &str) -> (String, String) {
 pub struct PipelineBuilder {
     name: String,
     element: Element,
+    devices: u32,
     dims: Vec<(String, u64)>,
     stages: Vec<Stage>,
 }
 
 impl PipelineBuilder {
-    /// An fp16 pipeline without stages.
+    /// An fp16 pipeline of one device without stages.
     pub fn new(name: &str) -> PipelineBuilder {
-        PipelineBuilder { name: name.into(), element: Element::F16, dims: Vec::new(), stages: Vec::new() }
+        let (element, dims, stages) = (Element::F16, Vec::new(), Vec::new());
+        PipelineBuilder { name: name.into(), element, devices: 1, dims, stages }
     }
 
     /// Sets the element type of every tensor.
     pub fn element(mut self, element: Element) -> PipelineBuilder {
         self.element = element;
+        self
+    }
+
+    /// Sets the number of devices that run the pipeline at once. They sum the products of each stage with
+    /// `all_reduce: true`.
+    pub fn devices(mut self, devices: u32) -> PipelineBuilder {
+        self.devices = devices;
         self
     }
 
@@ -137,8 +146,8 @@ impl PipelineBuilder {
         self
     }
 
-    /// A shipped pipeline, as a base for others; `None` if it states more than its element, dims and stages,
-    /// such as policies or tiles.
+    /// A shipped pipeline, as a base for others; `None` if it states more than its element, devices, dims and
+    /// stages, such as policies or tiles.
     pub fn shipped(name: &str) -> Option<PipelineBuilder> {
         let text = crate::runtime::shipped(name)?;
         let page: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
@@ -150,6 +159,7 @@ impl PipelineBuilder {
             match (field.as_str(), value.as_str()) {
                 ("name", _) | ("element", "F16") => {}
                 ("element", "Bf16") => built.element = Element::Bf16,
+                ("devices", number) => built.devices = number.parse().ok()?,
                 ("dims", _) => {
                     for (dim, default) in list('{', '}')?.into_iter().map(pair) {
                         built = built.dim(dim.trim_matches('"'), default.parse().ok()?);
@@ -181,8 +191,12 @@ impl PipelineBuilder {
             Element::Bf16 => "Bf16",
         };
         let dims: Vec<String> = self.dims.iter().map(|(name, value)| format!("{name:?}: {value}")).collect();
+        let devices = match self.devices {
+            1 => String::new(),
+            more => format!("    devices: {more},\n"),
+        };
         let mut text = format!(
-            "Pipeline(\n    name: {:?},\n    element: {element},\n    dims: {{ {} }},\n    stages: [\n",
+            "Pipeline(\n    name: {:?},\n    element: {element},\n{devices}    dims: {{ {} }},\n    stages: [\n",
             self.name,
             dims.join(", ")
         );
@@ -243,6 +257,11 @@ mod tests {
             (resolved.name.as_str(), resolved.element, resolved.stages.len()),
             ("two", Element::Bf16, 2)
         );
+        let sum = Stage::gemm("sum", "N(M,M)", "D(M,M)", "E(M,M)").word("all_reduce", true);
+        let on_two = good.clone().devices(2).stage(sum);
+        let resolved =
+            cusync_gen::spec::parse(&on_two.text(), "built").and_then(|s| s.resolve(&[])).expect("valid");
+        assert_eq!(resolved.devices(), 2);
         let bad = good.stage(Stage::gemm("a\"b", "C(M,M)", "D(M,M)", "E(M,M)"));
         let refused = cusync_gen::spec::parse(&bad.text(), "built").and_then(|s| s.resolve(&[]));
         assert!(refused.is_err(), "a quote stays inside its string, and the name is no identifier");

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use cusync::codegen::graph::Element;
@@ -136,23 +135,12 @@ impl Checkpoint {
         }
     }
 
-    /// Elements of a weight in the type of a pipeline: a vector as it is, a matrix transposed to (K, N). `width`
-    /// is the number of its columns N, at least as many as there are rows: the others are zero.
+    /// The blocks of a weight, as they are stored.
     ///
     /// # Errors
     /// As [`Checkpoint::check`].
-    pub(crate) fn read(&self, weight: &Weight, width: usize, element: Element) -> Result<Vec<u16>> {
-        let places: Vec<_> =
-            weight.rows.iter().map(|rows| Ok((rows, self.place(rows)?))).collect::<Result<_>>()?;
-        let k = weight.rows.first().map_or(0, |rows| rows.shape.get(1).copied().unwrap_or(1));
-        let mut out = vec![0; k * width];
-        let mut first = 0;
-        for (rows, place) in places {
-            let source = self.source(place, rows.first..rows.first + rows.count, k)?;
-            transpose(&source, (&mut out, width, first), element);
-            first += rows.count;
-        }
-        Ok(out)
+    pub(crate) fn blocks(&self, weight: &Weight) -> Result<Vec<Block>> {
+        weight.rows.iter().map(|rows| self.block(rows)).collect()
     }
 
     /// A matrix as it is stored, not transposed.
@@ -160,11 +148,9 @@ impl Checkpoint {
     /// # Errors
     /// As [`Checkpoint::check`].
     pub(crate) fn table(&self, rows: &Rows, element: Element) -> Result<Vec<u16>> {
-        let place = self.place(rows)?;
-        let cols = rows.shape.get(1).copied().unwrap_or(1);
-        let source = self.source(place, rows.first..rows.first + rows.count, cols)?;
-        let mut out = vec![0; rows.count * cols];
-        out.par_chunks_mut(cols).enumerate().for_each(|(row, out)| source.read(row, 0, out, element));
+        let block = self.block(rows)?;
+        let mut out = vec![0; rows.count * block.cols];
+        out.par_chunks_mut(block.cols).enumerate().for_each(|(row, out)| block.read(row, 0, out, element));
         Ok(out)
     }
 
@@ -173,24 +159,27 @@ impl Checkpoint {
     /// # Errors
     /// As [`Checkpoint::check`]; also if there is no such row.
     pub(crate) fn row(&self, rows: &Rows, index: usize, element: Element, out: &mut [u16]) -> Result<()> {
-        let place = self.place(rows)?;
         if index >= rows.count {
             let reason = format!("has {} rows, so there is no row {index}", rows.count);
             return Err(Error::Weight { name: rows.tensor.clone(), reason });
         }
-        let row = rows.first + index;
-        self.source(place, row..row + 1, out.len())?.read(0, 0, out, element);
+        self.block(&Rows { first: rows.first + index, count: 1, ..rows.clone() })?.read(0, 0, out, element);
         Ok(())
     }
 
-    /// Reads rows of a matrix of `cols` columns.
-    fn source(&self, place: &Stored, rows: Range<usize>, cols: usize) -> Result<Source> {
-        let pitch = cols * if place.dtype == Dtype::F32 { 4 } else { 2 };
-        let mut bytes = vec![0; rows.len() * pitch];
+    fn block(&self, rows: &Rows) -> Result<Block> {
+        let place = self.place(rows)?;
+        let size = if place.dtype == Dtype::F32 { 4 } else { 2 };
+        let (all, cols) = (rows.shape.get(1).copied().unwrap_or(1), rows.columns.len());
+        // Rows that are used from end to end are read at once.
+        let (count, pitch) = if cols == all { (1, rows.count * cols) } else { (rows.count, cols) };
+        let mut bytes = vec![0; count * pitch * size];
         let (path, file) = &self.files[place.file];
-        let begin = (place.begin + rows.start * pitch) as u64;
-        file.read_at(&mut bytes, begin).map_err(|e| failed(path, e))?;
-        Ok(Source { bytes, dtype: place.dtype, cols })
+        bytes.par_chunks_mut((pitch * size).max(1)).enumerate().try_for_each(|(row, bytes)| {
+            let begin = place.begin + ((rows.first + row) * all + rows.columns.start) * size;
+            file.read_at(bytes, begin as u64).map_err(|e| failed(path, e))
+        })?;
+        Ok(Block { bytes, dtype: place.dtype, cols })
     }
 }
 
@@ -198,14 +187,27 @@ fn failed(path: &Path, reason: impl std::fmt::Display) -> Error {
     Error::File { path: path.to_owned(), reason: reason.to_string() }
 }
 
-/// Rows of a matrix as a file has them.
-struct Source {
+/// A block of a matrix as a file has it.
+pub(crate) struct Block {
     bytes: Vec<u8>,
     dtype: Dtype,
     cols: usize,
 }
 
-impl Source {
+impl Block {
+    /// A block of values in the type of a pipeline.
+    pub(crate) fn new(bits: &[u16], cols: usize, element: Element) -> Block {
+        let dtype = match element {
+            Element::F16 => Dtype::F16,
+            Element::Bf16 => Dtype::BF16,
+        };
+        Block { bytes: bits.iter().flat_map(|bits| bits.to_le_bytes()).collect(), dtype, cols }
+    }
+
+    fn rows(&self) -> usize {
+        self.bytes.len() / (self.cols * if self.dtype == Dtype::F32 { 4 } else { 2 })
+    }
+
     /// Reads a part of a row in the type of a pipeline.
     fn read(&self, row: usize, col: usize, out: &mut [u16], element: Element) {
         let first = row * self.cols + col;
@@ -239,10 +241,23 @@ impl Source {
     }
 }
 
-/// Writes the rows of a source as columns `first..` of a matrix of `width` columns.
-fn transpose(source: &Source, (out, width, first): (&mut [u16], usize, usize), element: Element) {
-    let pitch = source.cols * if source.dtype == Dtype::F32 { 4 } else { 2 };
-    let rows = source.bytes.len() / pitch;
+/// Elements of a weight in the type of a pipeline, from its blocks, one after the other: a vector as it is, a matrix
+/// transposed to (K, N). `width` is the number of its columns N, at least as many as the blocks have rows: the others
+/// are zero.
+pub(crate) fn joined(blocks: &[Block], width: usize, element: Element) -> Vec<u16> {
+    let k = blocks.first().map_or(0, |block| block.cols);
+    let mut out = vec![0; k * width];
+    let mut first = 0;
+    for block in blocks {
+        transpose(block, (&mut out, width, first), element);
+        first += block.rows();
+    }
+    out
+}
+
+/// Writes the rows of a block as columns `first..` of a matrix of `width` columns.
+fn transpose(source: &Block, (out, width, first): (&mut [u16], usize, usize), element: Element) {
+    let rows = source.rows();
     out.par_chunks_mut(BLOCK * width).enumerate().for_each(|(block, out)| {
         let depth = out.len() / width;
         let (mut tile, mut line) = ([[0; BLOCK]; BLOCK], [0; BLOCK]);
@@ -263,6 +278,8 @@ fn transpose(source: &Source, (out, width, first): (&mut [u16], usize, usize), e
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     #[test]
@@ -272,7 +289,7 @@ mod tests {
         let bytes: Vec<u8> = (0..n * k).flat_map(|i| value(i / k, i % k).to_le_bytes()).collect();
         let rows = |rows: Range<usize>| {
             let bytes = bytes[rows.start * k * 4..rows.end * k * 4].to_vec();
-            Source { bytes, dtype: Dtype::F32, cols: k }
+            Block { bytes, dtype: Dtype::F32, cols: k }
         };
         let width = 48;
         let mut out = vec![0; k * width];

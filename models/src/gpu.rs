@@ -34,7 +34,8 @@ pub(crate) const LOOKAHEAD: usize = 2;
 pub(crate) struct GpuModel {
     device: Device,
     stream: Stream,
-    parts: Vec<Session>,
+    /// Pipelines of the layers, in order.
+    pub(crate) parts: Vec<Session>,
     tokens: StepMemory,
     logits: (Arc<PinnedBuffer>, CopyCall),
     /// Copies of a step from and to the host; each step in flight has its own.
@@ -106,7 +107,8 @@ impl GpuModel {
         progress: &mut impl FnMut(Loaded),
     ) -> Result<GpuModel> {
         let Sizes { slots, rows, element } = *sizes;
-        let keeps = fit(decoder, sizes, device)?;
+        // Kernels of prompts do not sum over devices.
+        let keeps = fit(decoder, sizes, device)? && decoder.devices == 1;
         // Each of the three parts begins at a multiple of 16 bytes.
         let column = slots.next_multiple_of(4);
         let words = |len, name| DeviceBuffer::<u32>::zeroed(device, len, name).map(Arc::new);
@@ -173,8 +175,10 @@ impl GpuModel {
                 x = state()?;
                 session.bind("Z", x.clone())?;
             }
-            // What a step needs is there before memory is freed for the next part.
-            session.pipeline()?.prepare()?;
+            // What a step needs is there before memory is freed for the next part; a group must be formed first.
+            if decoder.devices == 1 {
+                session.pipeline()?.prepare()?;
+            }
             session.pipeline()?.release_originals()?;
             parts.push(session);
         }
@@ -212,15 +216,20 @@ impl GpuModel {
         }
     }
 
-    /// Queues a step. At most [`LOOKAHEAD`] may be in flight.
+    /// Captures a step, unless it has been captured.
+    pub(crate) fn ready(&mut self) -> Result<()> {
+        if self.graph.is_none() {
+            self.graph = Some(self.capture()?);
+        }
+        Ok(())
+    }
+
+    /// Queues a step of a model that is ready. At most [`LOOKAHEAD`] may be in flight.
     pub(crate) fn queue(&mut self, next: &[Next], lengths: &[i32]) -> Result<()> {
         let free = (0..self.turns.len()).find(|turn| !self.queued.contains(turn));
         let Some(turn) = free else {
             return Err(Error::Request(format!("{LOOKAHEAD} steps are in flight: read their tokens first")));
         };
-        if self.graph.is_none() {
-            self.graph = Some(self.capture()?);
-        }
         let column = lengths.len().next_multiple_of(4);
         let mut words = vec![0; self.turns[turn].inputs.0.len()];
         for (word, length) in words.iter_mut().zip(lengths) {

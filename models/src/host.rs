@@ -2,7 +2,7 @@
 
 use cusync::codegen::graph::Element;
 use cusync::element::Bits;
-use cusync::{Session, SessionError};
+use cusync::{Group, SessionError};
 
 use crate::architecture::{Decoder, Weight};
 use crate::error::Result;
@@ -10,9 +10,10 @@ use crate::page::{self, Sizes};
 use crate::sample::Next;
 use crate::weights::{Loaded, Weights};
 
-/// Pipelines of the layers, in order.
+/// A model on one or more groups of host threads.
 pub(crate) struct HostModel {
-    parts: Vec<Session>,
+    /// Pipelines of the layers on all devices, in order.
+    parts: Vec<Group>,
     decoder: Decoder,
     element: Element,
     /// Hidden states of a step, one row per slot.
@@ -26,37 +27,45 @@ pub(crate) struct HostModel {
 impl HostModel {
     pub(crate) fn open(
         decoder: &Decoder,
+        devices: usize,
         weights: &Weights,
         sizes: &Sizes,
         progress: &mut impl FnMut(Loaded),
     ) -> Result<HostModel> {
         let Sizes { slots, rows, element } = *sizes;
         let angles = decoder.rotary.table(rows);
-        let cache = slots * decoder.kv_heads * rows * decoder.columns;
-        let mut parts = Vec::new();
+        let shares: Vec<Decoder> =
+            (0..devices).map(|device| decoder.shard(device, devices)).collect::<Result<_>>()?;
+        let cache = slots * shares[0].kv_heads * rows * decoder.columns;
+        let (mut parts, mut loaded) = (Vec::new(), 0);
         for layers in page::launches(decoder.layers) {
-            let text = page::generation(decoder, layers.clone(), slots, rows, element).text();
-            let mut session = Session::on_host(&text, &[])?;
-            let mut set = |weight: &Weight| -> Result<()> {
-                let (_, width) = session.shape(&weight.name)?;
-                Ok(session.set_bits(&weight.name, weights.read(weight, width, element)?)?)
-            };
-            let last = layers.end == decoder.layers;
-            for layer in layers.clone() {
-                decoder.layer_weights(layer).iter().try_for_each(&mut set)?;
-                progress(Loaded { layers: layer + 1, total: decoder.layers });
+            let text = page::generation(&shares[0], layers.clone(), slots, rows, element).text();
+            let mut group = Group::on_host(&text, &[])?;
+            for (device, share) in shares.iter().enumerate() {
+                let session = group.session_mut(device)?;
+                let mut set = |weight: &Weight| -> Result<()> {
+                    let (_, width) = session.shape(&weight.name)?;
+                    Ok(session.set_bits(&weight.name, weights.read(weight, width, element)?)?)
+                };
+                for layer in layers.clone() {
+                    share.layer_weights(layer).iter().try_for_each(&mut set)?;
+                    loaded += 1;
+                    progress(Loaded { layers: loaded, total: devices * decoder.layers });
+                }
+                if layers.end == decoder.layers {
+                    share.head_weights().iter().try_for_each(&mut set)?;
+                }
+                session.set_f32("cs", &angles)?;
+                for name in layers.clone().flat_map(|layer| ["K", "V"].map(|name| format!("{name}_{layer}")))
+                {
+                    session.set_bits(&name, vec![0; cache])?;
+                }
             }
-            if last {
-                decoder.head_weights().iter().try_for_each(&mut set)?;
-            }
-            session.set_f32("cs", &angles)?;
-            for name in layers.flat_map(|layer| ["K", "V"].map(|name| format!("{name}_{layer}"))) {
-                session.set_bits(&name, vec![0; cache])?;
-            }
-            parts.push(session);
+            parts.push(group);
         }
         let (states, drawn) = (vec![0; slots * decoder.width], vec![0; slots]);
-        Ok(HostModel { parts, decoder: decoder.clone(), element, states, logits: Vec::new(), drawn })
+        let (decoder, logits) = (decoder.clone(), Vec::new());
+        Ok(HostModel { parts, decoder, element, states, logits, drawn })
     }
 
     /// Runs a step, and draws its tokens.
@@ -69,13 +78,18 @@ impl HostModel {
         }
         let mut bits = self.states.clone();
         for part in &mut self.parts {
-            part.set_bits("X", bits)?;
-            part.set_integers("n", lengths)?;
+            for device in 0..part.devices() {
+                let session = part.session_mut(device)?;
+                session.set_bits("X", bits.clone())?;
+                session.set_integers("n", lengths)?;
+            }
             part.run()?;
-            let [out] = &part.outputs()[..] else {
+            // All devices have the same bits.
+            let first = part.session(0)?;
+            let [out] = &first.outputs()[..] else {
                 return Err(SessionError::Elsewhere("a launch has several results").into());
             };
-            let values = part.read_f32(out)?;
+            let values = first.read_f32(out)?;
             bits = vec![0; values.len()];
             element.round(&values, &mut bits);
         }
@@ -96,5 +110,61 @@ impl HostModel {
     /// Logits of all slots.
     pub(crate) fn logits(&self) -> &[u16] {
         &self.logits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::architecture;
+    use crate::config::ModelConfig;
+    use crate::sample::Sampling;
+
+    /// Logits of each device after steps of two sequences.
+    fn steps(name: &str, devices: usize) -> Vec<Vec<Vec<f32>>> {
+        let config = format!(
+            r#"{{"architectures": ["{name}"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 9,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 100,
+                "rms_norm_eps": 1e-5, "max_position_embeddings": 128}}"#
+        );
+        let config = ModelConfig::from_json(&config).expect("JSON");
+        let decoder = architecture::decoder(&config).expect("supported");
+        let sizes = Sizes { slots: 2, rows: 64, element: Element::Bf16 };
+        let mut loaded = Vec::new();
+        let progress = &mut |now: Loaded| loaded.push(now);
+        let mut model =
+            HostModel::open(&decoder, devices, &Weights::Random, &sizes, progress).expect("opened");
+        let total = devices * 9;
+        let counted: Vec<Loaded> = (1..=total).map(|layers| Loaded { layers, total }).collect();
+        assert_eq!(loaded, counted);
+        let mut all = Vec::new();
+        for (length, token) in [5, 80, 33].into_iter().enumerate() {
+            let next = |slot: usize| Next {
+                slot,
+                token: Some(token + slot as u32),
+                sampling: Sampling::default(),
+                seed: 0,
+            };
+            model.step(&[0, 1].map(next), &[length as i32; 2], &Weights::Random).expect("it runs");
+            let part = model.parts.last().expect("two launches");
+            let logits = |device| part.session(device).and_then(|session| session.read_f32("logits"));
+            all.push((0..devices).map(|device| logits(device).expect("it ran")).collect());
+        }
+        all
+    }
+
+    #[test]
+    fn devices_have_the_same_bits_and_the_logits_of_one() {
+        for name in ["LlamaForCausalLM", "Qwen2ForCausalLM", "Phi3ForCausalLM"] {
+            for (one, two) in steps(name, 1).iter().zip(steps(name, 2)) {
+                assert!(two[0] == two[1], "{name}");
+                let norm =
+                    |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>();
+                let error = norm(&mut one[0].iter().zip(&two[0]).map(|(a, b)| a - b));
+                // Both round nine layers to bf16; sums of other terms would differ by as much as the logits.
+                let relative = (error / norm(&mut one[0].iter().copied())).sqrt();
+                assert!(relative < 0.03, "{name}: {relative}");
+            }
+        }
     }
 }

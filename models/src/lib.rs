@@ -32,6 +32,7 @@ mod error;
 mod generate;
 mod given;
 mod gpu;
+mod gpus;
 mod host;
 mod logits;
 mod model;
@@ -39,6 +40,7 @@ pub mod page;
 mod prompts;
 mod rotary;
 mod sample;
+mod shard;
 #[cfg(feature = "text")]
 mod text;
 #[cfg(feature = "text")]

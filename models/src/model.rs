@@ -12,6 +12,7 @@ use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::given::GivenWeight;
 use crate::gpu::{GpuModel, LOOKAHEAD};
+use crate::gpus::Gpus;
 use crate::host::HostModel;
 use crate::logits::Logits;
 use crate::page::Sizes;
@@ -29,7 +30,7 @@ pub enum Place {
     Best,
     /// On the host.
     Host,
-    /// On this GPU.
+    /// On this GPU; several devices are this one and those behind it.
     Gpu(u32),
 }
 
@@ -44,13 +45,15 @@ pub struct Options {
     pub element: Option<Element>,
     /// Where it runs.
     pub place: Place,
+    /// GPUs, or groups of host threads, that share the work of each step; 0: one. See [`Decoder::shard`].
+    pub devices: usize,
     /// Random weights in place of the checkpoint's: only `config.json` is read.
     pub random: bool,
 }
 
 pub(crate) enum Backend {
     Host(Box<HostModel>),
-    Gpu(Box<GpuModel>),
+    Gpu(Box<Gpus>),
 }
 
 /// A model that holds up to `slots` sequences.
@@ -62,6 +65,7 @@ pub struct Model {
     element: Element,
     weights: Weights,
     backend: Backend,
+    devices: usize,
     context: usize,
     lengths: Vec<usize>,
     ends: Vec<u32>,
@@ -114,12 +118,16 @@ impl Model {
         }
         // Slots that do not take part in a step write behind their last token.
         let sizes = Sizes { slots, rows: (context + 1).next_multiple_of(GRANULE), element };
-        let backend = match device(options.place, &decoder, &sizes)? {
-            Some(device) => {
-                let gpu = GpuModel::open(&decoder, &weights, &sizes, &device, &mut progress)?;
-                Backend::Gpu(Box::new(gpu))
+        let devices = options.devices.max(1);
+        let gpus = gpus(options.place, devices, &decoder.shard(0, devices)?, &sizes)?;
+        let backend = match gpus.split_first() {
+            Some(gpus) => {
+                Backend::Gpu(Box::new(Gpus::open(&decoder, &weights, &sizes, gpus, &mut progress)?))
             }
-            None => Backend::Host(Box::new(HostModel::open(&decoder, &weights, &sizes, &mut progress)?)),
+            None => {
+                let host = HostModel::open(&decoder, devices, &weights, &sizes, &mut progress)?;
+                Backend::Host(Box::new(host))
+            }
         };
         Ok(Model {
             lengths: vec![0; slots],
@@ -128,6 +136,7 @@ impl Model {
             element,
             weights,
             backend,
+            devices,
             context,
             queued: VecDeque::new(),
         })
@@ -143,11 +152,11 @@ impl Model {
         self.element
     }
 
-    /// Bytes that the GPU can read from memory per second, if its profile is known.
+    /// Bytes that its GPUs can read from memory per second, if their profile is known.
     pub fn read_bandwidth(&self) -> Option<f64> {
         match &self.backend {
             Backend::Host(_) => None,
-            Backend::Gpu(gpu) => gpu.device().profile().map(|profile| profile.read_tbs * 1e12),
+            Backend::Gpu(gpus) => gpus.read_bandwidth(),
         }
     }
 
@@ -166,21 +175,23 @@ impl Model {
         &self.ends
     }
 
-    /// Name of the GPU, or `host`.
+    /// Name of the GPU, with the number of them if there are several, or `host`.
     pub fn place(&self) -> &str {
         match &self.backend {
             Backend::Host(_) => "host",
-            Backend::Gpu(gpu) => gpu.device().name(),
+            Backend::Gpu(gpus) => gpus.name(),
         }
     }
 
-    /// Bytes that a step reads at least: all weights, and the keys and values of every sequence.
+    /// Bytes that a step reads at least: all weights, those of the head on every device, and the keys and values of
+    /// every sequence.
     pub fn step_bytes(&self) -> u64 {
         let Decoder { layers, width, heads, kv_heads, columns, inner, .. } = self.decoder;
         let layer = width * self.decoder.qkv() + heads * columns * width + 3 * width * inner;
         let cached: usize = self.lengths.iter().sum();
         let cache = cached * layers * 2 * kv_heads * columns;
-        2 * (layers * layer + width * self.decoder.logits() + cache) as u64
+        let head = self.devices * width * self.decoder.logits();
+        2 * (layers * layer + head + cache) as u64
     }
 
     /// Tokens of the sequence in a slot.
@@ -240,11 +251,11 @@ impl Model {
         self.settle()?;
         let mut rest = tokens;
         if length == 0
-            && let Backend::Gpu(gpu) = &mut self.backend
-            && let Some(count) = gpu.prompt_tokens(tokens.len())
+            && let Backend::Gpu(gpus) = &mut self.backend
+            && let Some(count) = gpus.prompt_tokens(tokens.len())
         {
             let (prompt, behind) = tokens.split_at(count);
-            gpu.prompt(slot, prompt)?;
+            gpus.prompt(slot, prompt)?;
             self.lengths[slot] = count;
             rest = behind;
         }
@@ -301,7 +312,7 @@ impl Model {
                 return Err(Error::Request("a step is in flight: read its tokens first".into()));
             }
             Backend::Host(host) => host.step(next, &lengths, &self.weights)?,
-            Backend::Gpu(gpu) => gpu.queue(next, &lengths)?,
+            Backend::Gpu(gpus) => gpus.queue(next, &lengths)?,
         }
         next.iter().for_each(|next| self.lengths[next.slot] += 1);
         self.queued.push_back(next.iter().map(|next| next.slot).collect());
@@ -317,7 +328,7 @@ impl Model {
         let Some(slots) = self.queued.pop_front() else { return Ok(Vec::new()) };
         let all = match &mut self.backend {
             Backend::Host(host) => host.drawn().to_vec(),
-            Backend::Gpu(gpu) => gpu.drawn()?,
+            Backend::Gpu(gpus) => gpus.drawn()?,
         };
         Ok(slots.into_iter().map(|slot| all[slot]).collect())
     }
@@ -334,7 +345,7 @@ impl Model {
         self.drawn()?;
         let bits = match &mut self.backend {
             Backend::Host(host) => host.logits(),
-            Backend::Gpu(gpu) => gpu.logits()?,
+            Backend::Gpu(gpus) => gpus.logits()?,
         };
         let slots = tokens.iter().map(|(slot, _)| *slot).collect();
         let (width, vocabulary) = (self.decoder.logits(), self.decoder.vocabulary);
@@ -342,21 +353,25 @@ impl Model {
     }
 }
 
-/// The GPU that a model runs on; `None`: the host.
-fn device(place: Place, decoder: &Decoder, sizes: &Sizes) -> Result<Option<Device>> {
-    let (ordinal, needed) = match place {
-        Place::Host => return Ok(None),
+/// The GPUs that the parts of a model run on; none: the host.
+fn gpus(place: Place, devices: usize, part: &Decoder, sizes: &Sizes) -> Result<Vec<Device>> {
+    let (first, needed) = match place {
+        Place::Host => return Ok(Vec::new()),
         Place::Best => (0, false),
         Place::Gpu(ordinal) => (ordinal, true),
     };
-    let device = match Device::open(ordinal) {
-        Ok(device) => device,
-        Err(error) if needed => return Err(error.into()),
-        Err(_) => return Ok(None),
-    };
-    match GpuModel::obstacle(decoder, sizes, &device)? {
-        Some(reason) if needed => Err(Error::Request(reason)),
-        Some(_) => Ok(None),
-        None => Ok(Some(device)),
+    let mut gpus = Vec::new();
+    for ordinal in (first..).take(devices) {
+        let device = match Device::open(ordinal) {
+            Ok(device) => device,
+            Err(error) if needed => return Err(error.into()),
+            Err(_) => return Ok(Vec::new()),
+        };
+        match GpuModel::obstacle(part, sizes, &device)? {
+            Some(reason) if needed => return Err(Error::Request(reason)),
+            Some(_) => return Ok(Vec::new()),
+            None => gpus.push(device),
+        }
     }
+    Ok(gpus)
 }

@@ -32,7 +32,8 @@ pub fn launches(layers: usize) -> Vec<Range<usize>> {
 }
 
 /// The page of some layers for the next token of each of `slots` sequences, with caches of `rows` tokens each.
-/// It reads hidden states `X`, and writes `Z`; with the last layer, the head writes `logits` instead.
+/// It reads hidden states `X`, and writes `Z`; with the last layer, the head writes `logits` instead. The devices of
+/// a decoder that is divided among several have equal pages.
 pub fn generation(
     decoder: &Decoder,
     layers: Range<usize>,
@@ -137,8 +138,8 @@ pub fn prompt(decoder: &Decoder, tokens: usize, rows: usize, element: Element) -
 fn dims(name: &str, decoder: &Decoder, element: Element) -> PipelineBuilder {
     let Decoder { width, heads, kv_heads, columns, inner, .. } = decoder;
     let dims = [("E", width), ("HQ", heads), ("HKV", kv_heads), ("D", columns), ("I", inner)];
-    dims.into_iter()
-        .fold(PipelineBuilder::new(name).element(element), |page, (dim, n)| page.dim(dim, *n as u64))
+    let page = PipelineBuilder::new(name).element(element).devices(decoder.devices as u32);
+    dims.into_iter().fold(page, |page, (dim, n)| page.dim(dim, *n as u64))
 }
 
 /// An attention with the window of the model, if sequences of up to `tokens` tokens are longer.
@@ -223,6 +224,11 @@ fn projection(layer: usize, t: &str, out: &str) -> Stage {
     Stage::gemm(&format!("project_{layer}"), &a, &b, out)
 }
 
+/// A product whose reduction the devices of a decoder divide.
+fn summed(decoder: &Decoder, product: Stage) -> Stage {
+    if decoder.devices > 1 { product.word("all_reduce", true) } else { product }
+}
+
 /// One layer over `t` tokens, from hidden states `x` to `z`. Norms are stages of their own in prompts only.
 fn block(
     decoder: &Decoder,
@@ -250,14 +256,14 @@ fn block(
     behind_norm(1, x, &mut stages, &|a| qkv_product(decoder, layer, t, a, phase));
     let attend = if phase == LayerPass::Step { with_head_norm(decoder, layer, attend) } else { attend };
     stages.push(attended(layer, t, attend));
-    stages.push(projection(layer, t, &h).text("residual", x));
+    stages.push(summed(decoder, projection(layer, t, &h).text("residual", x)));
     behind_norm(2, &h, &mut stages, &|a| {
         let (gate, up) = (weight(layer, "Wg", "E,I"), weight(layer, "Wu", "E,I"));
         let gated = Stage::gated_gemm(&format!("gate_up_{layer}"), a, &gate, &up, &y);
         gated.word("activation", decoder.gate)
     });
     let down = Stage::gemm(&format!("down_{layer}"), &y, &weight(layer, "Wd", "I,E"), z);
-    stages.push(down.text("residual", &h));
+    stages.push(summed(decoder, down.text("residual", &h)));
     stages
 }
 
@@ -266,6 +272,7 @@ mod tests {
     use cusync::runtime::{Overrides, resolve_text};
 
     use super::*;
+    use crate::architecture;
     use crate::config::ModelConfig;
 
     fn decoder() -> Decoder {
@@ -310,6 +317,25 @@ mod tests {
             expected.sort();
             assert_eq!(inputs, expected);
         }
+    }
+
+    #[test]
+    fn devices_sum_the_products_whose_reduction_they_divide() {
+        let config = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
+            "rms_norm_eps": 1e-5, "max_position_embeddings": 128}"#;
+        let config = ModelConfig::from_json(config).expect("JSON");
+        let whole = architecture::decoder(&config).expect("supported");
+        let page = |decoder: &Decoder| generation(decoder, 0..2, 3, 64, Element::Bf16).text();
+        assert!(!page(&whole).contains("devices") && !page(&whole).contains("all_reduce"));
+        let parts = [0, 1].map(|device| page(&whole.shard(device, 2).expect("it divides")));
+        assert_eq!(parts[0], parts[1]);
+        let spec = cusync::codegen::spec::parse(&parts[0], "part").expect("valid");
+        let resolved = spec.resolve(&[]).expect("valid");
+        let summed: Vec<&str> =
+            resolved.stages.iter().filter(|s| s.devices == 2).map(|s| s.name.value.as_str()).collect();
+        assert_eq!(summed, ["project_0", "down_0", "project_1", "down_1"]);
+        assert_eq!(resolved.devices(), 2);
     }
 
     #[test]

@@ -71,12 +71,7 @@ pub fn write(folder: &Path, architecture: &str) -> Result<()> {
     let embedding = decoder.embedding();
     shapes.insert(embedding.tensor, embedding.shape);
     let values = shapes.into_iter().map(|(name, shape)| {
-        let rows = vec![architecture::Rows {
-            tensor: name.clone(),
-            first: 0,
-            count: shape[0],
-            shape: shape.clone(),
-        }];
+        let rows = vec![architecture::Rows::whole(&name, shape.clone())];
         let weight = architecture::Weight { name: name.clone(), rows };
         let bits = Weights::Random.read(&weight, shape[0], Element::Bf16)?;
         let bytes: Vec<u8> = bits.iter().flat_map(|b| b.to_le_bytes()).collect();

@@ -9,18 +9,15 @@ use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
 
 use crate::architecture::{Decoder, Rows, Weight};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Block, Checkpoint, joined};
 use crate::error::Result;
-
-/// Elements per random stream; fixed, so that values do not depend on the number of threads.
-const STREAM: usize = 1 << 16;
 
 /// Progress of opening a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// Layers whose weights are in place.
+    /// Layers whose weights are in place, on every device.
     pub layers: usize,
-    /// Layers of the model.
+    /// Layers of the model, times its devices.
     pub total: usize,
 }
 
@@ -54,15 +51,16 @@ impl Weights {
         all.try_for_each(|weight| files.check(&weight.rows))
     }
 
-    /// Elements of a weight of a page, in `width` columns: see [`Checkpoint::read`].
+    /// Elements of a weight of a page, in `width` columns: see [`joined`].
     ///
     /// # Errors
     /// The weight cannot be read.
     pub(crate) fn read(&self, weight: &Weight, width: usize, element: Element) -> Result<Vec<u16>> {
-        match self {
-            Weights::Files(files) => files.read(weight, width, element),
-            Weights::Random => Ok(random(weight, width, element)),
-        }
+        let blocks = match self {
+            Weights::Files(files) => files.blocks(weight)?,
+            Weights::Random => weight.rows.iter().map(|rows| random(rows, element)).collect(),
+        };
+        Ok(joined(&blocks, width, element))
     }
 
     /// Elements of a matrix as the checkpoint has it, not transposed.
@@ -103,21 +101,23 @@ impl Weights {
     }
 }
 
-/// Gains of 1, matrices of variance 1 / K, and biases of up to a tenth.
-fn random(weight: &Weight, width: usize, element: Element) -> Vec<u16> {
-    let Some(rows) = weight.rows.first() else { return Vec::new() };
-    let k = rows.shape.get(1).copied().unwrap_or(1);
-    let mut out = vec![0; k * width];
-    if rows.tensor.contains("norm") {
-        element.round(&vec![1.0; out.len()], &mut out);
-        return out;
-    }
-    let scale = if rows.shape.len() == 1 { 0.1 } else { (3.0 / k as f32).sqrt() };
-    let seed = weight.name.bytes().fold(0u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-    out.par_chunks_mut(STREAM).enumerate().for_each(|(n, out)| {
-        fill(seed.wrapping_add((n as u64) << 32), scale, element, out);
+/// Gains of 1, matrices of variance 1 / K, and biases of up to a tenth. Each row of a tensor has a stream of its own, so
+/// that the parts of several devices are those of one tensor.
+fn random(rows: &Rows, element: Element) -> Block {
+    let (k, cols) = (rows.shape.get(1).copied(), rows.columns.len());
+    let seed = rows.tensor.bytes().fold(0u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+    let scale = k.map_or(0.1, |k| (3.0 / k as f32).sqrt());
+    let mut bits = vec![0; rows.count * cols];
+    bits.par_chunks_mut(cols).enumerate().for_each(|(n, out)| {
+        let mut row = vec![0; k.unwrap_or(1)];
+        if rows.tensor.contains("norm") {
+            element.round(&vec![1.0; row.len()], &mut row);
+        } else {
+            fill(seed.wrapping_add(((rows.first + n) as u64) << 32), scale, element, &mut row);
+        }
+        out.copy_from_slice(&row[rows.columns.clone()]);
     });
-    out
+    Block::new(&bits, cols, element)
 }
 
 /// The row of a token, the same on the host, which needs few rows, and on a GPU, which holds the table.
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_random_table_has_the_rows_that_the_host_embeds() {
-        let embedding = Rows { tensor: "embedding".into(), shape: vec![5, 24], first: 0, count: 5 };
+        let embedding = Rows::whole("embedding", vec![5, 24]);
         let table = Weights::Random.table(&embedding, Element::Bf16).expect("random");
         for (token, expected) in table.chunks(24).enumerate() {
             let mut row = [0; 24];

@@ -53,7 +53,7 @@ fn options(
         pipeline::Place::Host => Place::Host,
         pipeline::Place::Gpu(number) => Place::Gpu(number),
     };
-    Ok(Options { slots, context, element: self::element(element)?, place, random: false })
+    Ok(Options { slots, context, element: self::element(element)?, place, ..Options::default() })
 }
 
 impl PyModel {

@@ -210,6 +210,9 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<ModelBenchRepor
         }
     }
     if let (Some(mut peer), Some(setting)) = (peer, setting) {
+        if args.model.devices > 1 {
+            report.note = Some("PyTorch runs on one device".into());
+        }
         compare(args, (&mut peer, &setting), &mut report, output);
     }
     Ok(report)

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
-use cusync::codegen::graph::Element;
+use cusync::codegen::graph::{Element, MAX_DEVICES};
 use cusync_models::{Loaded, Model, ModelConfig, Options, Place, architecture, page, tiny};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -40,6 +40,9 @@ pub(crate) struct ModelArgs {
     /// Run on this GPU, or fail
     #[arg(long, value_name = "N")]
     pub(crate) gpu: Option<u32>,
+    /// GPUs that share the work of each step, from GPU 0 or --gpu on; on the host, groups of threads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_DEVICES)), default_value_t = 1)]
+    pub(crate) devices: u32,
     /// Random weights: of the checkpoint, only config.json is read
     #[arg(long)]
     pub(crate) random: bool,
@@ -157,7 +160,7 @@ pub(crate) fn run(task: &Task, output: &Output) -> Result<Box<dyn Answer>, Fault
 
 fn spec(args: &ModelArgs, slots: usize, launch: usize, prompt: Option<usize>) -> Result<String, Fault> {
     let config = ModelConfig::read(&args.folder)?;
-    let decoder = architecture::decoder(&config)?;
+    let decoder = architecture::decoder(&config)?.shard(0, args.devices as usize)?;
     let element = args.element.map_or_else(|| config.element(), |e| Ok(e.element()))?;
     let rows = (args.context.unwrap_or(decoder.context.min(4096)) + 1).next_multiple_of(64);
     if let Some(tokens) = prompt {
@@ -198,6 +201,7 @@ pub(crate) fn open(
         context: args.context.or(Some(context)),
         element: args.element.map(Elements::element),
         place,
+        devices: args.devices as usize,
         random: args.random,
     };
     let progress = Progress::start(output);

@@ -29,6 +29,9 @@ fn texts_are_continued_alone_and_side_by_side() {
     assert_eq!((&text["prompt_tokens"], &text["end"]), (&Value::from(9), &Value::from("length")));
     assert_eq!(text["tokens"].as_array().map(Vec::len), Some(9));
     assert_eq!(one["tokens"], 9);
+    let two =
+        generated(&[&model, "--prompt", "Once upon", "--max-tokens", "9", "--ignore-end", "--devices", "2"]);
+    assert_eq!((&two["device"], &two["tokens"]), (&Value::from("host"), &Value::from(9)));
     let lines = file("models_batch.txt", "Once upon\n\nanother text\nOnce upon\n");
     let batch = generated(&[&model, "--batch", &lines, "--max-tokens", "9", "--ignore-end", "--slots", "2"]);
     let texts = batch["texts"].as_array().expect("a list");
@@ -61,6 +64,11 @@ fn the_pipelines_of_a_model_are_proved_and_run() {
         let ran = json(&cusync(&["run", &page, "--executor", "cpu", "--json"]));
         assert_eq!(ran["verified"], true, "{ran}");
     }
+    let spec = cusync(&["model", "spec", &model, "--context", "100", "--devices", "2"]);
+    let page = String::from_utf8_lossy(&spec.stdout).into_owned();
+    assert!(page.contains("devices: 2") && page.matches("all_reduce: true").count() == 4, "{page}");
+    let checked = cusync(&["check", &file("models_devices.ron", &page), "--device", "h200"]);
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     let none = cusync(&["model", "spec", &model, "--launch", "7"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&none.stderr).contains("1 launches"), "{none:?}");
@@ -79,7 +87,13 @@ fn logits_are_rows_of_the_vocabulary() {
 #[test]
 fn mistakes_have_codes_and_ways_out() {
     let model = tiny("models_mistakes");
-    let cases: [(&[&str], &str, &str); 6] = [
+    let cases: [(&[&str], &str, &str); 8] = [
+        (
+            &["generate", &model, "--tokens", "1", "--devices", "4"],
+            "request",
+            "do not divide among 4 devices",
+        ),
+        (&["generate", &model, "--tokens", "1", "--devices", "0"], "usage", "1..=8"),
         (&["generate", "/none", "--prompt", "x"], "model-file", "tokenizer.json"),
         (&["generate", &model, "--prompt", "x", "--context", "1000"], "request", "at most 512"),
         (&["generate", &model, "--tokens", "264"], "request", "there is no token 264"),

@@ -11,6 +11,8 @@ mod phi3;
 mod qwen2;
 mod qwen3;
 
+use std::ops::Range;
+
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::rotary::Rotary;
@@ -73,9 +75,13 @@ pub struct Decoder {
     pub tied: bool,
     /// Whether queries, keys and values are one matrix of the checkpoint, and gate and up another.
     pub joined: bool,
+    /// Devices that each compute `heads`, `kv_heads` and `inner`: see [`Decoder::shard`].
+    pub devices: usize,
+    /// Number of the device that computes these, from 0.
+    pub device: usize,
 }
 
-/// Rows of a matrix of the checkpoint, which is stored as (N, K): one row per output element.
+/// A block of a matrix of the checkpoint, which is stored as (N, K): one row per output element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// Name in the checkpoint.
@@ -86,9 +92,19 @@ pub struct Rows {
     pub first: usize,
     /// Number of rows used.
     pub count: usize,
+    /// Columns used; a vector has one.
+    pub columns: Range<usize>,
 }
 
-/// A tensor of a page and the rows of the checkpoint that it is made of, one after the other. Matrices are
+impl Rows {
+    /// A whole tensor.
+    pub(crate) fn whole(tensor: impl Into<String>, shape: Vec<usize>) -> Rows {
+        let columns = 0..shape.get(1).copied().unwrap_or(1);
+        Rows { tensor: tensor.into(), count: shape[0], shape, first: 0, columns }
+    }
+}
+
+/// A tensor of a page and the blocks of the checkpoint that it is made of, one after the other. Matrices are
 /// transposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weight {
@@ -155,6 +171,8 @@ impl Decoder {
             head_norm: false,
             tied: config.tie_word_embeddings,
             joined: false,
+            devices: 1,
+            device: 0,
         })
     }
 
@@ -182,54 +200,54 @@ impl Decoder {
 
     /// Name of the embedding in the checkpoint.
     pub fn embedding(&self) -> Rows {
-        self.whole("model.embed_tokens.weight", vec![self.vocabulary, self.width])
+        Rows::whole("model.embed_tokens.weight", vec![self.vocabulary, self.width])
     }
 
-    fn whole(&self, tensor: impl Into<String>, shape: Vec<usize>) -> Rows {
-        Rows { tensor: tensor.into(), count: shape[0], shape, first: 0 }
-    }
-
-    /// Weights of a layer, by their names in the page of [`crate::page`].
+    /// Weights of a layer, by their names in the page of [`crate::page`]: all of them, or the part of this device.
     pub fn layer_weights(&self, layer: usize) -> Vec<Weight> {
         let name = |tensor: &str| format!("model.layers.{layer}.{tensor}");
-        let matrix = |tensor: &str, n: usize, k: usize| self.whole(name(tensor), vec![n, k]);
-        let vector = |tensor: &str, n: usize| self.whole(name(tensor), vec![n]);
-        let part = |tensor: &str, first: usize, count: usize, all: usize| Rows {
-            first,
-            count,
-            ..matrix(tensor, all, self.width)
+        let whole = |tensor: &str, n: usize| Rows::whole(name(tensor), vec![n]);
+        // The devices divide the rows of a tensor, or of a part of one that joins several. `first`, `n` and `all` are
+        // shares of a device: rows before the part, rows of the part and rows of the tensor.
+        let rows = |tensor: &str, (first, n, all): (usize, usize, usize), k: Option<usize>| {
+            let shape = [Some(all * self.devices), k].into_iter().flatten().collect();
+            let first = first * self.devices + self.device * n;
+            Rows { first, count: n, ..Rows::whole(name(tensor), shape) }
+        };
+        // They divide the columns of a matrix whose products are summed.
+        let columns = |tensor: &str, k: usize| {
+            let columns = self.device * k..(self.device + 1) * k;
+            Rows { columns, ..Rows::whole(name(tensor), vec![self.width, k * self.devices]) }
         };
         let (e, i) = (self.width, self.inner);
         let (q, kv) = (self.heads * self.columns, self.kv_heads * self.columns);
-        let attention = [("q", q), ("k", kv), ("v", kv)];
-        let of_attention = |kind: &str| format!("self_attn.{kind}");
-        let qkv = if self.joined {
-            vec![matrix(&of_attention("qkv_proj.weight"), q + 2 * kv, e)]
-        } else {
-            attention.iter().map(|(p, n)| matrix(&of_attention(&format!("{p}_proj.weight")), *n, e)).collect()
-        };
-        let (gate, up) = if self.joined {
-            let half = |first| part("mlp.gate_up_proj.weight", first, i, 2 * i);
-            (half(0), half(i))
-        } else {
-            (matrix("mlp.gate_proj.weight", i, e), matrix("mlp.up_proj.weight", i, e))
-        };
+        let all = self.qkv();
+        let attention = [("q", 0, q), ("k", q, kv), ("v", q + kv, kv)];
+        let qkv = attention.map(|(p, first, n)| match self.joined {
+            true => rows("self_attn.qkv_proj.weight", (first, n, all), Some(e)),
+            false => rows(&format!("self_attn.{p}_proj.weight"), (0, n, n), Some(e)),
+        });
+        let [gate, up] = [("gate", 0), ("up", i)].map(|(p, first)| match self.joined {
+            true => rows("mlp.gate_up_proj.weight", (first, i, 2 * i), Some(e)),
+            false => rows(&format!("mlp.{p}_proj.weight"), (0, i, i), Some(e)),
+        });
         let mut weights = vec![
-            ("g1", vec![vector("input_layernorm.weight", e)]),
-            ("Wqkv", qkv),
-            ("Wo", vec![matrix(&of_attention("o_proj.weight"), e, q)]),
-            ("g2", vec![vector("post_attention_layernorm.weight", e)]),
+            ("g1", vec![whole("input_layernorm.weight", e)]),
+            ("Wqkv", qkv.to_vec()),
+            ("Wo", vec![columns("self_attn.o_proj.weight", q)]),
+            ("g2", vec![whole("post_attention_layernorm.weight", e)]),
             ("Wg", vec![gate]),
             ("Wu", vec![up]),
-            ("Wd", vec![matrix("mlp.down_proj.weight", e, i)]),
+            ("Wd", vec![columns("mlp.down_proj.weight", i)]),
         ];
         if self.bias {
-            let biases = attention.iter().map(|(p, n)| vector(&of_attention(&format!("{p}_proj.bias")), *n));
-            weights.push(("bqkv", biases.collect()));
+            let biases =
+                attention.map(|(p, _, n)| rows(&format!("self_attn.{p}_proj.bias"), (0, n, n), None));
+            weights.push(("bqkv", biases.to_vec()));
         }
         if self.head_norm {
-            let gain = |kind: &str| vec![vector(&of_attention(kind), self.columns)];
-            weights.extend([("gq", gain("q_norm.weight")), ("gk", gain("k_norm.weight"))]);
+            let gain = |p: &str| vec![whole(&format!("self_attn.{p}_norm.weight"), self.columns)];
+            weights.extend([("gq", gain("q")), ("gk", gain("k"))]);
         }
         let named = |(name, rows)| Weight { name: format!("{name}_{layer}"), rows };
         weights.into_iter().map(named).collect()
@@ -239,10 +257,10 @@ impl Decoder {
     pub fn head_weights(&self) -> Vec<Weight> {
         let head = match self.tied {
             true => self.embedding(),
-            false => self.whole("lm_head.weight", vec![self.vocabulary, self.width]),
+            false => Rows::whole("lm_head.weight", vec![self.vocabulary, self.width]),
         };
         vec![
-            Weight { name: "gf".into(), rows: vec![self.whole("model.norm.weight", vec![self.width])] },
+            Weight { name: "gf".into(), rows: vec![Rows::whole("model.norm.weight", vec![self.width])] },
             Weight { name: "Wh".into(), rows: vec![head] },
         ]
     }
