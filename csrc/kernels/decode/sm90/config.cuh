@@ -73,19 +73,8 @@ struct Coupled : Geometry {
   }
 };
 
-/// What becomes of sums over GPUs. Bias and residual are here, and not among the tensors, because they wait for the
-/// complete sums; an activation waits too.
-struct Summed {
-  uint32_t received = CUSYNC_NOT_SUMMED;  ///< first word of the stage in the areas of GPUs
-  uint32_t curve = CUSYNC_IDENTITY;       ///< enum cusync_activation
-  void const* bias = nullptr;
-  void const* residual = nullptr;
-};
-
 /// One stage in the form that the kernel uses. Every warp visits it once per run, so all of it is in constant memory.
-struct Stage : Coupled, Tensors {
-  Summed summed;
-};
+struct Stage : Coupled, Tensors {};
 
 /// Offsets into shared memory.
 struct SharedPlan {
@@ -94,7 +83,7 @@ struct SharedPlan {
 
 /// Launch parameters other than the stages.
 struct Common {
-  static constexpr bool kAttends = false, kSession = false, kMaps = false;
+  static constexpr bool kAttends = false, kSession = false, kMaps = false, kGroup = false;
   SharedPlan shared;
   uint32_t stage_count, m;
   Divisor workers;
@@ -107,11 +96,6 @@ struct Common {
   unsigned long long limit_ns;
   cusync_report* report;
   cusync_trace* trace;
-  uint32_t devices, device;         ///< of the group, and this GPU's number there; 0 devices: none
-  uint32_t* group_epochs;           ///< runs of the group, by worker
-  unsigned long long* own;          ///< this GPU's area
-  unsigned long long* next;         ///< that of the next GPU
-  unsigned long long* areas[CUSYNC_MAX_DEVICES];
   cusync_delays delays;
   cusync_notes notes;
 };
@@ -160,12 +144,6 @@ struct ChunkNote {
   uint32_t bytes, taken;  ///< taken: including the bytes skipped before it
 };
 
-/// Of a run of a group.
-struct GroupRun {
-  uint32_t number;  ///< of the run, plus one
-  uint32_t first;   ///< word of the first sum that this GPU sends in the current stage
-};
-
 /// The shared memory of one CTA. Chunks are empty when all math warps have arrived, slots when all math threads have;
 /// if warpgroups take turns, the one that multiplies arrives for both.
 struct Shared {
@@ -174,7 +152,7 @@ struct Shared {
 
   static constexpr uint32_t barriers(uint32_t slots) { return 2 * kMaxChunks + 2 * slots; }
   static constexpr uint32_t kNoteBytes = kMaxChunks * sizeof(ChunkNote);
-  static constexpr uint32_t share_bytes(uint32_t stages) { return kNoteBytes + stages * uint32_t(sizeof(Share)) + 16; }
+  static constexpr uint32_t share_bytes(uint32_t stages) { return kNoteBytes + stages * uint32_t(sizeof(Share)); }
 
   CUSYNC_DEVICE uint64_t* chunk_full(uint32_t i) const { return barrier(i); }
   CUSYNC_DEVICE uint64_t* chunk_empty(uint32_t i) const { return barrier(kMaxChunks + i); }
@@ -189,7 +167,6 @@ struct Shared {
   CUSYNC_DEVICE Share& share(uint32_t stage) const {
     return reinterpret_cast<Share*>(base + plan.shares + kNoteBytes)[stage];
   }
-  CUSYNC_DEVICE GroupRun& group_run(uint32_t stages) const { return *reinterpret_cast<GroupRun*>(&share(stages)); }
 
  private:
   CUSYNC_DEVICE uint64_t* barrier(uint32_t i) const { return reinterpret_cast<uint64_t*>(base + plan.barriers) + i; }

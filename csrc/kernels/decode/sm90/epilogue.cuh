@@ -37,7 +37,7 @@ struct Biases {
 
 /// `Curved`: the activation has no code of its own, as SiLU of gates and GELU and ReLU of sums have. Such stages have a
 /// copy of this code: what they need besides would otherwise be fetched by all.
-template <class Element, int Width, int Tiles, Sharing By, bool Curved>
+template <class Element, int Width, int Tiles, Sharing By, bool Curved, class AnyParams>
 class Epilogue {
  public:
   using Sum = Sums<Element, Width, Tiles, By>;
@@ -58,9 +58,10 @@ class Epilogue {
   }
 
   /// The epilogue of a run of `m` tokens.
-  CUSYNC_DEVICE Epilogue(Common const& p, Stage const& stage, Tensors const& tensors, uint32_t m, Shared const& shared,
-                         uint32_t s, uint32_t group, Biases const& biases)
-      : p_(p), stage_(stage), tensors_(tensors), m_(m), share_(shared.share(s)), shared_(shared), group_(group), biases_(biases) {}
+  CUSYNC_DEVICE Epilogue(AnyParams const& p, Tensors const& tensors, uint32_t m, Shared const& shared, uint32_t s,
+                         uint32_t group, Biases const& biases)
+      : p_(p), s_(s), stage_(p.stages[s]), tensors_(tensors), m_(m), share_(shared.share(s)), shared_(shared), group_(group),
+        biases_(biases) {}
 
   /// For warpgroups that have the complete sums of their rows.
   CUSYNC_DEVICE void finish_alone(Sum const& sums) const {
@@ -228,11 +229,14 @@ class Epilogue {
     if (stage_.residual_first) value += residual;
     value = activated(value);
     if (!stage_.residual_first) value += residual;
-    if (rarely(stage_.summed.received != CUSYNC_NOT_SUMMED)) return send(p_, shared_, uint32_t(at), value);
+    if constexpr (AnyParams::kGroup) {
+      if (is_summed(p_, s_)) return send(p_, shared_, uint32_t(at), value);
+    }
     static_cast<Element*>(tensors_.d)[at] = Element(value);
   }
 
-  Common const& p_;
+  AnyParams const& p_;
+  uint32_t s_;
   Stage const& stage_;
   Tensors const& tensors_;
   uint32_t m_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The decode kernel: persistent CTAs, one per SM; each runs its share of every stage.
 #pragma once
-#include "cusync/epoch.cuh"
 #include "kernels/decode/sm90/activations.cuh"
 #include "kernels/decode/sm90/attend.cuh"
 #include "kernels/decode/sm90/epilogue.cuh"
@@ -13,8 +12,8 @@ namespace cusync::kernels::decode {
 
 /// The end of a warpgroup's part of a stage.
 template <bool kNarrow, class Element, int Width, int Tiles, Sharing By, bool Curved, class AnyParams>
-CUSYNC_DEVICE void finish_part(Epilogue<Element, Width, Tiles, By, Curved> const& epilogue, AnyParams const& p, Shared const& shared,
-                               uint32_t s, Sums<Element, Width, Tiles, By> const& sums) {
+CUSYNC_DEVICE void finish_part(Epilogue<Element, Width, Tiles, By, Curved, AnyParams> const& epilogue, AnyParams const& p,
+                               Shared const& shared, uint32_t s, Sums<Element, Width, Tiles, By> const& sums) {
   if constexpr (kNarrow) {
     if (p.pair_of[s]) {
       uint32_t const number = p.pair_of[s] - 1u, turn = number % 2;
@@ -34,7 +33,7 @@ template <class Element, int Width, int Tiles, Sharing By, class AnyParams>
 CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t s,
                                 uint32_t group, MathPosition& at) {
   constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
-  using Epilogue = decode::Epilogue<Element, Width, Tiles, By, false>;
+  using Epilogue = decode::Epilogue<Element, Width, Tiles, By, false, AnyParams>;
   // Kernels with products only have no narrow loop: the stages of MLPs are wide.
   constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
   auto const biases = Epilogue::biases(run.tensors(p, s), shared.share(s), group, kNarrow ? shared.share(s).lead : 0);
@@ -62,11 +61,11 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<An
   // Constructed after the loop: its job state would occupy registers in the loop.
   if constexpr (takes_curves(AnyParams::kAttends, Width)) {
     if (rarely(is_curved(p.stages[s].activation, p.stages[s].gated))) {
-      using Curved = decode::Epilogue<Element, Width, Tiles, By, true>;
-      return finish_part<kNarrow>(Curved(p, p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases), p, shared, s, sums);
+      using Curved = decode::Epilogue<Element, Width, Tiles, By, true, AnyParams>;
+      return finish_part<kNarrow>(Curved(p, run.tensors(p, s), run.m(p), shared, s, group, biases), p, shared, s, sums);
     }
   }
-  Epilogue const epilogue(p, p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases);
+  Epilogue const epilogue(p, run.tensors(p, s), run.m(p), shared, s, group, biases);
   finish_part<kNarrow>(epilogue, p, shared, s, sums);
 }
 
@@ -95,10 +94,13 @@ CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<Any
     Stage const& stage = p.stages[s];
     Share const& share = shared.share(s);
     if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].begin = ptx::globaltimer();
-    if (rarely(stage.summed.received != CUSYNC_NOT_SUMMED)) begin_sums(p, stage, shared);
+    if constexpr (AnyParams::kGroup) {
+      if (is_summed(p, s)) begin_sums(p, s, shared);
+    }
     if (share.count) compute_stage<Element, Width>(p, shared, run, s, group, at);
-    if (rarely(stage.summed.received != CUSYNC_NOT_SUMMED) && share.count)
-      sum_over_devices<Element>(p, stage, run.tensors(p, s).d, share, shared);
+    if constexpr (AnyParams::kGroup) {
+      if (is_summed(p, s) && share.count) sum_over_devices<Element>(p, s, share, shared);
+    }
     if constexpr (AnyParams::kAttends) {
       if (p.norms[s].epsilon > 0.f) Normalising<Element, AnyParams>(p, shared, s).run();
       if (p.attend_of[s] && p.attends[p.attend_of[s] - 1].head_dim == 64)
@@ -121,10 +123,7 @@ CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
   ptx::griddepcontrol_wait();
   // The shuffle tells the compiler that the value is warp-uniform.
   uint32_t const group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-  if (p.devices) {
-    if (threadIdx.x == 0) shared.group_run(p.stage_count).number = next_epoch_of_cta(p.group_epochs, blockIdx.x) + 1;
-    ptx::bar_sync(1, kMathThreads);
-  }
+  if constexpr (AnyParams::kGroup) begin_group_run(p, shared);
   MathPosition at;
   if constexpr (AnyParams::kSession) {
     Jobs jobs(p, shared);

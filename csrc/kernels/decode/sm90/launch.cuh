@@ -74,11 +74,19 @@ inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& 
   return stage.row_tiles <= kMaxRowTiles;
 }
 
-/// Sets aside what a sum over GPUs needs when it is complete.
-inline void plan_sums(Stage& stage, uint32_t received) {
-  if (received == CUSYNC_NOT_SUMMED) return;
-  stage.summed = {received, stage.activation, stage.bias, stage.residual};
-  stage.activation = CUSYNC_IDENTITY, stage.bias = nullptr, stage.residual = nullptr;
+/// Fills in the group, and sets aside what sums over GPUs need when they are complete.
+template <class AnyParams>
+void plan_group(AnyParams& p, cusync_group const& group) {
+  p.devices = group.devices, p.device = group.device, p.runs = group.epochs;
+  std::copy_n(group.areas, CUSYNC_MAX_DEVICES, p.areas);
+  p.own = p.areas[p.device], p.next = p.areas[(p.device + 1) % p.devices];
+  for (uint32_t s = 0; s < p.stage_count; ++s) {
+    Stage& stage = p.stages[s];
+    p.sums[s].received = group.received[s];
+    if (group.received[s] == CUSYNC_NOT_SUMMED) continue;
+    p.sums[s] = {group.received[s], stage.activation, stage.bias, stage.residual};
+    stage.activation = CUSYNC_IDENTITY, stage.bias = nullptr, stage.residual = nullptr;
+  }
 }
 
 /// Whether a product is computed in pairs; reserves memory for it.
@@ -218,6 +226,7 @@ bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
   uint32_t rest = round_up(slots + exchange + barriers + shares, 16);
   if constexpr (AnyParams::kAttends) rest += p.attend_bytes + 2 * p.pair_bytes;
   if constexpr (AnyParams::kSession) rest += sizeof(JobSlots);
+  if constexpr (AnyParams::kGroup) rest += 16 + sizeof(GroupRun);
   if (rest >= kSharedLimit || rest < reach) return false;
   uint32_t ring = (kSharedLimit - rest) / kSwizzleBytes * kSwizzleBytes;
   if (tuning.ring_bytes) ring = min_u32(ring, tuning.ring_bytes / kSwizzleBytes * kSwizzleBytes);
@@ -237,6 +246,10 @@ bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
   if constexpr (AnyParams::kSession) {
     p.slots = round_up(p.shared.bytes, 16);
     p.shared.bytes = p.slots + sizeof(JobSlots);
+  }
+  if constexpr (AnyParams::kGroup) {
+    p.run = round_up(p.shared.bytes, 16);
+    p.shared.bytes = p.run + sizeof(GroupRun);
   }
   return true;
 }
@@ -266,6 +279,7 @@ struct DecodeHost {
       if constexpr (kSessions) return create_as<SessionParams>(request, out);
       return CUSYNC_ERROR_NOT_BUILT;
     }
+    if (request.sync.group.devices) return create_as<GroupParams<LaunchParams>>(request, out);
     bool const is_short = request.count <= ShortParams::kMostStages && attentions(request) <= ShortAttendParams::kMostAttends;
     return is_short ? create_as<FewParams>(request, out) : create_as<LaunchParams>(request, out);
   }
@@ -284,9 +298,6 @@ struct DecodeHost {
     p.ahead_bytes = or_default(tuning.ahead_bytes, kOtherwise.ahead);
     p.stream_only = sync.test.stream_only;
     p.epochs = sync.epochs, p.timeout_ns = sync.timeout_ns, p.report = sync.report, p.trace = sync.trace;
-    p.devices = sync.group.devices, p.device = sync.group.device, p.group_epochs = sync.group.epochs;
-    std::copy_n(sync.group.areas, CUSYNC_MAX_DEVICES, p.areas);
-    if (p.devices) p.own = p.areas[p.device], p.next = p.areas[(p.device + 1) % p.devices];
     p.delays = sync.test.delays, p.notes = sync.test.notes;
     p.limit_ns = 4 * (sync.timeout_ns ? sync.timeout_ns : kDefaultTimeoutNs);
     uint32_t const chunk_bytes = or_default(tuning.chunk_bytes, kOtherwise.chunk);
@@ -301,7 +312,7 @@ struct DecodeHost {
       if (product && !plan_product(p.stages[s], request.stages[s], request, chunk_bytes, most_shift, paired))
         return CUSYNC_ERROR_NOT_BUILT;
     }
-    for (uint32_t s = 0; p.devices && s < request.count; ++s) plan_sums(p.stages[s], sync.group.received[s]);
+    if constexpr (KernelParams::kGroup) plan_group(p, sync.group);
     if constexpr (kAttends) {
       if (!plan_attends<Element>(p, request)) return CUSYNC_ERROR_BAD_ARGUMENT;
     }
