@@ -110,13 +110,15 @@ pub struct PipelineBuilder {
     name: String,
     element: Element,
     dims: Vec<(String, u64)>,
+    devices: u32,
     stages: Vec<Stage>,
 }
 
 impl PipelineBuilder {
-    /// An fp16 pipeline without stages.
+    /// An fp16 pipeline without stages, for one device.
     pub fn new(name: &str) -> PipelineBuilder {
-        PipelineBuilder { name: name.into(), element: Element::F16, dims: Vec::new(), stages: Vec::new() }
+        let (dims, stages) = (Vec::new(), Vec::new());
+        PipelineBuilder { name: name.into(), element: Element::F16, dims, devices: 1, stages }
     }
 
     /// Sets the element type of every tensor.
@@ -131,14 +133,20 @@ impl PipelineBuilder {
         self
     }
 
+    /// Sets the number of devices that run it at once, with sums over them (`all_reduce` of a stage).
+    pub fn devices(mut self, devices: u32) -> PipelineBuilder {
+        self.devices = devices;
+        self
+    }
+
     /// Adds the next stage.
     pub fn stage(mut self, stage: Stage) -> PipelineBuilder {
         self.stages.push(stage);
         self
     }
 
-    /// A shipped pipeline, as a base for others; `None` if it states more than its element, dims and stages,
-    /// such as policies or tiles.
+    /// A shipped pipeline, as a base for others; `None` if it states more than its element, dims, devices and
+    /// stages, such as policies or tiles.
     pub fn shipped(name: &str) -> Option<PipelineBuilder> {
         let text = crate::runtime::shipped(name)?;
         let page: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
@@ -150,6 +158,7 @@ impl PipelineBuilder {
             match (field.as_str(), value.as_str()) {
                 ("name", _) | ("element", "F16") => {}
                 ("element", "Bf16") => built.element = Element::Bf16,
+                ("devices", number) => built.devices = number.parse().ok()?,
                 ("dims", _) => {
                     for (dim, default) in list('{', '}')?.into_iter().map(pair) {
                         built = built.dim(dim.trim_matches('"'), default.parse().ok()?);
@@ -182,10 +191,14 @@ impl PipelineBuilder {
         };
         let dims: Vec<String> = self.dims.iter().map(|(name, value)| format!("{name:?}: {value}")).collect();
         let mut text = format!(
-            "Pipeline(\n    name: {:?},\n    element: {element},\n    dims: {{ {} }},\n    stages: [\n",
+            "Pipeline(\n    name: {:?},\n    element: {element},\n    dims: {{ {} }},\n",
             self.name,
             dims.join(", ")
         );
+        if self.devices > 1 {
+            let _ = writeln!(text, "    devices: {},", self.devices);
+        }
+        text += "    stages: [\n";
         for Stage { kind, fields } in &self.stages {
             let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
             // Writing to a string cannot fail.
