@@ -39,7 +39,8 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
         return unsupported(&format!("{kind} has no CUDA kernel yet; the cpu executor runs it"));
     }
     let used = stage.operands.iter().map(|operand| operand.tensor).chain([stage.out]);
-    if let Some(why) = stage.op.unfit_rows(used.map(|tensor| &plan.graph().tensors[tensor.0])) {
+    let rows = stage.op.unfit_rows(used.map(|tensor| &plan.graph().tensors[tensor.0]));
+    if let Some(why) = rows.or_else(|| stage.op.unfit_activation()) {
         return unsupported(&why.to_string());
     }
     match stage.op {

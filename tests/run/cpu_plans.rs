@@ -186,6 +186,7 @@ fn normalisations_are_right_between_products_and_at_either_end() {
     for (norm, element) in [
         ("RmsNorm(", Element::F16),
         (r#"LayerNorm(bias: "b(264)", "#, Element::F16),
+        ("LayerNorm(", Element::F16),
         ("RmsNorm(", Element::Bf16),
     ] {
         let last = norm.replace("b(264)", "c(136)");

@@ -122,7 +122,7 @@ impl Page<'_> {
 
     /// Usually none.
     fn activation(&mut self, field: &str) -> String {
-        const NAMES: [&str; 10] = [
+        const NAMES: [&str; 12] = [
             "Gelu",
             "Relu",
             "Silu",
@@ -133,6 +133,8 @@ impl Page<'_> {
             "HardSwish",
             "Sigmoid",
             "Tanh",
+            "Scale(-0.5)",
+            "Clamp(-0.25, 0.75)",
         ];
         if self.rng.random() {
             return String::new();
@@ -162,7 +164,10 @@ impl Page<'_> {
             fields += self.pick(&["", "one_plus_gain: true, "]);
             return self.stage("RmsNorm", &fields, (rows, cols), &shape);
         }
-        self.stage("LayerNorm", &format!(r#"{fields} bias: "b{n}({cols})", "#), (rows, cols), &shape);
+        if self.rng.random() {
+            write!(fields, r#"bias: "b{n}({cols})", "#).expect("grows");
+        }
+        self.stage("LayerNorm", &fields, (rows, cols), &shape);
     }
 
     fn convolution(&mut self) {

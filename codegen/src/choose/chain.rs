@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::obstacles::{beyond_chains, ragged, usual_executor, without_lists};
+use super::obstacles::{beyond_chains, beyond_kernels, usual_executor, without_lists};
 use super::space;
 use crate::check::{Candidate, Choice, EdgeChoice, Executor, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
@@ -134,7 +134,7 @@ fn allowed(
     device: &Profile,
     asked: ChainOverride,
 ) -> Result<Vec<&'static ChainKernel>, Obstacle> {
-    without_lists(device).or_else(|| ragged(resolved)).map_or(Ok(()), Err)?;
+    without_lists(device).or_else(|| beyond_kernels(resolved)).map_or(Ok(()), Err)?;
     let without = |stage: &ResolvedStage| {
         let none = |why: &str| Obstacle::new(format!("is {}, which {why}", stage.op.name()));
         let beside =

@@ -213,8 +213,7 @@ fn unfit_activation(graph: &Graph, stage: &Stage) -> Option<Obstacle> {
     let width = width_of(graph, stage.m)?;
     let text = || {
         format!(
-            "applies {} to {} tokens; a decode kernel with norms or attention does to {MOST_CURVED}",
-            activation.name(),
+            "applies {activation} to {} tokens; a decode kernel with norms or attention does to {MOST_CURVED}",
             stage.m
         )
     };

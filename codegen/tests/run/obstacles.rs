@@ -231,6 +231,30 @@ fn rows_of_any_length_are_for_the_host() {
     assert_eq!(resolved(custom).stages[0].op.unfit_rows(resolved(custom).tensors.iter()), None);
 }
 
+#[test]
+fn activations_with_numbers_run_on_the_host_alone() {
+    let gated = r#"Pipeline(name: "g", dims: { "M": 128 }, stages: [
+        Gemm(name: "up", a: "X(M,64)", b: "W(64,64)", out: "Y(M,64)"),
+        GatedGemm(name: "gate", a: "Y(M,64)", gate: "G(64,64)", up: "U(64,64)", activation: ACT, out: "Z(M,64)"),
+    ])"#;
+    let grouped = GROUPS_THEN_CONV.replace(r#"out: "N("#, r#"epilogue: ACT, out: "N("#);
+    for (source, stage) in [(gated, "gate"), (&grouped, "gn")] {
+        for (stated, said) in
+            [("Scale(0.5)", "applies scale 0.5,"), ("Clamp(-1, 6)", "applies clamp -1.0 to 6.0,")]
+        {
+            let source = source.replace("ACT", stated);
+            for executor in Executor::ALL.into_iter().filter(|executor| *executor != Executor::Cpu) {
+                for device in ["h200", "a100"] {
+                    let why = met(&source, device, executor).expect("no kernel takes the numbers");
+                    assert_eq!(why.stage.as_deref(), Some(stage), "{executor:?}: {why}");
+                    assert!(why.reason.contains(said), "{executor:?}: {why}");
+                }
+            }
+            assert_eq!(met(&source, "h200", Executor::Cpu), None);
+        }
+    }
+}
+
 /// An executor without an obstacle has a proved choice; one with an obstacle has none.
 #[test]
 fn whatever_has_no_obstacle_is_chosen_and_proved() {

@@ -15,7 +15,7 @@ use crate::obstacle::Obstacle;
 const MOST_TAPS: u32 = 255;
 
 /// A convolution of more than one group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupedConv {
     /// Operations on its sums.
     pub epilogue: Epilogue,

@@ -73,8 +73,8 @@ impl Op {
     /// Everything this layer decides by operation.
     pub(crate) fn rules(&self) -> &dyn Rules {
         match self {
-            Op::Gemm(epilogue) => gemm::plain(*epilogue),
-            Op::GatedGemm(gate) => gemm::gated(*gate),
+            Op::Gemm(epilogue) => epilogue,
+            Op::GatedGemm(gate) => gate,
             Op::NormedGemm(normed) => normed,
             Op::RotatedGemm(rotated) => rotated,
             Op::Conv2d(conv) => conv,
@@ -243,6 +243,26 @@ impl Op {
             cols.next_multiple_of(ROW_GRANULE)
         );
         Some(Obstacle::new(text).numbers(*cols, ROW_GRANULE))
+    }
+
+    /// Why no kernel of the library runs it: its activation has parameters. No stage is named yet.
+    pub fn unfit_activation(&self) -> Option<Obstacle> {
+        let activation = match self {
+            Op::GroupNorm(norm) => norm.activation,
+            Op::Gemm(_)
+            | Op::GatedGemm(_)
+            | Op::NormedGemm(_)
+            | Op::RotatedGemm(_)
+            | Op::Conv2d(_)
+            | Op::GroupedConv(_)
+            | Op::Attention(_)
+            | Op::Attend(_)
+            | Op::Norm(_)
+            | Op::Pool(_)
+            | Op::Custom => self.epilogue().activation,
+        };
+        let text = format!("applies {activation}, and kernels take no numbers of an activation");
+        activation.number().is_none().then(|| Obstacle::new(text))
     }
 
     /// Why only a launch to itself runs it, between kernel boundaries; `None` if its tiles can be waited for.

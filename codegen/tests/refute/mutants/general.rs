@@ -205,7 +205,8 @@ pub(super) fn normalisation(rng: &mut SmallRng) -> Graph {
     let rows = |rng: &mut SmallRng| (pick(rng, &[8, 16, 24]), hidden, hidden);
     let mut tiles = vec![pick(rng, &gemm), rows(rng), pick(rng, &gemm)];
     if last {
-        stages += r#"LayerNorm(name: "last", x: "Z(M,H)", gain: "h(H)", bias: "b(H)", out: "L(M,H)", epsilon: 1e-5),"#;
+        let bias = pick(rng, &["", r#"bias: "b(H)", "#]);
+        stages += &format!(r#"LayerNorm(name: "last", x: "Z(M,H)", gain: "h(H)", {bias}out: "L(M,H)"),"#);
         tiles.push(rows(rng));
     }
     graph(&dims, &stages, &tiles)
