@@ -47,9 +47,12 @@ impl Operands for View<'_> {
     fn product(&self, stage: &Stage, right: OperandKind) -> Result<Sums, ReferenceError> {
         let factor = |kind| -> Result<_, ReferenceError> {
             let operand = stage.operand(kind).ok_or_else(|| ReferenceError::Shape(stage.name.clone()))?;
-            Ok((operand.tensor, self.instead.get(&operand.tensor)))
+            Ok((operand, self.instead.get(&operand.tensor)))
         };
-        self.memory.product(factor(OperandKind::A)?, factor(right)?)
+        let ((rows, own), (weights, other)) = (factor(OperandKind::A)?, factor(right)?);
+        // Memory has the tensor in its own shape only.
+        let viewed = rows.view.map(|_| self.needed(stage, OperandKind::A)).transpose()?;
+        self.memory.product((rows.tensor, viewed.as_ref().or(own)), (weights.tensor, other))
     }
 }
 

@@ -60,6 +60,7 @@ fn blocks_of_todays_models_are_right_in_both_elements() {
         include_str!("data/blocks/mistral.ron"),
         include_str!("data/blocks/mobilenet3.ron"),
         include_str!("data/blocks/phi3.ron"),
+        include_str!("data/blocks/qwen3.ron"),
     ];
     for (source, element) in blocks.into_iter().flat_map(|s| [(s, Element::F16), (s, Element::Bf16)]) {
         let plan = plan(source, Some(element));
@@ -170,6 +171,19 @@ impl Page<'_> {
         self.stage("LayerNorm", &fields, (rows, cols), &shape);
     }
 
+    /// A norm of parts of rows, and a GEMM of whole rows again.
+    fn heads(&mut self) {
+        let (name, rows, cols) = self.last();
+        let (n, parts) = (self.count, self.pick(&[2, 4]));
+        let (heads, dim) = (rows * parts, cols / parts);
+        let added = format!(r#"residual: "{name}({heads},{dim})", "#);
+        let added = if self.rng.random() { added } else { String::new() };
+        let fields = format!(r#"x: "{name}({heads},{dim})", gain: "g{n}({dim})", {added}"#);
+        self.stage("RmsNorm", &fields, (rows, cols), &format!("{heads},{dim}"));
+        let cols = self.pick(&[16, 40]);
+        self.gemm(cols);
+    }
+
     fn convolution(&mut self) {
         let (name, rows, channels) = self.last();
         let n = self.count;
@@ -251,7 +265,8 @@ impl Page<'_> {
                 }
                 2 => page.gated(),
                 3 => page.norm(),
-                4 => page.convolution(),
+                4 => page.heads(),
+                5 => page.convolution(),
                 _ => page.attention(),
             }
         }

@@ -151,6 +151,10 @@ fn allowed(
     resolved.stages.iter().find_map(without).map_or(Ok(()), Err)?;
     beyond_chains(resolved).map_or(Ok(()), Err)?;
     let mut kernels: Vec<&ChainKernel> = space::chain_kernels(resolved.operations(), asked).collect();
+    // A cluster loads slices of its rows in the shape of the tensor.
+    if resolved.awaits_views() {
+        kernels.retain(|kernel| kernel.cluster.1 == 1);
+    }
     if kernels.is_empty() {
         let none = || Obstacle::new(format!("no chain kernel is as asked for: {asked:?}"));
         return Err(apart(resolved).unwrap_or_else(none));

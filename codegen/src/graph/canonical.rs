@@ -24,8 +24,8 @@ impl Resolved {
             let order = stated_order.as_ref().map(|s| &s.value);
             line(&mut text, format_args!("stage {} {op:?} {m} x {n} x {k} {custom:?}", name.value));
             line(&mut text, format_args!("  to {:?} in {} {tile:?} {order:?}", out.value, split_k.value));
-            for Read { kind, tensor, span: _, footprint } in reads {
-                line(&mut text, format_args!("  read {kind:?} {tensor:?} {footprint:?}"));
+            for Read { kind, tensor, view, span: _, footprint } in reads {
+                line(&mut text, format_args!("  read {kind:?} {tensor:?} {view:?} {footprint:?}"));
             }
         }
         // The order in which edges are stated is irrelevant.

@@ -12,3 +12,4 @@ mod programs;
 mod published;
 #[path = "../support/mod.rs"]
 mod support;
+mod views;

@@ -110,7 +110,7 @@ pub(super) fn reads(at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
     match at.operand.kind {
         OperandKind::A => f(at.rows(), elements),
         OperandKind::B | OperandKind::Up => f(elements, at.cols()),
-        OperandKind::Bias => f(0..at.tensor.rows, at.cols()),
+        OperandKind::Bias => f(0..at.shape.0, at.cols()),
         _ => f(at.rows(), at.cols()),
     }
 }

@@ -113,7 +113,7 @@ impl Rules for GroupedConv {
             return gemm::reads(at, f);
         }
         if let Some(window) = self.sliding.window(at.stage.mma_tile.0) {
-            self.sliding.pixels_in(&window, at.tile.0, &mut |rows| f(rows, 0..at.tensor.cols));
+            self.sliding.pixels_in(&window, at.tile.0, &mut |rows| f(rows, 0..at.shape.1));
         }
     }
 
