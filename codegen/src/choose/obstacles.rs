@@ -92,12 +92,12 @@ fn further(resolved: &Resolved, a: Option<Obstacle>, b: Option<Obstacle>) -> Opt
 /// The first stage with rows, or an activation, that no kernel of the library takes.
 pub(super) fn beyond_kernels(resolved: &Resolved) -> Option<Obstacle> {
     let unfit = |stage: &ResolvedStage| {
-        let of = |id: TensorId, view: Option<View>| {
+        let shown = |id: TensorId, view: Option<View>| {
             let tensor = &resolved.tensors[id.0];
             (tensor, view.map_or(tensor.cols, |view| view.cols))
         };
-        let reads = stage.reads.iter().map(|read| of(read.tensor, read.view));
-        let rows = stage.op.unfit_rows(reads.chain([of(stage.out.value, None)]));
+        let reads = stage.reads.iter().map(|read| shown(read.tensor, read.view));
+        let rows = stage.op.unfit_rows(reads.chain([shown(stage.out.value, None)]));
         rows.or_else(|| stage.op.unfit_activation()).map(|why| why.of_stage(&stage.name.value))
     };
     resolved.stages.iter().find_map(unfit)

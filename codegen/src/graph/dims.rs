@@ -92,8 +92,8 @@ pub(super) struct Tensors<'a> {
 type Shape = (u32, u32, Option<[u32; 3]>);
 
 impl<'a> Tensors<'a> {
-    /// None yet, of a pipeline with these stages.
-    pub(super) fn of(stages: &'a [StageSpec]) -> Tensors<'a> {
+    /// No tensors yet, for a pipeline with these stages.
+    pub(super) fn new(stages: &'a [StageSpec]) -> Tensors<'a> {
         // The first of two writers, as in the error about them.
         let outputs = stages.iter().rev().map(|stage| (stage.out.name.as_str(), &stage.out)).collect();
         let (list, first_use, images, written) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

@@ -21,7 +21,7 @@ impl Spec {
     pub fn resolve(&self, overrides: &[(String, u64)]) -> Result<Resolved, Diagnostic> {
         let dims = Dims::new(self, overrides)?;
         check_names(self)?;
-        let mut tensors = Tensors::of(&self.stages);
+        let mut tensors = Tensors::new(&self.stages);
         let mut stages = Vec::new();
         for stage in &self.stages {
             stages.push(resolve_stage(stage, &dims, &mut tensors)?);

@@ -232,7 +232,7 @@ fn activation<'a>(
             .at(source.span(raw), label)
             .help("state finite float32 numbers: `Scale(0.5)`, or the lower bound first, `Clamp(-1.0, 1.0)`"))
     };
-    let stated: Activation = source.parse(raw, "an activation")?;
+    let stated: Activation = source.parse(raw, "an activation such as `Gelu` or `Clamp(-1.0, 1.0)`")?;
     match stated {
         Activation::Scale(factor) if !factor.is_finite() => {
             fault(format!("values are multiplied by {factor}"), "not a finite float32")
