@@ -120,13 +120,33 @@ class Stage:
 
     def reads(self, operand, tile, k):
         """Areas of an operand's tensor that a tile reads at a k-block."""
-        kind, of = self.operands[operand]["kind"], self.operands[operand]
-        tensor = self.tensors[of["tensor"]]
+        read = self.operands[operand]
+        tensor = self.tensors[read["tensor"]]
+        if not read.get("view"):
+            return self.areas(read, tensor, tile, k)
+        rows, cols = read["view"]
+        whole = tensor["cols"]
+        demand(rows * cols == tensor["rows"] * whole and max(cols, whole) % min(cols, whole) == 0, "a view of another size")
+        demand(read["kind"] in ("a", "residual", "query", "key", "value"), f"{self.name}: a view of {read['kind']}")
+        found = []
+        for r, c in self.areas(read, {"rows": rows, "cols": cols}, tile, k):
+            if r[0] < r[1] and c[0] < c[1]:
+                # From the first element to the last: parts of the first row and of the last, and the rows between.
+                (top, left), (end, right) = divmod(r[0] * cols + c[0], whole), divmod((r[1] - 1) * cols + c[1] - 1, whole)
+                if top == end:
+                    found.append(((top, top + 1), (left, right + 1)))
+                else:
+                    found += [((top, top + 1), (left, whole)), ((top + 1, end), (0, whole)), ((end, end + 1), (0, right + 1))]
+        return found
+
+    def areas(self, read, tensor, tile, k):
+        """The same in the rows and columns under which the stage reads the tensor."""
+        kind = read["kind"]
         op, (rows, cols), depth = self.op["kind"], self.writes(tile), self.mma[2]
         if op == "custom":
             def axis(a, length):
                 return clip(a[0] * tile[0] + a[1] * tile[1] + a[2] * k + a[3], a[4], length)
-            return [(axis(of["rows"], tensor["rows"]), axis(of["cols"], tensor["cols"]))]
+            return [(axis(read["rows"], tensor["rows"]), axis(read["cols"], tensor["cols"]))]
         if op == "norm":
             return [(rows if kind in ("a", "residual") else (0, tensor["rows"]), (0, tensor["cols"]))]
         if op == "group_norm":
@@ -252,6 +272,8 @@ class Certificate:
             demand(e["producer"] < e["consumer"], "a consumer stands before its producer")
             out, read = self.stages[e["producer"]], self.stages[e["consumer"]].operands[e["operand"]]
             tensor = self.tensors[read["tensor"]]
+            shared = self.one and self.launch["cluster"][1] > 1 and read["kind"] == "a"
+            demand(not (shared and read.get("view")), "a cluster loads slices of a tensor under another shape")
             demand((out.rows, out.cols) == (tensor["rows"], tensor["cols"]), "an edge of another shape")
         if not self.one:
             launched = [s["stage"] for s in self.launch["stages"]]

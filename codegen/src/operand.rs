@@ -116,6 +116,11 @@ impl OperandKind {
         matches!(self, OperandKind::A | OperandKind::Query | OperandKind::Key | OperandKind::Value)
     }
 
+    /// Whether a stage may read it under another shape than that of its tensor: rows, but no weights and no images.
+    pub(crate) fn takes_views(self) -> bool {
+        self.is_activation() || self == OperandKind::Residual
+    }
+
     /// Whether a stage that reads it changes some of it in place.
     pub fn is_state(self) -> bool {
         matches!(self, OperandKind::CachedKeys | OperandKind::CachedValues)

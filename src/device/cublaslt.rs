@@ -107,7 +107,7 @@ impl Product {
         // Gates are computed by a second kernel.
         let activation = if op.is_gated() { Activation::Identity } else { activation };
         let Some(epilogue) = fused_epilogue(activation, bias.is_some()) else {
-            let why = format!("{name}: cuBLASLt has no epilogue for {}", activation.name());
+            let why = format!("{name}: cuBLASLt has no epilogue for {activation}");
             return Err(Error::BadArgument(why));
         };
         let late = activation != Activation::Identity && !op.epilogue().residual_first;

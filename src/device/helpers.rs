@@ -120,10 +120,10 @@ pub fn gated_activation<T: Plain>(
     let area = u64::from(m) * u64::from(n);
     at_least("packed product", packed.len(), 2 * area)?;
     at_least("gated activation", d.len(), area)?;
+    let activation = number(activation)?;
     // SAFETY: both sizes were checked.
     let status = unsafe {
         let bits = 8 * size_of::<T>() as u32;
-        let activation = activation as u32;
         ffi::cusync_gated_activation(
             packed.pointer(),
             bits,
@@ -244,6 +244,11 @@ pub fn draw(
     check_status(|| "draw of tokens".into(), status)
 }
 
+/// The number of an activation that kernels take.
+fn number(activation: Activation) -> Result<u32> {
+    activation.number().ok_or_else(|| Error::BadArgument(format!("kernels do not compute {activation}")))
+}
+
 /// d = activation(x), element by element.
 pub fn activate(
     x: &DeviceBuffer<u16>,
@@ -253,13 +258,14 @@ pub fn activate(
     stream: &Stream,
 ) -> Result<()> {
     at_least("activation output", d.len(), x.len() as u64)?;
+    let activation = number(activation)?;
     // SAFETY: `d` is as long as `x`.
     let status = unsafe {
         ffi::cusync_activation_kernel(
             x.pointer(),
             d.pointer(),
             x.len() as u64,
-            activation as u32,
+            activation,
             element,
             stream.pointer(),
         )

@@ -21,7 +21,7 @@ pub(crate) fn stage(stage: &Stage) -> Option<ffi::cusync_stage> {
     let Epilogue { activation, residual_first } = stage.op.epilogue();
     Some(ffi::cusync_stage {
         operation: operation(stage)?,
-        activation: activation as u32,
+        activation: activation.number()?,
         residual_first: residual_first.into(),
         m: stage.m,
         n: stage.n,
@@ -34,7 +34,7 @@ pub(crate) fn stage(stage: &Stage) -> Option<ffi::cusync_stage> {
             grid_n: stage.grid.1,
             k_blocks: stage.k_blocks,
         },
-        shape: shape(stage),
+        shape: shape(stage)?,
         ..Default::default()
     })
 }
@@ -48,9 +48,9 @@ fn operation(stage: &Stage) -> Option<u32> {
     }
 }
 
-/// The sizes of a stage's operation.
-fn shape(stage: &Stage) -> ffi::cusync_shape {
-    match &stage.op {
+/// The sizes of a stage's operation; `None` if kernels do not take its activation.
+fn shape(stage: &Stage) -> Option<ffi::cusync_shape> {
+    Some(match &stage.op {
         Op::Gemm(_) | Op::GatedGemm(_) | Op::RotatedGemm(_) | Op::Custom => ffi::cusync_shape::default(),
         Op::Conv2d(conv) => ffi::cusync_shape { images: images(&conv.sliding, conv.channels, false) },
         Op::GroupedConv(conv) => {
@@ -83,11 +83,11 @@ fn shape(stage: &Stage) -> ffi::cusync_shape {
             group_norm: ffi::cusync_group_norm {
                 pixels: *pixels,
                 groups: stage.n / channels,
-                activation: *activation as u32,
+                activation: activation.number()?,
                 epsilon: *epsilon,
             },
         },
-    }
+    })
 }
 
 fn heads(
@@ -181,7 +181,9 @@ pub(crate) fn fused_epilogue(activation: Activation, bias: bool) -> Option<cubla
         | Activation::Relu6
         | Activation::HardSwish
         | Activation::Sigmoid
-        | Activation::Tanh => return None,
+        | Activation::Tanh
+        | Activation::Scale(_)
+        | Activation::Clamp(..) => return None,
     };
     Some(if bias { biased } else { plain })
 }

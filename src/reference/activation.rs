@@ -41,6 +41,11 @@ pub(super) fn activated(activation: Activation, x: f64, off: f64) -> (f64, f64) 
         Activation::Sigmoid => sigmoid_times(1.0, x, 0.25 * off),
         // Kernels compute 2 sigmoid(2 x) - 1.
         Activation::Tanh => (x.tanh(), off + 8.0 * UNIT),
+        Activation::Scale(factor) => {
+            let (factor, value) = (f64::from(factor), f64::from(factor) * x);
+            (value, factor.abs() * off + UNIT * value.abs())
+        }
+        Activation::Clamp(low, high) => (x.clamp(low.into(), high.into()), off),
     }
 }
 
@@ -50,7 +55,8 @@ mod tests {
 
     #[test]
     fn bounds_cover_errors_of_the_argument() {
-        for activation in Activation::ALL {
+        let others = [Activation::Scale(-2.5), Activation::Clamp(-0.5, 3.0)];
+        for activation in Activation::ALL.into_iter().chain(others) {
             for x in (-4000..=4000).map(|step| f64::from(step) / 250.0) {
                 let (expected, wide) = activated(activation, x, 1e-3);
                 for moved in [x - 1e-3, x + 1e-3] {
@@ -76,6 +82,10 @@ mod tests {
             (Activation::HardSwish, -3.5, 0.0),
             (Activation::Sigmoid, 0.5, 0.622459331),
             (Activation::Tanh, -0.5, -0.462117157),
+            (Activation::Scale(-0.125), 3.0, -0.375),
+            (Activation::Clamp(-1.0, 2.0), -1.5, -1.0),
+            (Activation::Clamp(-1.0, 2.0), 0.5, 0.5),
+            (Activation::Clamp(-1.0, 2.0), 2.5, 2.0),
         ];
         for (activation, x, expected) in values {
             let (found, _) = activated(activation, x, 0.0);

@@ -105,9 +105,12 @@ pub(crate) trait Operands {
         Ok(product(&self.needed(stage, OperandKind::A)?, &self.needed(stage, right)?))
     }
 
-    /// Operand of a stage; `None` if there is no such operand.
+    /// Operand of a stage, in the shape under which it is read; `None` if there is no such operand.
     fn of_stage(&self, stage: &Stage, kind: OperandKind) -> Result<Option<Matrix>, ReferenceError> {
-        stage.operand(kind).map(|operand| self.tensor(operand.tensor)).transpose()
+        let Some(operand) = stage.operand(kind) else { return Ok(None) };
+        let Matrix { rows, cols, data } = self.tensor(operand.tensor)?;
+        let (rows, cols) = operand.view.map_or((rows, cols), |v| (v.rows as usize, v.cols as usize));
+        Ok(Some(Matrix { rows, cols, data }))
     }
 
     /// A required operand.

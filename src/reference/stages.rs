@@ -50,16 +50,26 @@ impl Memory<'_> {
     fn product(&self, stage: &Stage, right: OperandKind) -> Result<Sums, ReferenceError> {
         let factor = |kind| -> Result<_, ReferenceError> {
             let operand = stage.operand(kind).ok_or_else(|| ReferenceError::Shape(stage.name.clone()))?;
-            Ok((operand.tensor, self.instead.get(&operand.tensor)))
+            Ok((operand, self.instead.get(&operand.tensor)))
         };
-        self.values.product(factor(OperandKind::A)?, factor(right)?)
+        let ((rows, own), (weights, other)) = (factor(OperandKind::A)?, factor(right)?);
+        // Memory has the tensor in its own shape only.
+        let viewed = |view: cusync_gen::graph::View| -> Result<Matrix, ReferenceError> {
+            let data = self.tensor(rows.tensor)?.data;
+            Ok(Matrix { rows: view.rows as usize, cols: view.cols as usize, data })
+        };
+        let viewed = rows.view.map(viewed).transpose()?;
+        self.values.product((rows.tensor, viewed.as_ref().or(own)), (weights.tensor, other))
+    }
+
+    fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError> {
+        self.instead.get(&id).cloned().map_or_else(|| self.values.tensor(id), Ok)
     }
 }
 
 impl Operands for View<'_> {
     fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError> {
-        let Memory { values, instead } = self.own;
-        instead.get(&id).cloned().map_or_else(|| values.tensor(id), Ok)
+        self.own.tensor(id)
     }
 
     fn product(&self, stage: &Stage, right: OperandKind) -> Result<Sums, ReferenceError> {

@@ -38,8 +38,14 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
         let kind = stage.op.name();
         return unsupported(&format!("{kind} has no CUDA kernel yet; the cpu executor runs it"));
     }
-    let used = stage.operands.iter().map(|operand| operand.tensor).chain([stage.out]);
-    if let Some(why) = stage.op.unfit_rows(used.map(|tensor| &plan.graph().tensors[tensor.0])) {
+    let tensors = &plan.graph().tensors;
+    let reads = stage.operands.iter().map(|operand| {
+        let tensor = &tensors[operand.tensor.0];
+        (tensor, operand.shape(tensor).1)
+    });
+    let out = &tensors[stage.out.0];
+    let rows = stage.op.unfit_rows(reads.chain([(out, out.cols)]));
+    if let Some(why) = rows.or_else(|| stage.op.unfit_activation()) {
         return unsupported(&why.to_string());
     }
     match stage.op {

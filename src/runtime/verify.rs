@@ -136,7 +136,9 @@ impl TensorValues for OnGpu<'_> {
         let (a, b) = (&tensors[left.0.0], &tensors[right.0.0]);
         let factors = (self.factor(left)?, self.factor(right)?);
         let (element, stream) = (element_code(self.element()), self.pipeline.stream());
-        let shape = (a.rows, b.cols, a.cols);
+        // A matrix in place of a tensor may have another shape.
+        let (rows, terms) = left.1.map_or((a.rows, a.cols), |own| (own.rows as u32, own.cols as u32));
+        let shape = (rows, b.cols, terms);
         let (sums, largest) = helpers::reference_product((&factors.0, &factors.1), shape, element, stream)?;
         stream.synchronize()?;
         let host = |from: &DeviceBuffer<f32>| -> device::Result<Vec<f32>> {
@@ -144,7 +146,7 @@ impl TensorValues for OnGpu<'_> {
             from.download(&mut to)?;
             Ok(to)
         };
-        let values = Matrix { rows: a.rows as usize, cols: b.cols as usize, data: host(&sums)? };
+        let values = Matrix { rows: rows as usize, cols: b.cols as usize, data: host(&sums)? };
         Ok(Sums { values, largest: host(&largest)? })
     }
 

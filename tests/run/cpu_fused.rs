@@ -467,3 +467,23 @@ fn what_a_kernel_does_not_do_to_rows_is_refuted() {
     let text = refuted(&|s| s.cluster = (2, 1));
     assert!(text.contains("`first` is RmsNorm; no chain kernel of 2 x 1 CTAs a worker runs it"), "{text}");
 }
+
+/// Queries that are normalized head by head, between products of whole rows.
+#[test]
+fn tensors_under_another_shape_are_right_in_chain_kernels() {
+    let source = include_str!("data/blocks/qwen3.ron");
+    let operations = [Operation::Gemm, Operation::Norm].into_iter().collect();
+    let mut ran = 0;
+    for kernel in ChainKernel::running(operations) {
+        let own = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
+        for (mode, tokens) in [(Hand::Fixed, 37), (Hand::Drawn, 96), (Hand::Fixed, 200)] {
+            let chain = Some(ChainOverride { kernel: own, mode, splits: true });
+            let overrides = Overrides { dims: vec![("T".into(), tokens)], chain, ..Overrides::default() };
+            let plan = plan_text(source, "qwen3", &overrides, &small_gpu(6), Executor::Fused);
+            let plan = plan.unwrap_or_else(|e| panic!("{own:?} {mode:?}: {e}"));
+            verify(&format!("{own:?} {mode:?} T = {tokens}"), &plan);
+            ran += 1;
+        }
+    }
+    assert!(ran >= 3, "no chain kernel normalises");
+}

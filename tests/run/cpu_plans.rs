@@ -204,6 +204,7 @@ fn normalisations_are_right_between_products_and_at_either_end() {
     for (norm, element) in [
         ("RmsNorm(", Element::F16),
         (r#"LayerNorm(bias: "b(264)", "#, Element::F16),
+        ("LayerNorm(", Element::F16),
         ("RmsNorm(", Element::Bf16),
     ] {
         let last = norm.replace("b(264)", "c(136)");
@@ -224,6 +225,27 @@ fn normalisations_are_right_between_products_and_at_either_end() {
                 assert_eq!(plan.edges().len(), 4);
                 verify(&plan, options(Workers::TeamPerStage), 2);
             }
+        }
+    }
+}
+
+/// Rows read as a row for each head and back, and residuals in either shape.
+#[test]
+fn tensors_are_right_under_another_shape() {
+    let source = r#"Pipeline(name: "heads", dims: { "M": 1 }, stages: [
+        Gemm(name: "q", a: "X(M,264)", b: "W(264,24*16)", out: "Q(M,24*16)"),
+        LayerNorm(name: "norm", x: "Q(M*24,16)", gain: "g(16)", residual: "Q(M*24,16)", out: "H(M*24,16)"),
+        Gemm(name: "proj", a: "H(M,24*16)", b: "V(24*16,264)", residual: "X(M,264)", out: "Z(M,264)"),
+        GatedGemm(name: "gate", a: "H(M*8,48)", gate: "G(48,40)", up: "U(48,40)", out: "S(M*8,40)"),
+        Gemm(name: "sum", a: "Z(M,264)", b: "A(264,320)", residual: "S(M,320)", out: "Y(M,320)"),
+    ])"#;
+    for m in [1, 37, 300] {
+        for policy in
+            [None, Some(Policy::Tile), Some(Policy::Row), Some(Policy::Batched { rows: 3, cols: 2 })]
+        {
+            let plan = plan(source, m, Element::Bf16, policy);
+            assert_eq!(plan.edges().len(), 6);
+            verify(&plan, options(Workers::TeamPerStage), 2);
         }
     }
 }

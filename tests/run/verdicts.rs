@@ -60,6 +60,7 @@ fn blocks_of_todays_models_are_right_in_both_elements() {
         include_str!("data/blocks/mistral.ron"),
         include_str!("data/blocks/mobilenet3.ron"),
         include_str!("data/blocks/phi3.ron"),
+        include_str!("data/blocks/qwen3.ron"),
     ];
     for (source, element) in blocks.into_iter().flat_map(|s| [(s, Element::F16), (s, Element::Bf16)]) {
         let plan = plan(source, Some(element));
@@ -122,7 +123,7 @@ impl Page<'_> {
 
     /// Usually none.
     fn activation(&mut self, field: &str) -> String {
-        const NAMES: [&str; 10] = [
+        const NAMES: [&str; 12] = [
             "Gelu",
             "Relu",
             "Silu",
@@ -133,6 +134,8 @@ impl Page<'_> {
             "HardSwish",
             "Sigmoid",
             "Tanh",
+            "Scale(-0.5)",
+            "Clamp(-0.25, 0.75)",
         ];
         if self.rng.random() {
             return String::new();
@@ -162,7 +165,23 @@ impl Page<'_> {
             fields += self.pick(&["", "one_plus_gain: true, "]);
             return self.stage("RmsNorm", &fields, (rows, cols), &shape);
         }
-        self.stage("LayerNorm", &format!(r#"{fields} bias: "b{n}({cols})", "#), (rows, cols), &shape);
+        if self.rng.random() {
+            write!(fields, r#"bias: "b{n}({cols})", "#).expect("grows");
+        }
+        self.stage("LayerNorm", &fields, (rows, cols), &shape);
+    }
+
+    /// A norm of parts of rows, and a GEMM of whole rows again.
+    fn heads(&mut self) {
+        let (name, rows, cols) = self.last();
+        let (n, parts) = (self.count, self.pick(&[2, 4]));
+        let (heads, dim) = (rows * parts, cols / parts);
+        let added = format!(r#"residual: "{name}({heads},{dim})", "#);
+        let added = if self.rng.random() { added } else { String::new() };
+        let fields = format!(r#"x: "{name}({heads},{dim})", gain: "g{n}({dim})", {added}"#);
+        self.stage("RmsNorm", &fields, (rows, cols), &format!("{heads},{dim}"));
+        let cols = self.pick(&[16, 40]);
+        self.gemm(cols);
     }
 
     fn convolution(&mut self) {
@@ -246,7 +265,8 @@ impl Page<'_> {
                 }
                 2 => page.gated(),
                 3 => page.norm(),
-                4 => page.convolution(),
+                4 => page.heads(),
+                5 => page.convolution(),
                 _ => page.attention(),
             }
         }

@@ -202,9 +202,9 @@ fn heads(heads: &Heads) -> [u32; 3] {
 
 fn operand(operand: &Operand) -> Value {
     let axis = |a: &Axis| [a.m, a.n, a.k, a.offset, a.extent];
-    let Operand { kind, tensor, footprint, .. } = operand;
+    let Operand { kind, tensor, view, footprint, .. } = operand;
     json!({
-        "kind": kind.word(), "tensor": tensor.0, "rows": axis(&footprint.rows), "cols": axis(&footprint.cols),
+        "kind": kind.word(), "tensor": tensor.0, "view": view.map(|view| [view.rows, view.cols]), "rows": axis(&footprint.rows), "cols": axis(&footprint.cols),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::obstacles::{beyond_chains, ragged, usual_executor, without_lists};
+use super::obstacles::{beyond_chains, beyond_kernels, usual_executor, without_lists};
 use super::space;
 use crate::check::{Candidate, Choice, EdgeChoice, Executor, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
@@ -134,7 +134,7 @@ fn allowed(
     device: &Profile,
     asked: ChainOverride,
 ) -> Result<Vec<&'static ChainKernel>, Obstacle> {
-    without_lists(device).or_else(|| ragged(resolved)).map_or(Ok(()), Err)?;
+    without_lists(device).or_else(|| beyond_kernels(resolved)).map_or(Ok(()), Err)?;
     let without = |stage: &ResolvedStage| {
         let none = |why: &str| Obstacle::new(format!("is {}, which {why}", stage.op.name()));
         let beside =
@@ -151,6 +151,10 @@ fn allowed(
     resolved.stages.iter().find_map(without).map_or(Ok(()), Err)?;
     beyond_chains(resolved).map_or(Ok(()), Err)?;
     let mut kernels: Vec<&ChainKernel> = space::chain_kernels(resolved.operations(), asked).collect();
+    // A cluster loads slices of its rows in the shape of the tensor.
+    if resolved.awaits_views() {
+        kernels.retain(|kernel| kernel.cluster.1 == 1);
+    }
     if kernels.is_empty() {
         let none = || Obstacle::new(format!("no chain kernel is as asked for: {asked:?}"));
         return Err(apart(resolved).unwrap_or_else(none));

@@ -1,6 +1,6 @@
 //! The `fused` executor's choice for few tokens: a decode kernel.
 
-use super::obstacles::{ragged, without_lists};
+use super::obstacles::{beyond_kernels, without_lists};
 use crate::check::{Candidate, Choice, Launch};
 use crate::device::{Operations, Profile};
 use crate::diagnostic::Diagnostic;
@@ -18,7 +18,7 @@ pub(super) fn unfit(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
 
 /// The graph cut into even shares, and the work of its workers.
 fn shared_out(resolved: &Resolved, device: &Profile) -> Result<(Graph, Decode), Obstacle> {
-    without_lists(device).or_else(|| ragged(resolved)).map_or(Ok(()), Err)?;
+    without_lists(device).or_else(|| beyond_kernels(resolved)).map_or(Ok(()), Err)?;
     let nominal = |stage: &ResolvedStage| stage.op.is_gemm() && stage.op.rules().takes(NOMINAL_TILE, stage.n);
     let tile = |s: usize| match nominal(&resolved.stages[s]) {
         true => Ok(NOMINAL_TILE),

@@ -2,7 +2,7 @@
 //! that stage's operation. It runs alone, or is a chain kernel with the best tile, cluster and lists for the stage.
 
 use super::chain::{self, chain, edge_choices};
-use super::obstacles::{beyond_chains, ragged, usual_executor, without_lists};
+use super::obstacles::{beyond_chains, beyond_kernels, usual_executor, without_lists};
 use super::{ChainOverride, Choice};
 use crate::check::{Candidate, How, Launch, Prediction, StageKernel, StageLaunch};
 use crate::device::Profile;
@@ -23,7 +23,7 @@ pub fn in_turn(
     how: How,
     asked: impl Fn(StageId) -> ChainOverride,
 ) -> Result<Candidate, Diagnostic> {
-    if let Some(why) = ragged(resolved) {
+    if let Some(why) = beyond_kernels(resolved) {
         return Err(why.to_diagnostic(resolved, how.executor(), usual_executor(resolved, device)));
     }
     let (mut tiles, mut stages, mut choices, mut by_chain) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

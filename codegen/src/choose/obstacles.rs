@@ -6,7 +6,7 @@ use super::space::{dependences, executors};
 use super::{chain, decode, in_turn, search};
 use crate::check::{Executor, How};
 use crate::device::Profile;
-use crate::graph::{Resolved, ResolvedStage, StageId, Tensor};
+use crate::graph::{Resolved, ResolvedStage, StageId, Tensor, TensorId, View};
 use crate::obstacle::Obstacle;
 
 /// The first reason why an executor cannot run a pipeline on a device; `None` if [`super::candidate`] has a choice
@@ -89,20 +89,24 @@ fn further(resolved: &Resolved, a: Option<Obstacle>, b: Option<Obstacle>) -> Opt
     Some(if stage_index(resolved, &b) > stage_index(resolved, &a) { b } else { a })
 }
 
-/// The first stage with rows that no kernel of the library reads or writes.
-pub(super) fn ragged(resolved: &Resolved) -> Option<Obstacle> {
+/// The first stage with rows, or an activation, that no kernel of the library takes.
+pub(super) fn beyond_kernels(resolved: &Resolved) -> Option<Obstacle> {
     let unfit = |stage: &ResolvedStage| {
-        let used = stage.reads.iter().map(|read| read.tensor).chain([stage.out.value]);
-        let unfit = stage.op.unfit_rows(used.map(|tensor| &resolved.tensors[tensor.0]));
-        unfit.map(|why| why.of_stage(&stage.name.value))
+        let shown = |id: TensorId, view: Option<View>| {
+            let tensor = &resolved.tensors[id.0];
+            (tensor, view.map_or(tensor.cols, |view| view.cols))
+        };
+        let reads = stage.reads.iter().map(|read| shown(read.tensor, read.view));
+        let rows = stage.op.unfit_rows(reads.chain([shown(stage.out.value, None)]));
+        rows.or_else(|| stage.op.unfit_activation()).map(|why| why.of_stage(&stage.name.value))
     };
     resolved.stages.iter().find_map(unfit)
 }
 
 /// Why an executor has no plan.
 pub(super) fn unplanned(resolved: &Resolved, device: &Profile, executor: Executor) -> Option<Obstacle> {
-    if let Some(ragged) = ragged(resolved).filter(|_| executor != Executor::Cpu) {
-        return Some(ragged);
+    if let Some(why) = beyond_kernels(resolved).filter(|_| executor != Executor::Cpu) {
+        return Some(why);
     }
     if let Some(summed) = summed(resolved).filter(|_| !matches!(executor, Executor::Cpu | Executor::Fused)) {
         return Some(summed);

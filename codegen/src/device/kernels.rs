@@ -1,5 +1,6 @@
 //! The kernels that are built, as listed in `csrc/abi/instances.txt`, which the build compiles from.
 
+use std::fmt;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
@@ -32,40 +33,43 @@ pub enum Operation {
     GroupedConv = 9,
 }
 
-/// An element-wise function: of the sums of a product, of a gate, or of normalized values. Numbered as in the C ABI.
-/// Specs call it an epilogue, or the activation of a gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+/// An element-wise function: of the sums of a product, of a gate, or of normalized values. Specs call it an epilogue, or
+/// the activation of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename = "Activation")]
-#[repr(u32)]
 pub enum Activation {
     /// None.
     #[serde(rename = "None")]
-    Identity = 0,
+    Identity,
     /// GELU, tanh form.
     #[serde(rename = "Gelu")]
-    GeluTanh = 1,
+    GeluTanh,
     /// max(x, 0).
-    Relu = 2,
+    Relu,
     /// x sigmoid(x), also called swish.
-    Silu = 3,
+    Silu,
     /// GELU by its definition, x Phi(x), with the distribution function of a normal variable.
-    GeluErf = 4,
+    GeluErf,
     /// x sigmoid(1.702 x).
-    QuickGelu = 5,
+    QuickGelu,
     /// max(x, 0)^2.
-    SquaredRelu = 6,
+    SquaredRelu,
     /// min(max(x, 0), 6).
-    Relu6 = 7,
+    Relu6,
     /// x min(max(x + 3, 0), 6) / 6.
-    HardSwish = 8,
+    HardSwish,
     /// 1 / (1 + exp(-x)).
-    Sigmoid = 9,
+    Sigmoid,
     /// tanh(x).
-    Tanh = 10,
+    Tanh,
+    /// x times a constant.
+    Scale(f32),
+    /// min(max(x, low), high).
+    Clamp(f32, f32),
 }
 
 impl Activation {
-    /// All activations, by number.
+    /// Activations without parameters, by their numbers in the C ABI.
     pub const ALL: [Activation; 11] = [
         Activation::Identity,
         Activation::GeluTanh,
@@ -82,12 +86,19 @@ impl Activation {
 
     /// The activation as a comment suffix.
     pub(crate) fn suffix(self) -> String {
-        if self == Activation::Identity { String::new() } else { format!(", {}", self.name()) }
+        if self == Activation::Identity { String::new() } else { format!(", {self}") }
     }
 
-    /// Its name in labels.
-    pub fn name(self) -> &'static str {
-        match self {
+    /// Its number in the C ABI; `None` if it has parameters, which kernels do not take.
+    pub fn number(self) -> Option<u32> {
+        Activation::ALL.iter().position(|other| *other == self).map(|number| number as u32)
+    }
+}
+
+/// Its name in labels.
+impl fmt::Display for Activation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Activation::Identity => "no activation",
             Activation::GeluTanh => "gelu",
             Activation::Relu => "relu",
@@ -99,12 +110,14 @@ impl Activation {
             Activation::HardSwish => "hard swish",
             Activation::Sigmoid => "sigmoid",
             Activation::Tanh => "tanh",
-        }
+            Activation::Scale(factor) => return write!(f, "scale {factor:?}"),
+            Activation::Clamp(low, high) => return write!(f, "clamp {low:?} to {high:?}"),
+        })
     }
 }
 
 /// Operations on the sums of a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Epilogue {
     /// Applied to each sum and its bias.
     pub activation: Activation,

@@ -35,6 +35,7 @@ fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)]
             .map(|&(kind, t)| Operand {
                 kind,
                 tensor: TensorId(t),
+                view: None,
                 footprint: footprint(kind),
                 sliding: None,
             })

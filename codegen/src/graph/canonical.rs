@@ -39,8 +39,8 @@ impl Resolved {
                 &mut text,
                 format_args!("  to {:?} in {} on {devices} {tile:?} {order:?}", out.value, split_k.value),
             );
-            for Read { kind, tensor, span: _, footprint } in reads {
-                line(&mut text, format_args!("  read {kind:?} {tensor:?} {footprint:?}"));
+            for Read { kind, tensor, view, span: _, footprint } in reads {
+                line(&mut text, format_args!("  read {kind:?} {tensor:?} {view:?} {footprint:?}"));
             }
         }
         // The order in which edges are stated is irrelevant.

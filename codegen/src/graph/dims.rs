@@ -1,8 +1,10 @@
 //! Dims and tensors: resolves names to numbers, and checks them before any size depends on them.
 
-use super::{DataType, OperandKind, StageId, Tensor, TensorId};
+use std::collections::HashMap;
+
+use super::{DataType, OperandKind, StageId, Tensor, TensorId, View};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::spec::{Affine, Expr, Meaning, Spec, TensorUse, suggest};
+use crate::spec::{Affine, Expr, Meaning, Spec, StageSpec, TensorUse, suggest};
 
 /// Maximum size of a tensor, bytes.
 const MAX_BYTES: u64 = 1 << 40;
@@ -76,26 +78,41 @@ impl Dims {
 }
 
 /// The tensors of a pipeline, in the order of their first use.
-#[derive(Default)]
-pub(super) struct Tensors {
+pub(super) struct Tensors<'a> {
     pub(super) list: Vec<Tensor>,
     first_use: Vec<Span>,
     /// Images, rows and columns of the images, if a use states all axes.
     images: Vec<Option<[u32; 3]>>,
     written: Vec<Option<Span>>,
+    /// What stages write, by name: a tensor has the shape in which it is written.
+    outputs: HashMap<&'a str, &'a TensorUse>,
 }
 
-impl Tensors {
-    /// The tensor of an operand, checking that all of its uses agree in shape and element type. A tensor that is
-    /// changed in place is used by one stage only.
+/// Rows and columns of a use, and its leading axes if it states four.
+type Shape = (u32, u32, Option<[u32; 3]>);
+
+impl<'a> Tensors<'a> {
+    /// No tensors yet, for a pipeline with these stages.
+    pub(super) fn new(stages: &'a [StageSpec]) -> Tensors<'a> {
+        // The first of two writers, as in the error about them.
+        let outputs = stages.iter().rev().map(|stage| (stage.out.name.as_str(), &stage.out)).collect();
+        let (list, first_use, images, written) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Tensors { list, first_use, images, written, outputs }
+    }
+
+    /// The tensor of an operand, checking that all of its uses agree in shape and element type, and the shape under
+    /// which it is read if that is another one. A tensor that is changed in place is used by one stage only.
     pub(super) fn read(
         &mut self,
         dims: &Dims,
         kind: OperandKind,
         used: &TensorUse,
-    ) -> Result<TensorId, Diagnostic> {
+    ) -> Result<(TensorId, Option<View>), Diagnostic> {
         let known = self.list.len();
-        let id = self.intern(dims, used, kind.data())?;
+        if let (None, Some(output)) = (self.find(&used.name), self.outputs.get(used.name.as_str()).copied()) {
+            self.write(dims, output)?;
+        }
+        let (id, view) = self.intern(dims, used, kind.data(), kind.takes_views())?;
         let first = self.first_use[id.0];
         let tensor = &mut self.list[id.0];
         if id.0 < known && (tensor.state || kind.is_state()) {
@@ -107,53 +124,33 @@ impl Tensors {
                 .help("give every attention keys and values of its own"));
         }
         tensor.state = kind.is_state();
-        Ok(id)
+        Ok((id, view))
     }
 
     /// The tensor that a stage writes.
     pub(super) fn write(&mut self, dims: &Dims, used: &TensorUse) -> Result<TensorId, Diagnostic> {
-        self.intern(dims, used, DataType::Element)
+        Ok(self.intern(dims, used, DataType::Element, false)?.0)
     }
 
-    fn intern(&mut self, dims: &Dims, used: &TensorUse, data: DataType) -> Result<TensorId, Diagnostic> {
-        let (rows, cols, images) = match used.args.as_slice() {
-            // `b(N)` is the row vector `b(1, N)`.
-            [cols] => (1, dims.size(cols, "the number of columns")?, None),
-            [rows, cols] => {
-                (dims.size(rows, "the number of rows")?, dims.size(cols, "the number of columns")?, None)
-            }
-            // Images are matrices with one row per pixel, filters with one row per tap and input channel, caches with
-            // one row per sequence or page, head and token.
-            [a, b, c, cols] => {
-                let noun = "the number of elements along an axis";
-                let axes = [dims.size(a, noun)?, dims.size(b, noun)?, dims.size(c, noun)?];
-                let rows = axes.iter().map(|x| u128::from(*x)).product::<u128>();
-                let rows = u32::try_from(rows).ok().filter(|r| *r <= i32::MAX as u32).ok_or_else(|| {
-                    Diagnostic::new(
-                        "size-range",
-                        format!("the leading axes of `{}` make {rows} rows", used.name),
-                    )
-                    .at(used.span, "too many")
-                    .help("the product of the leading axes is below 2^31")
-                })?;
-                (rows, dims.size(cols, "the number of channels")?, Some(axes))
-            }
-            _ => unreachable!("the parser takes one, two or four axes"),
-        };
+    /// `takes_views`: the use may have another shape of the same elements.
+    fn intern(
+        &mut self,
+        dims: &Dims,
+        used: &TensorUse,
+        data: DataType,
+        takes_views: bool,
+    ) -> Result<(TensorId, Option<View>), Diagnostic> {
+        let shape = shape_of(dims, used)?;
+        let (rows, cols, images) = shape;
         if let Some(id) = self.find(&used.name) {
             let known = &self.list[id.0];
             let seen = self.images[id.0];
             let other = seen.zip(images).is_some_and(|(a, b)| a != b);
-            if other || (known.rows, known.cols) != (rows, cols) {
-                let shape = |rows: u32, cols: u32, images: Option<[u32; 3]>| match images {
-                    Some([a, b, c]) => format!("{a} x {b} x {c} x {cols} here"),
-                    None => format!("{rows} x {cols} here"),
-                };
-                let message = format!("`{}` is used with two shapes", used.name);
-                return Err(Diagnostic::new("shape-mismatch", message)
-                    .at(used.span, shape(rows, cols, images))
-                    .also(self.first_use[id.0], shape(known.rows, known.cols, seen))
-                    .help("give every use of a tensor the same shape, or use another name"));
+            let view = (other || (known.rows, known.cols) != (rows, cols)).then_some(View { rows, cols });
+            let fits = |view: &View| takes_views && images.is_none() && view.fits(known);
+            if view.is_some_and(|view| !fits(&view)) {
+                let known = (known.rows, known.cols, seen);
+                return Err(two_shapes((used, shape), (self.first_use[id.0], known), takes_views));
             }
             if known.data != data {
                 let message =
@@ -164,7 +161,7 @@ impl Tensors {
                     .help("lengths and pages are int32 tensors of their own: use another name"));
             }
             self.images[id.0] = seen.or(images);
-            return Ok(id);
+            return Ok((id, view));
         }
         let tensor = Tensor { data, ..Tensor::new(&used.name, rows, cols, None) };
         let bytes = tensor.bytes();
@@ -180,7 +177,7 @@ impl Tensors {
         self.first_use.push(used.span);
         self.images.push(images);
         self.written.push(None);
-        Ok(TensorId(self.list.len() - 1))
+        Ok((TensorId(self.list.len() - 1), None))
     }
 
     pub(super) fn find(&self, name: &str) -> Option<TensorId> {
@@ -205,4 +202,51 @@ impl Tensors {
         self.list[id.0].producer = Some(stage);
         Ok(())
     }
+}
+
+/// The shape of a tensor as used.
+fn shape_of(dims: &Dims, used: &TensorUse) -> Result<Shape, Diagnostic> {
+    match used.args.as_slice() {
+        // `b(N)` is the row vector `b(1, N)`.
+        [cols] => Ok((1, dims.size(cols, "the number of columns")?, None)),
+        [rows, cols] => {
+            Ok((dims.size(rows, "the number of rows")?, dims.size(cols, "the number of columns")?, None))
+        }
+        // Images are matrices with one row per pixel, filters with one row per tap and input channel, caches with
+        // one row per sequence or page, head and token.
+        [a, b, c, cols] => {
+            let noun = "the number of elements along an axis";
+            let axes = [dims.size(a, noun)?, dims.size(b, noun)?, dims.size(c, noun)?];
+            let rows = axes.iter().map(|x| u128::from(*x)).product::<u128>();
+            let rows = u32::try_from(rows).ok().filter(|r| *r <= i32::MAX as u32).ok_or_else(|| {
+                Diagnostic::new("size-range", format!("the leading axes of `{}` make {rows} rows", used.name))
+                    .at(used.span, "too many")
+                    .help("the product of the leading axes is below 2^31")
+            })?;
+            Ok((rows, dims.size(cols, "the number of channels")?, Some(axes)))
+        }
+        _ => unreachable!("the parser takes one, two or four axes"),
+    }
+}
+
+/// The error for a use whose shape is not that of the first.
+fn two_shapes(
+    (used, found): (&TensorUse, Shape),
+    (first, known): (Span, Shape),
+    takes_views: bool,
+) -> Diagnostic {
+    let shape = |(rows, cols, images): Shape| match images {
+        Some([a, b, c]) => format!("{a} x {b} x {c} x {cols} here"),
+        None => format!("{rows} x {cols} here"),
+    };
+    let help = if takes_views && found.2.is_none() {
+        "give every use of a tensor the same shape, or read all of its elements in rows that divide evenly: \
+         `Q(T*H,D)` for `Q(T,H*D)`"
+    } else {
+        "give every use of a tensor the same shape, or use another name"
+    };
+    Diagnostic::new("shape-mismatch", format!("`{}` is used with two shapes", used.name))
+        .at(used.span, shape(found))
+        .also(first, shape(known))
+        .help(help)
 }

@@ -15,7 +15,7 @@ pub fn gemm_chain(name: &str, m: u32, widths: &[u32]) -> Resolved {
         let x = TensorId(tensors.len().saturating_sub(1) / 2 * 2);
         tensors.push(Tensor::new(format!("W{i}"), k, n, None));
         tensors.push(Tensor::new(format!("X{}", i + 1), m, n, Some(StageId(i))));
-        let read = |kind, tensor| Read { kind, tensor, span: nowhere, footprint: None };
+        let read = |kind, tensor| Read { kind, tensor, view: None, span: nowhere, footprint: None };
         stages.push(ResolvedStage {
             name: Spanned::new(format!("g{i}"), nowhere),
             op: Op::Gemm(Activation::Identity.into()),

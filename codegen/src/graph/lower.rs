@@ -21,7 +21,7 @@ impl Spec {
     pub fn resolve(&self, overrides: &[(String, u64)]) -> Result<Resolved, Diagnostic> {
         let dims = Dims::new(self, overrides)?;
         check_names(self)?;
-        let mut tensors = Tensors::default();
+        let mut tensors = Tensors::new(&self.stages);
         let mut stages = Vec::new();
         for stage in &self.stages {
             stages.push(resolve_stage(stage, &dims, &mut tensors)?);
@@ -80,14 +80,24 @@ fn check_names(spec: &Spec) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-fn resolve_stage(stage: &StageSpec, dims: &Dims, tensors: &mut Tensors) -> Result<ResolvedStage, Diagnostic> {
+fn resolve_stage(
+    stage: &StageSpec,
+    dims: &Dims,
+    tensors: &mut Tensors<'_>,
+) -> Result<ResolvedStage, Diagnostic> {
     let mut reads = Vec::new();
     for (kind, used) in &stage.reads {
-        let tensor = tensors.read(dims, *kind, used)?;
-        reads.push(Read { kind: *kind, tensor, span: used.span, footprint: None });
+        let (tensor, view) = tensors.read(dims, *kind, used)?;
+        reads.push(Read { kind: *kind, tensor, view, span: used.span, footprint: None });
     }
     let out = Spanned::new(tensors.write(dims, &stage.out)?, stage.out.span);
-    let stated = op::Stated { stage, dims, tensors: &tensors.list, reads: &reads, out: &out };
+    let as_read = |read: &Read| {
+        let tensor = &tensors.list[read.tensor.0];
+        let (rows, cols) = read.view.map_or((tensor.rows, tensor.cols), |view| (view.rows, view.cols));
+        Tensor { rows, cols, ..tensor.clone() }
+    };
+    let read: Vec<Tensor> = reads.iter().map(as_read).collect();
+    let stated = op::Stated { stage, dims, tensors: &tensors.list, reads: &reads, read: &read, out: &out };
     let op::Lowered { op, k, custom, footprints } = op::lower(&stated)?;
     reads.iter_mut().zip(footprints).for_each(|(read, footprint)| read.footprint = Some(footprint));
     let Tensor { rows, cols, .. } = tensors.list[out.value.0];

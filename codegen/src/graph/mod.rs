@@ -31,6 +31,7 @@ mod op;
 mod partition;
 mod resolved;
 mod stated;
+mod view;
 mod waits;
 
 pub use crate::operand::{DataType, Element, OperandKind, When};
@@ -50,6 +51,7 @@ pub use resolved::{
     CustomShape, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge,
     TileAssignment,
 };
+pub use view::View;
 pub use waits::{WaitWalk, each_wait, producers_of, waits_differ};
 
 /// Index of a tensor in [`Graph::tensors`].
@@ -151,9 +153,11 @@ pub struct Operand {
     pub kind: OperandKind,
     /// The tensor read.
     pub tensor: TensorId,
-    /// The region read, per tile and k-block. For [`OperandKind::Bias`] and [`OperandKind::Residual`] the k
+    /// The shape under which it is read, if that is not its own.
+    pub view: Option<View>,
+    /// The region read of the tensor, per tile and k-block. For [`OperandKind::Bias`] and [`OperandKind::Residual`] the k
     /// coefficient is 0: they are read once, after the last k-block. If the region is not an affine box, this is a
-    /// bounding box; [`Stage::reads`] is exact.
+    /// bounding box; [`Stage::reads`] is exact, or for some parts of rows under another shape also wider.
     pub footprint: Footprint,
     /// A footprint of a convolution's images with rows that follow the filter from k-block to k-block, for
     /// [`crate::sync::Policy::ConvHalo`].
@@ -161,6 +165,11 @@ pub struct Operand {
 }
 
 impl Operand {
+    /// Rows and columns under which the stage reads its tensor.
+    pub fn shape(&self, tensor: &Tensor) -> (u32, u32) {
+        self.view.map_or((tensor.rows, tensor.cols), |view| (view.rows, view.cols))
+    }
+
     /// The footprint that a policy waits for.
     pub fn window(&self, slots: &crate::sync::SlotMap) -> &Footprint {
         self.sliding.as_ref().filter(|_| slots.sliding).unwrap_or(&self.footprint)
@@ -279,8 +288,14 @@ impl Stage {
         k: u32,
         f: &mut dyn FnMut(Range<u32>, Range<u32>),
     ) {
-        let at = op::At { stage: self, operand: &self.operands[operand], tensor, tile, k };
-        self.op.rules().reads(&at, f);
+        let operand = &self.operands[operand];
+        let at = op::At { stage: self, operand, shape: operand.shape(tensor), tile, k };
+        match operand.view {
+            None => self.op.rules().reads(&at, f),
+            Some(view) => {
+                self.op.rules().reads(&at, &mut |rows, cols| view.boxes(tensor.cols, (&rows, &cols), f))
+            }
+        }
     }
 
     /// The k-blocks, including `k`, at which a tile reads the same region of an operand as at `k`.

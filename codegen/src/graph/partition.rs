@@ -144,9 +144,10 @@ impl Graph {
             stage.partition = Partition::Tiles { rows, cols };
             stage.grid = stage.partition.grid((stage.m, stage.n));
             for operand in &mut stage.operands {
-                if let Some((footprint, _)) = rules.footprint(operand.kind, stage.mma_tile) {
-                    operand.footprint = footprint;
-                }
+                let Some((footprint, _)) = rules.footprint(operand.kind, stage.mma_tile) else { continue };
+                let tensor = &self.tensors[operand.tensor.0];
+                let viewed = operand.view.map_or(Some(footprint), |view| view.footprint(&footprint, tensor));
+                operand.footprint = viewed.unwrap_or(operand.footprint);
             }
         }
         self

@@ -2,7 +2,7 @@
 
 use super::{
     Dependence, Element, Footprint, Graph, MmaTile, Op, Operand, OperandKind, Partition, Stage, StageId,
-    Tensor, TensorId, Tiles, Used,
+    Tensor, TensorId, Tiles, Used, View,
 };
 use crate::device::{KernelShape, Operations, Profile};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
@@ -71,6 +71,8 @@ pub struct Read {
     pub kind: OperandKind,
     /// The tensor read.
     pub tensor: TensorId,
+    /// The shape under which it is read, if that is not its own.
+    pub view: Option<View>,
     /// Where the spec states it.
     pub span: Span,
     /// The footprint of a custom stage's read; other footprints follow from the tile.
@@ -140,6 +142,27 @@ impl Resolved {
         self.stages.iter().filter_map(|stage| stage.op.operation()).collect()
     }
 
+    /// Whether a stage reads what another writes under another shape.
+    pub(crate) fn awaits_views(&self) -> bool {
+        let mut reads = self.stages.iter().flat_map(|stage| &stage.reads);
+        reads.any(|read| read.view.is_some() && self.tensors[read.tensor.0].producer.is_some())
+    }
+
+    /// Keeps the tiles with whole rows of every tensor that the stage reads in shorter rows, if there are any: others
+    /// wait for all of it.
+    fn keep_whole_rows(&self, stage: &ResolvedStage, tiles: &mut Vec<MmaTile>) {
+        let whole = |tile: &MmaTile| {
+            stage.reads.iter().all(|read| {
+                let tensor = &self.tensors[read.tensor.0];
+                let parts = read.view.map_or(1, |view| (tensor.cols / view.cols).max(1));
+                tensor.producer.is_none() || stage.op.rules().out_tile(*tile).0.is_multiple_of(parts)
+            })
+        };
+        if tiles.iter().any(whole) {
+            tiles.retain(whole);
+        }
+    }
+
     /// Tiles of all stages in one kernel with this MMA tile and this many workers. A stage with its own tiles gets the
     /// stated one, or the smallest kernel-compatible one for which every worker has at most one tile.
     pub fn tiles_in(&self, tile: MmaTile, workers: u32) -> Vec<MmaTile> {
@@ -152,6 +175,7 @@ impl Resolved {
                 if list.iter().any(|t| stage.op.unfit(*t).is_none()) {
                     list.retain(|t| stage.op.unfit(*t).is_none());
                 }
+                self.keep_whole_rows(stage, &mut list);
                 let few = |t: &&MmaTile| stage.m.div_ceil(t.0) * stage.n.div_ceil(t.1) <= workers;
                 list.iter().find(few).or(list.last()).copied().unwrap_or(tile)
             }
@@ -181,7 +205,7 @@ impl Resolved {
         device: &Profile,
     ) -> Result<Vec<(u32, u32, u32)>, Diagnostic> {
         let stage = &self.stages[stage.0];
-        let (built, meaning): (Vec<MmaTile>, _) = match stage.op.rules().tiles(stage.n) {
+        let (mut built, meaning): (Vec<MmaTile>, _) = match stage.op.rules().tiles(stage.n) {
             Tiles::Stated => {
                 let tile = stage.custom.map_or((0, 0), |custom| custom.tile);
                 return Ok(vec![(tile.0, tile.1, 1)]);
@@ -210,6 +234,7 @@ impl Resolved {
                 )
                 .at(stage.name.span, "this stage needs one"));
             }
+            self.keep_whole_rows(stage, &mut built);
             return Ok(built);
         };
         let StatedTile { tile, k } = stated.value;
@@ -250,7 +275,8 @@ impl Resolved {
             return Err(Diagnostic::new("tile-count", message));
         }
         let tiled = self.stages.iter().zip(tiles);
-        let stages = tiled.map(|(stage, &tile)| stage.with_tile(tile)).collect::<Result<Vec<_>, _>>()?;
+        let tiled = tiled.map(|(stage, &tile)| stage.with_tile(tile, &self.tensors));
+        let stages = tiled.collect::<Result<Vec<_>, _>>()?;
         let graph = Graph {
             name: self.name.clone(),
             element: self.element,
@@ -319,7 +345,7 @@ impl Resolved {
 }
 
 impl ResolvedStage {
-    fn with_tile(&self, mma_tile: (u32, u32, u32)) -> Result<Stage, Diagnostic> {
+    fn with_tile(&self, mma_tile: (u32, u32, u32), tensors: &[Tensor]) -> Result<Stage, Diagnostic> {
         let op = self.op.tiled(mma_tile);
         let rules = op.rules();
         let (rows, cols) = self.custom.map_or_else(|| rules.out_tile(mma_tile), |c| c.tile);
@@ -362,6 +388,12 @@ impl ResolvedStage {
             .map(|read| {
                 let stated = read.footprint.map(|stated| (stated, None));
                 let known = stated.or_else(|| rules.footprint(read.kind, mma_tile));
+                let known = match read.view {
+                    None => known,
+                    Some(view) => known.and_then(|(footprint, _)| {
+                        Some((view.footprint(&footprint, &tensors[read.tensor.0])?, None))
+                    }),
+                };
                 let (footprint, sliding) = known.ok_or_else(|| {
                     Diagnostic::new(
                         "bad-footprint",
@@ -370,7 +402,7 @@ impl ResolvedStage {
                     .at(read.span, "too large in elements")
                     .help("use smaller factors")
                 })?;
-                Ok(Operand { kind: read.kind, tensor: read.tensor, footprint, sliding })
+                Ok(Operand { kind: read.kind, tensor: read.tensor, view: read.view, footprint, sliding })
             })
             .collect::<Result<_, Diagnostic>>()?;
         Ok(Stage {

@@ -27,7 +27,7 @@ use super::{Hand, Item, MAX_STAGES, Part, Schedule, uncounted};
 use crate::device::{DECODE_KERNELS, DecodeKernel, Operation, Operations, Profile};
 use crate::graph::{
     Activation, Attend, Dependence, Epilogue, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId,
-    share_begin,
+    Tensor, share_begin,
 };
 use crate::obstacle::Obstacle;
 use crate::sync::Policy;
@@ -213,13 +213,12 @@ fn unfit_activation(graph: &Graph, stage: &Stage) -> Option<Obstacle> {
     let width = width_of(graph, stage.m)?;
     let text = || {
         format!(
-            "applies {} to {} tokens; a decode kernel with norms or attention does to {MOST_CURVED}",
-            activation.name(),
+            "applies {activation} to {} tokens; a decode kernel with norms or attention does to {MOST_CURVED}",
             stage.m
         )
     };
     if !own && stage.devices > 1 {
-        let text = format!("applies {} to a sum over devices", activation.name());
+        let text = format!("applies {activation} to a sum over devices");
         return Some(Obstacle::new(text).help("apply it in a stage behind the sum"));
     }
     (!own && stage.op.is_gemm() && !products && width > MOST_CURVED)
@@ -312,6 +311,11 @@ fn unfit_stage(graph: &Graph, id: StageId, workers: u32) -> Option<Obstacle> {
         Obstacle::new(format!("is {}, which no decode kernel runs", stage.op.name()))
     } else if stage.split_k > 1 {
         Obstacle::new("states a split along k").numbers(stage.split_k, 1u32)
+    } else if let Some(viewed) = stage.operands.iter().find(|o| o.view.is_some()) {
+        let Tensor { name, rows, cols, .. } = &graph.tensors[viewed.tensor.0];
+        Obstacle::new(format!(
+            "reads `{name}`, {rows} x {cols}, under another shape, which no decode kernel does"
+        ))
     } else if !stage.operands.iter().all(constant) {
         Obstacle::new("has a weight or a bias that a stage writes")
     } else if let Some(other) = others {

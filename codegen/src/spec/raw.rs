@@ -50,7 +50,7 @@ raw!(enum Stage {
     Conv2d { name input filter out; bias residual residual_at groups stride padding dilation epilogue }
     Attention { name qkv heads out; kv_heads causal window softcap scale sequences cache pages rotary head_norm expected }
     RmsNorm { name x gain out; epsilon one_plus_gain residual }
-    LayerNorm { name x gain bias out; epsilon residual }
+    LayerNorm { name x gain out; bias epsilon residual }
     GroupNorm { name input groups gain bias out; epsilon epilogue }
     Pool { name input kind out; window stride padding }
     Custom { name tile reads writes; grid k_blocks }

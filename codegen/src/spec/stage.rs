@@ -164,11 +164,9 @@ fn rms_norm<'a>(source: Source<'a>, raw: raw::RmsNorm<'a>) -> Result<StageSpec, 
 }
 
 fn layer_norm<'a>(source: Source<'a>, raw: raw::LayerNorm<'a>) -> Result<StageSpec, Diagnostic> {
-    let mut reads = vec![
-        (OperandKind::A, tensor(source, raw.x)?),
-        (OperandKind::Gain, tensor(source, raw.gain)?),
-        (OperandKind::Bias, tensor(source, raw.bias)?),
-    ];
+    let mut reads =
+        vec![(OperandKind::A, tensor(source, raw.x)?), (OperandKind::Gain, tensor(source, raw.gain)?)];
+    reads.extend(optional(source, OperandKind::Bias, raw.bias)?);
     reads.extend(optional(source, OperandKind::Residual, raw.residual)?);
     let epsilon = epsilon(source, raw.epsilon, 1e-5)?;
     let kind = StageKind::Norm(NormSpec { centred: true, one_plus_gain: false, epsilon });
@@ -277,7 +275,23 @@ fn activation<'a>(
     raw: Option<&'a RawValue>,
     otherwise: Activation,
 ) -> Result<Activation, Diagnostic> {
-    raw.map_or(Ok(otherwise), |raw| source.parse(raw, "an activation"))
+    let Some(raw) = raw else { return Ok(otherwise) };
+    let fault = |message: String, label: &str| {
+        Err(Diagnostic::new("bad-activation", message)
+            .at(source.span(raw), label)
+            .help("state finite float32 numbers: `Scale(0.5)`, or the lower bound first, `Clamp(-1.0, 1.0)`"))
+    };
+    let stated: Activation = source.parse(raw, "an activation such as `Gelu` or `Clamp(-1.0, 1.0)`")?;
+    match stated {
+        Activation::Scale(factor) if !factor.is_finite() => {
+            fault(format!("values are multiplied by {factor}"), "not a finite float32")
+        }
+        // Also if one of them is no number.
+        Activation::Clamp(low, high) if !(low.is_finite() && high.is_finite() && low <= high) => {
+            fault(format!("values are clamped to {low} .. {high}"), "no range of float32")
+        }
+        known => Ok(known),
+    }
 }
 
 fn heads_spec<'a>(

@@ -451,7 +451,8 @@ fn normalised(kind: &str, tokens: u32) -> Graph {
     graph(&source, &[(64, 128, 64), (32, 512, 512), (64, 128, 64)])
 }
 
-const NORMS: [&str; 2] = [r#"RmsNorm(name: "norm""#, r#"LayerNorm(name: "norm", bias: "b(H)""#];
+const NORMS: [&str; 3] =
+    [r#"RmsNorm(name: "norm""#, r#"LayerNorm(name: "norm", bias: "b(H)""#, r#"LayerNorm(name: "norm""#];
 
 #[test]
 fn normalisations_are_proved_at_ragged_lengths_under_every_policy() {

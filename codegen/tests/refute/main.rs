@@ -13,3 +13,4 @@ mod programs;
 mod published;
 #[path = "../support/mod.rs"]
 mod support;
+mod views;

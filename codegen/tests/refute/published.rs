@@ -88,6 +88,7 @@ impl Row {
         let read = |part: u32| Operand {
             kind: OperandKind::Custom(part as usize),
             tensor: TensorId(0),
+            view: None,
             footprint: Footprint {
                 rows: Axis { m: self.tiles[1].0 as i32, extent: self.tiles[1].0 as i32, ..Axis::default() },
                 cols: Axis {

@@ -58,6 +58,8 @@ const GROUPS_THEN_CONV: &str = r#"Pipeline(name: "p", dims: {}, stages: [
     Conv2d(name: "c", input: "N(2,16,16,64)", filter: "F(3,3,64,64)", padding: (1,1), out: "Y(2,16,16,64)"),
 ])"#;
 
+const QWEN3: &str = include_str!("../../../tests/run/data/blocks/qwen3.ron");
+
 const INVERTED: &str = include_str!("../../../policies/mobilenetv2.ron");
 
 /// A chain of GEMMs.
@@ -228,7 +230,66 @@ fn rows_of_any_length_are_for_the_host() {
     let custom = r#"Pipeline(name: "own", dims: {}, stages: [
         Custom(name: "own", tile: (8, 27), writes: "Y(8,27)", reads: []),
     ])"#;
-    assert_eq!(resolved(custom).stages[0].op.unfit_rows(resolved(custom).tensors.iter()), None);
+    assert_eq!(
+        resolved(custom).stages[0].op.unfit_rows(resolved(custom).tensors.iter().map(|t| (t, t.cols))),
+        None
+    );
+}
+
+#[test]
+fn activations_with_numbers_run_on_the_host_alone() {
+    let gated = r#"Pipeline(name: "g", dims: { "M": 128 }, stages: [
+        Gemm(name: "up", a: "X(M,64)", b: "W(64,64)", out: "Y(M,64)"),
+        GatedGemm(name: "gate", a: "Y(M,64)", gate: "G(64,64)", up: "U(64,64)", activation: ACT, out: "Z(M,64)"),
+    ])"#;
+    let grouped = GROUPS_THEN_CONV.replace(r#"out: "N("#, r#"epilogue: ACT, out: "N("#);
+    for (source, stage) in [(gated, "gate"), (&grouped, "gn")] {
+        for (stated, said) in
+            [("Scale(0.5)", "applies scale 0.5,"), ("Clamp(-1, 6)", "applies clamp -1.0 to 6.0,")]
+        {
+            let source = source.replace("ACT", stated);
+            for executor in Executor::ALL.into_iter().filter(|executor| *executor != Executor::Cpu) {
+                for device in ["h200", "a100"] {
+                    let why = met(&source, device, executor).expect("no kernel takes the numbers");
+                    assert_eq!(why.stage.as_deref(), Some(stage), "{executor:?}: {why}");
+                    assert!(why.reason.contains(said), "{executor:?}: {why}");
+                }
+            }
+            assert_eq!(met(&source, "h200", Executor::Cpu), None);
+        }
+    }
+}
+
+/// Two heads of two tokens, read as a row each and back.
+const HEADS: &str = r#"Pipeline(name: "heads", dims: { "T": 2 }, stages: [
+    Gemm(name: "q", a: "X(T,64)", b: "W(64,256)", out: "Q(T,256)"),
+    Gemm(name: "heads", a: "Q(T*2,128)", b: "V(128,128)", out: "H(T*2,128)"),
+    Gemm(name: "proj", a: "H(T,256)", b: "U(256,64)", out: "Z(T,64)"),
+])"#;
+
+#[test]
+fn views_are_for_kernels_that_wait_by_footprint() {
+    let few = met(HEADS, "h200", Executor::Copilot).expect("jobs are decode kernels");
+    assert_eq!(
+        few.to_string(),
+        "stage `heads` reads `Q`, 2 x 256, under another shape, which no decode kernel does"
+    );
+    for executor in
+        [Executor::Serial, Executor::Library, Executor::Streams, Executor::Programmatic, Executor::Fused]
+    {
+        assert_eq!(met(HEADS, "h200", executor), None, "{executor:?}");
+    }
+    let spec = resolved(&HEADS.replace(r#""T": 2"#, r#""T": 300"#));
+    let candidate =
+        choose::candidate(&spec, profile("h200"), Executor::Fused).expect("chain kernels take it");
+    assert_eq!(candidate.launch.cluster().1, 1, "a cluster loads slices of rows");
+    let short = HEADS
+        .replace("Q(T*2,128)", "Q(T*64,4)")
+        .replace("V(128,128)", "V(4,128)")
+        .replace("H(T*2,128)", "H(T*64,128)");
+    let short = short.replace("H(T,256)", "H(T*32,256)").replace("Z(T,64)", "Z(T*32,64)");
+    let why = met(&short, "h200", Executor::Serial).expect("8 bytes are no granule").to_string();
+    assert!(why.contains("stage `heads` has rows of 4 elements in `Q`"), "{why}");
 }
 
 /// An executor without an obstacle has a proved choice; one with an obstacle has none.
@@ -252,7 +313,7 @@ fn whatever_has_no_obstacle_is_chosen_and_proved() {
         convolution("1,20,20,8", "3,3,8,8", "1,2,2,8", "stride: (9,9)"),
         convolution("1,20,20,16", "3,3,2,24", "1,16,16,24", "groups: 8, dilation: (2,2)"),
     ];
-    let cases = [WIDE_GATE, PROMPTS_OF_197, PROMPTS_OF_200, CONV_THEN_GEMM, RAGGED];
+    let cases = [WIDE_GATE, PROMPTS_OF_197, PROMPTS_OF_200, CONV_THEN_GEMM, RAGGED, HEADS, QWEN3];
     let all = shipped.into_iter().chain(cases).chain(more.iter().map(String::as_str));
     let mut refused = 0;
     for source in all {

@@ -16,6 +16,9 @@ pub(super) fn activate(activation: Activation, values: &mut [f32]) {
         Activation::HardSwish => |x| x * ((x + 3.0).clamp(0.0, 6.0) / 6.0),
         Activation::Sigmoid => sigmoid,
         Activation::Tanh => f32::tanh,
+        Activation::Scale(factor) => return values.iter_mut().for_each(|x| *x *= factor),
+        // Keeps NaN.
+        Activation::Clamp(low, high) => return values.iter_mut().for_each(|x| *x = x.clamp(low, high)),
     };
     values.iter_mut().for_each(|x| *x = function(*x));
 }

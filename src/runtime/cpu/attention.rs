@@ -114,7 +114,7 @@ impl CpuPipeline {
         let Place { work, stage, tile, at, .. } = place;
         let Heads { query, kv, dim, .. } = shape.heads;
         let (dim, step, tokens) = (dim as usize, stage.mma_tile.2 as usize, shape.tokens as usize);
-        let qkv = stage.operands[0].tensor;
+        let qkv = &stage.operands[0];
         // Columns are the heads of queries, keys and values; rows are one sequence after another.
         let (heads, kv_heads) = (query as usize, kv as usize);
         let (head, group) = (tile.n as usize, heads / kv_heads);
@@ -123,7 +123,7 @@ impl CpuPipeline {
         let begin = sequence * tokens;
         let load = |row: usize, rows: usize, column: usize| {
             let mut values = vec![0.0; rows * dim];
-            self.memory.load(qkv, Box2 { row, col: column * dim, rows, cols: dim }, &mut values);
+            self.memory.load_operand(qkv, Box2 { row, col: column * dim, rows, cols: dim }, &mut values);
             values
         };
         let rotated = |first: usize, rows: usize, column: usize| {

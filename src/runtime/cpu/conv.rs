@@ -1,6 +1,6 @@
 //! A tile of a convolution: a GEMM tile with the left operand gathered from the images.
 
-use cusync_gen::graph::{Conv, TensorId};
+use cusync_gen::graph::{Conv, Operand};
 
 use super::CpuPipeline;
 use super::memory::Box2;
@@ -14,7 +14,7 @@ impl CpuPipeline {
         shape: &Conv,
         scratch: &mut Scratch,
     ) -> Result<bool, Stop> {
-        let left = |id, at, ks, panel: &mut [f32]| self.gather(id, shape, at, ks, panel);
+        let left = |images: &Operand, at, ks, panel: &mut [f32]| self.gather(images, shape, at, ks, panel);
         let whole = self.sums(place, &left, scratch)?;
         if whole {
             self.epilogue(place, shape.epilogue, scratch)?;
@@ -26,7 +26,7 @@ impl CpuPipeline {
     /// `out`, one row per pixel; zeros if a filter tap is in the padding.
     fn gather(
         &self,
-        images: TensorId,
+        images: &Operand,
         shape: &Conv,
         at: Box2,
         (from, length): (usize, usize),
@@ -51,7 +51,11 @@ impl CpuPipeline {
                 match (inside(h, shape.padding.0, h_len), inside(w, shape.padding.1, w_len)) {
                     (Some(h), Some(w)) => {
                         let row = (image * h_len + h) * w_len + w;
-                        self.memory.load(images, Box2 { row, col: channel, rows: 1, cols: count }, part);
+                        self.memory.load(
+                            images.tensor,
+                            Box2 { row, col: channel, rows: 1, cols: count },
+                            part,
+                        );
                     }
                     _ => part.fill(0.0),
                 }

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-use cusync_gen::graph::{Activation, Epilogue, NormedGemm, OperandKind, Rotated, Stage, TensorId, When};
+use cusync_gen::graph::{Activation, Epilogue, NormedGemm, Operand, OperandKind, Rotated, Stage, When};
 use cusync_gen::schedule::Part;
 
 use super::CpuPipeline;
@@ -20,8 +20,8 @@ use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
 /// order of summation, and with it the last bit, does not depend on which tile was ready when.
 const K_RUN: usize = 512;
 
-/// Fills a panel of the left operand: tensor, place of the tile, first element of k and count.
-pub(super) type Left<'a> = dyn Fn(TensorId, Box2, (usize, usize), &mut [f32]) + 'a;
+/// Fills a panel of the left operand: the operand, place of the tile, first element of k and count.
+pub(super) type Left<'a> = dyn Fn(&Operand, Box2, (usize, usize), &mut [f32]) + 'a;
 
 impl CpuPipeline {
     /// Computes and stores a tile; `false` if its sums are left in a slab.
@@ -31,7 +31,7 @@ impl CpuPipeline {
         epilogue: Epilogue,
         scratch: &mut Scratch,
     ) -> Result<bool, Stop> {
-        let whole = self.sums(place, &|id, at, ks, panel| self.panel(id, at, ks, panel), scratch)?;
+        let whole = self.sums(place, &|a, at, ks, panel| self.panel(a, at, ks, panel), scratch)?;
         if whole {
             self.sum_over_devices(place, scratch)?;
             self.epilogue(place, epilogue, scratch)?;
@@ -46,7 +46,7 @@ impl CpuPipeline {
         gate: Activation,
         scratch: &mut Scratch,
     ) -> Result<bool, Stop> {
-        let whole = self.sums(place, &|id, at, ks, panel| self.panel(id, at, ks, panel), scratch)?;
+        let whole = self.sums(place, &|a, at, ks, panel| self.panel(a, at, ks, panel), scratch)?;
         if whole && place.at.rows > 0 {
             self.gate(place, gate, scratch);
         }
@@ -73,8 +73,8 @@ impl CpuPipeline {
         let k = place.stage.k as usize;
         let gain = self.gain(place.stage, OperandKind::Gain, k);
         let squares = RefCell::new(vec![0f32; place.at.rows]);
-        let left = |id: TensorId, at: Box2, (from, length): (usize, usize), panel: &mut [f32]| {
-            self.panel(id, at, (from, length), panel);
+        let left = |a: &Operand, at: Box2, (from, length): (usize, usize), panel: &mut [f32]| {
+            self.panel(a, at, (from, length), panel);
             for (row, square) in panel.chunks_mut(length).zip(squares.borrow_mut().iter_mut()) {
                 *square += row.iter().map(|x| x * x).sum::<f32>();
                 row.iter_mut().zip(&gain[from..]).for_each(|(x, gain)| *x *= gain);
@@ -107,7 +107,7 @@ impl CpuPipeline {
         shape: &Rotated,
         scratch: &mut Scratch,
     ) -> Result<bool, Stop> {
-        let whole = self.sums(place, &|id, at, ks, panel| self.panel(id, at, ks, panel), scratch)?;
+        let whole = self.sums(place, &|a, at, ks, panel| self.panel(a, at, ks, panel), scratch)?;
         if whole && place.at.rows > 0 {
             self.wait_for(place, 0, &(0..1), |kind| kind.when() == When::Epilogue, scratch)?;
             let Place { stage, at, .. } = place;
@@ -131,8 +131,8 @@ impl CpuPipeline {
         Ok(whole)
     }
 
-    fn panel(&self, id: TensorId, at: Box2, (from, length): (usize, usize), panel: &mut [f32]) {
-        self.memory.load(id, Box2 { row: at.row, col: from, rows: at.rows, cols: length }, panel);
+    fn panel(&self, a: &Operand, at: Box2, (from, length): (usize, usize), panel: &mut [f32]) {
+        self.memory.load_operand(a, Box2 { row: at.row, col: from, rows: at.rows, cols: length }, panel);
     }
 
     /// Computes the sums of a tile, including all of its parts, in `scratch`; `false` if this part leaves its
@@ -222,10 +222,10 @@ impl CpuPipeline {
         let Place { stage, at, .. } = place;
         let blocks = place.work.k.clone();
         let run = (K_RUN / stage.mma_tile.2.max(1) as usize).max(1) as u32;
-        let (mut a_id, mut b_id, mut up_id) = (None, None, None);
+        let (mut rows, mut b_id, mut up_id) = (None, None, None);
         for operand in &stage.operands {
             match operand.kind {
-                OperandKind::A => a_id = Some(operand.tensor),
+                OperandKind::A => rows = Some(operand),
                 OperandKind::B => b_id = Some(operand.tensor),
                 OperandKind::Up => up_id = Some(operand.tensor),
                 _ => {}
@@ -248,8 +248,8 @@ impl CpuPipeline {
             let accumulate = begin > blocks.start;
             let Scratch { a, b, up, sum, sum_up, .. } = scratch;
             let a = sized(a, at.rows * length);
-            if let Some(id) = a_id {
-                left(id, *at, (from, length), a);
+            if let Some(rows) = rows {
+                left(rows, *at, (from, length), a);
             }
             let weights = [(b_id, b, sum), (up_id, up, sum_up)];
             for (id, panel, sum) in weights {
@@ -297,7 +297,7 @@ impl CpuPipeline {
         let sum = &mut sum[..area];
         let residual = stage.operand(OperandKind::Residual).map(|residual| {
             let other = sized(a, area);
-            self.memory.load(residual.tensor, *at, other);
+            self.memory.load_operand(residual, *at, other);
             &*other
         });
         let add = |sum: &mut [f32]| {

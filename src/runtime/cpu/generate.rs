@@ -87,9 +87,9 @@ impl CpuPipeline {
         let part = |kind: OperandKind| {
             let columns = shape.heads.columns_of(kind, head);
             let mut values = vec![0.0; columns.len()];
-            if let Some(id) = stage.operand(kind).map(|o| o.tensor) {
+            if let Some(operand) = stage.operand(kind) {
                 let at = Box2 { row: at.row, col: columns.start as usize, rows: 1, cols: columns.len() };
-                self.memory.load(id, at, &mut values);
+                self.memory.load_operand(operand, at, &mut values);
             }
             values
         };

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU16, Ordering};
 
-use cusync_gen::graph::{Element, Graph, Tensor, TensorId};
+use cusync_gen::graph::{Element, Graph, Operand, Tensor, TensorId};
 
 use super::error::CpuError;
 use crate::element::Bits;
@@ -165,7 +165,17 @@ impl Memory {
 
     /// Widens a box of a tensor into `out`, with rows `at.cols` apart. The box must be inside the tensor.
     pub(super) fn load(&self, id: TensorId, at: Box2, out: &mut [f32]) {
-        let pitch = self.tensors[id.0].1;
+        self.load_rows(id, self.tensors[id.0].1, at, out);
+    }
+
+    /// [`Self::load`] under the shape in which a stage reads an operand.
+    pub(super) fn load_operand(&self, operand: &Operand, at: Box2, out: &mut [f32]) {
+        let pitch = operand.view.map_or(self.tensors[operand.tensor.0].1, |view| view.cols as usize);
+        self.load_rows(operand.tensor, pitch, at, out);
+    }
+
+    /// Widens a box of a tensor as rows of `pitch` elements.
+    fn load_rows(&self, id: TensorId, pitch: usize, at: Box2, out: &mut [f32]) {
         let mut line = [0; 1024];
         for r in 0..at.rows {
             let from = (at.row + r) * pitch + at.col;

@@ -42,7 +42,7 @@ impl CpuPipeline {
         let load = |kind: OperandKind, at: Box2, otherwise: f32| {
             let mut values = vec![otherwise; at.rows * at.cols];
             if let Some(operand) = stage.operand(kind) {
-                self.memory.load(operand.tensor, at, &mut values);
+                self.memory.load_operand(operand, at, &mut values);
             }
             values
         };

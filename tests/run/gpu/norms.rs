@@ -24,6 +24,11 @@ const BOTH: &str = r#"Pipeline(
     ],
 )"#;
 
+/// The same without a bias, as in Llama-like models with LayerNorm.
+fn unbiased() -> String {
+    BOTH.replace(r#"bias: "c(H)", "#, "")
+}
+
 /// One plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs; all are
 /// bit-identical. So is a launch per stage, in which norms have their own kernel.
 fn assert_repeats(
@@ -100,6 +105,13 @@ fn norms_with_residuals_and_one_plus_gains() {
                 assert_right(label, &reference.compare(pipeline).unwrap_or_else(|e| panic!("{label}: {e}")));
             });
         }
+    }
+}
+
+#[test]
+fn a_layer_norm_without_a_bias() {
+    for (m, length) in [(17, 5120), (513, 4104), (1, 33024)] {
+        assert_repeats(&unbiased(), (m, Some(length)), Element::Bf16, [STATIC, DYNAMIC]);
     }
 }
 

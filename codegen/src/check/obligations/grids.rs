@@ -247,14 +247,29 @@ fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> 
     }
     stage.operands.iter().find_map(|operand| {
         let tensor = &c.graph.tensors[operand.tensor.0];
+        let (rows, cols) = operand.shape(tensor);
+        if operand.view.is_some_and(|view| !operand.kind.takes_views() || !view.fits(tensor)) {
+            return refute(format!(
+                "`{}` reads `{}`, {} x {}, as {rows} x {cols}",
+                stage.name, tensor.name, tensor.rows, tensor.cols
+            ));
+        }
+        // Multicast slices are boxes of the tensor.
+        let sliced = operand.view.is_some() && operand.kind == OperandKind::A && c.launch.cluster().1 > 1;
+        if sliced && tensor.producer.is_some() {
+            return refute(format!(
+                "`{}` reads `{}` as {rows} x {cols}, and the CTAs of a cluster load slices of it for each other",
+                stage.name, tensor.name
+            ));
+        }
         let expected = stage.operand_shape(operand.kind)?;
-        let longer = operand.kind == OperandKind::Rotary && tensor.rows > expected.0;
-        if (longer || tensor.rows == expected.0) && tensor.cols == expected.1 {
+        let longer = operand.kind == OperandKind::Rotary && rows > expected.0;
+        if (longer || rows == expected.0) && cols == expected.1 {
             return None;
         }
         refute(format!(
-            "`{}` reads {} x {} elements of `{}`, which is {} x {}",
-            stage.name, expected.0, expected.1, tensor.name, tensor.rows, tensor.cols
+            "`{}` reads {} x {} elements of `{}`, which is {rows} x {cols}",
+            stage.name, expected.0, expected.1, tensor.name
         ))
     })
 }

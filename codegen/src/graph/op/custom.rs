@@ -116,7 +116,7 @@ impl Rules for Custom {
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
         let (Footprint { rows, cols }, (m, n)) = (&at.operand.footprint, at.tile);
-        f(rows.range(at.tensor.rows, m, n, at.k), cols.range(at.tensor.cols, m, n, at.k));
+        f(rows.range(at.shape.0, m, n, at.k), cols.range(at.shape.1, m, n, at.k));
     }
 
     fn cost(&self) -> Cost {

@@ -8,43 +8,29 @@ use crate::device::Operation;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
 
-/// A GEMM.
-pub(super) struct Gemm {
-    epilogue: Epilogue,
-    /// Whether a tile multiplies by two weights, gate and up, with interleaved columns; the activation is the gate's.
-    gated: bool,
+/// A GEMM by what it states: an epilogue, or the activation of its gate.
+trait Gemm {
+    /// Whether a tile multiplies by two weights, gate and up, with interleaved columns.
+    const GATED: bool;
+
+    /// The operations on its sums; the activation of a gated product is its gate's.
+    fn epilogue(&self) -> Epilogue;
 }
 
-/// All GEMMs by activation: plain, with a residual before the activation, and gated.
-static GEMMS: [[Gemm; 3]; Activation::ALL.len()] = {
-    let mut all = [const { Gemm::forms(Activation::Identity) }; Activation::ALL.len()];
-    let mut i = 0;
-    while i < all.len() {
-        all[i] = Gemm::forms(Activation::ALL[i]);
-        i += 1;
-    }
-    all
-};
+impl Gemm for Epilogue {
+    const GATED: bool = false;
 
-impl Gemm {
-    const fn forms(activation: Activation) -> [Gemm; 3] {
-        let plain = Epilogue { activation, residual_first: false };
-        [
-            Gemm { epilogue: plain, gated: false },
-            Gemm { epilogue: Epilogue { activation, residual_first: true }, gated: false },
-            Gemm { epilogue: plain, gated: true },
-        ]
+    fn epilogue(&self) -> Epilogue {
+        *self
     }
 }
 
-/// The GEMM with this epilogue.
-pub(super) fn plain(epilogue: Epilogue) -> &'static Gemm {
-    &GEMMS[epilogue.activation as usize][usize::from(epilogue.residual_first)]
-}
+impl Gemm for Activation {
+    const GATED: bool = true;
 
-/// The gated GEMM with this activation of its gate.
-pub(super) fn gated(gate: Activation) -> &'static Gemm {
-    &GEMMS[gate as usize][2]
+    fn epilogue(&self) -> Epilogue {
+        (*self).into()
+    }
 }
 
 /// Checks that the shapes of a GEMM's operands match. Returns the length of its reduction.
@@ -124,30 +110,30 @@ pub(super) fn reads(at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
     match at.operand.kind {
         OperandKind::A => f(at.rows(), elements),
         OperandKind::B | OperandKind::Up => f(elements, at.cols()),
-        OperandKind::Bias => f(0..at.tensor.rows, at.cols()),
+        OperandKind::Bias => f(0..at.shape.0, at.cols()),
         _ => f(at.rows(), at.cols()),
     }
 }
 
-impl Rules for Gemm {
+impl<G: Gemm> Rules for G {
     fn name(&self) -> &'static str {
-        if self.gated { "GatedGemm" } else { "Gemm" }
+        if G::GATED { "GatedGemm" } else { "Gemm" }
     }
 
     fn operation(&self) -> Option<Operation> {
-        Some(if self.gated { Operation::GatedGemm } else { Operation::Gemm })
+        Some(if G::GATED { Operation::GatedGemm } else { Operation::Gemm })
     }
 
     fn label(&self) -> String {
-        match (self.gated, self.epilogue.activation) {
+        match (G::GATED, Gemm::epilogue(self).activation) {
             (true, Activation::Silu) => "gated gemm".into(),
             (true, other) => format!("gated gemm{}", other.suffix()),
-            (false, _) => format!("gemm{}", self.epilogue.suffix()),
+            (false, _) => format!("gemm{}", Gemm::epilogue(self).suffix()),
         }
     }
 
     fn epilogue(&self) -> Epilogue {
-        self.epilogue
+        Gemm::epilogue(self)
     }
 
     fn noun(&self) -> &'static str {
@@ -155,7 +141,7 @@ impl Rules for Gemm {
     }
 
     fn tiles(&self, _: u32) -> Tiles {
-        Tiles::Kernels(if self.gated { Operation::GatedGemm } else { Operation::Gemm })
+        Tiles::Kernels(if G::GATED { Operation::GatedGemm } else { Operation::Gemm })
     }
 
     fn takes(&self, _: MmaTile, _: u32) -> bool {
@@ -163,7 +149,7 @@ impl Rules for Gemm {
     }
 
     fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
-        (tile.0, if self.gated { tile.1 / 2 } else { tile.1 })
+        (tile.0, if G::GATED { tile.1 / 2 } else { tile.1 })
     }
 
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
@@ -183,7 +169,7 @@ impl Rules for Gemm {
     }
 
     fn constant(&self, kind: OperandKind) -> Option<Constant> {
-        let packed = self.gated && matches!(kind, OperandKind::B | OperandKind::Up);
+        let packed = G::GATED && matches!(kind, OperandKind::B | OperandKind::Up);
         packed.then_some(Constant {
             code: "packed-weights",
             message: "gate and up weights must be inputs",
@@ -194,8 +180,8 @@ impl Rules for Gemm {
 
     fn in_library(&self, has: &dyn Fn(OperandKind) -> bool) -> bool {
         // Its epilogue adds the old output contents before the activation.
-        let Epilogue { activation, residual_first } = self.epilogue;
-        if self.gated {
+        let Epilogue { activation, residual_first } = Gemm::epilogue(self);
+        if G::GATED {
             return !has(OperandKind::Residual) && !has(OperandKind::Bias);
         }
         let fused = matches!(activation, Activation::GeluTanh | Activation::Relu);
@@ -203,6 +189,6 @@ impl Rules for Gemm {
     }
 
     fn cost(&self) -> Cost {
-        Cost { gemm: true, products: if self.gated { 2.0 } else { 1.0 }, bound: Bound::Kernel }
+        Cost { gemm: true, products: if G::GATED { 2.0 } else { 1.0 }, bound: Bound::Kernel }
     }
 }

@@ -134,7 +134,7 @@ impl Rules for GroupNorm {
     }
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
-        let rows = if at.operand.kind == OperandKind::A { at.rows() } else { 0..at.tensor.rows };
+        let rows = if at.operand.kind == OperandKind::A { at.rows() } else { 0..at.shape.0 };
         f(rows, at.cols());
     }
 

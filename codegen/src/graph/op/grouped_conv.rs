@@ -15,7 +15,7 @@ use crate::obstacle::Obstacle;
 const MOST_TAPS: u32 = 255;
 
 /// A convolution of more than one group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupedConv {
     /// Operations on its sums.
     pub epilogue: Epilogue,
@@ -113,7 +113,7 @@ impl Rules for GroupedConv {
             return gemm::reads(at, f);
         }
         if let Some(window) = self.sliding.window(at.stage.mma_tile.0) {
-            self.sliding.pixels_in(&window, at.tile.0, &mut |rows| f(rows, 0..at.tensor.cols));
+            self.sliding.pixels_in(&window, at.tile.0, &mut |rows| f(rows, 0..at.shape.1));
         }
     }
 

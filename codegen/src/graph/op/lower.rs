@@ -13,6 +13,8 @@ pub(in crate::graph) struct Stated<'a> {
     pub(in crate::graph) dims: &'a Dims,
     pub(in crate::graph) tensors: &'a [Tensor],
     pub(in crate::graph) reads: &'a [Read],
+    /// Tensors of the reads, in the shapes under which the stage reads them.
+    pub(in crate::graph) read: &'a [Tensor],
     pub(in crate::graph) out: &'a Spanned<TensorId>,
 }
 
@@ -54,7 +56,7 @@ pub(in crate::graph) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic
 impl Stated<'_> {
     /// The tensor of a read.
     pub(super) fn tensor(&self, read: usize) -> &Tensor {
-        &self.tensors[self.reads[read].tensor.0]
+        &self.read[read]
     }
 
     /// The four axes of a tensor as stated.

@@ -73,8 +73,8 @@ impl Op {
     /// Everything this layer decides by operation.
     pub(crate) fn rules(&self) -> &dyn Rules {
         match self {
-            Op::Gemm(epilogue) => gemm::plain(*epilogue),
-            Op::GatedGemm(gate) => gemm::gated(*gate),
+            Op::Gemm(epilogue) => epilogue,
+            Op::GatedGemm(gate) => gate,
             Op::NormedGemm(normed) => normed,
             Op::RotatedGemm(rotated) => rotated,
             Op::Conv2d(conv) => conv,
@@ -234,15 +234,37 @@ impl Op {
         self.rules().unfit(tile)
     }
 
-    /// Why no kernel of the library runs it on these tensors: a row of one is not whole granules. No stage is named yet.
-    pub fn unfit_rows<'a>(&self, tensors: impl Iterator<Item = &'a Tensor>) -> Option<Obstacle> {
-        let ragged = |t: &&Tensor| t.data == DataType::Element && !t.cols.is_multiple_of(ROW_GRANULE);
-        let Tensor { name, cols, .. } = tensors.filter(|_| !self.is_custom()).find(ragged)?;
+    /// Why no kernel of the library runs it on these tensors, each with the columns of its rows: a row of one is not
+    /// whole granules. No stage is named yet.
+    pub fn unfit_rows<'a>(&self, tensors: impl Iterator<Item = (&'a Tensor, u32)>) -> Option<Obstacle> {
+        let ragged =
+            |(t, cols): &(&Tensor, u32)| t.data == DataType::Element && !cols.is_multiple_of(ROW_GRANULE);
+        let (Tensor { name, .. }, cols) = tensors.filter(|_| !self.is_custom()).find(ragged)?;
         let text = format!(
             "has rows of {cols} elements in `{name}`, and kernels move rows in steps of {ROW_GRANULE}: pad them to {}",
             cols.next_multiple_of(ROW_GRANULE)
         );
-        Some(Obstacle::new(text).numbers(*cols, ROW_GRANULE))
+        Some(Obstacle::new(text).numbers(cols, ROW_GRANULE))
+    }
+
+    /// Why no kernel of the library runs it: its activation has parameters. No stage is named yet.
+    pub fn unfit_activation(&self) -> Option<Obstacle> {
+        let activation = match self {
+            Op::GroupNorm(norm) => norm.activation,
+            Op::Gemm(_)
+            | Op::GatedGemm(_)
+            | Op::NormedGemm(_)
+            | Op::RotatedGemm(_)
+            | Op::Conv2d(_)
+            | Op::GroupedConv(_)
+            | Op::Attention(_)
+            | Op::Attend(_)
+            | Op::Norm(_)
+            | Op::Pool(_)
+            | Op::Custom => self.epilogue().activation,
+        };
+        let text = format!("applies {activation}, and kernels take no numbers of an activation");
+        activation.number().is_none().then(|| Obstacle::new(text))
     }
 
     /// Why only a launch to itself runs it, between kernel boundaries; `None` if its tiles can be waited for.
@@ -416,8 +438,8 @@ pub(crate) struct Constant {
 pub(crate) struct At<'a> {
     pub(crate) stage: &'a Stage,
     pub(crate) operand: &'a Operand,
-    /// The operand's tensor.
-    pub(crate) tensor: &'a Tensor,
+    /// Rows and columns under which the stage reads the operand.
+    pub(crate) shape: (u32, u32),
     /// Row and column of the tile.
     pub(crate) tile: (u32, u32),
     pub(crate) k: u32,
@@ -434,14 +456,14 @@ impl At<'_> {
         Tile { m: self.tile.0, n: self.tile.1 }
     }
 
-    /// The tensor's rows that correspond to the tile's rows.
+    /// The operand's rows that correspond to the tile's rows.
     fn rows(&self) -> Range<u32> {
-        clip(self.stage.writes(self.place()).0, self.tensor.rows)
+        clip(self.stage.writes(self.place()).0, self.shape.0)
     }
 
-    /// The tensor's columns that correspond to the tile's columns.
+    /// The operand's columns that correspond to the tile's columns.
     fn cols(&self) -> Range<u32> {
-        clip(self.stage.writes(self.place()).1, self.tensor.cols)
+        clip(self.stage.writes(self.place()).1, self.shape.1)
     }
 }
 

@@ -158,8 +158,8 @@ impl Rules for Norm {
     }
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
-        let rows = if is_row(at.operand.kind) { at.rows() } else { 0..at.tensor.rows };
-        f(rows, 0..at.tensor.cols);
+        let rows = if is_row(at.operand.kind) { at.rows() } else { 0..at.shape.0 };
+        f(rows, 0..at.shape.1);
     }
 
     fn constant(&self, kind: OperandKind) -> Option<Constant> {

@@ -22,8 +22,8 @@ pub struct NormedGemm {
 }
 
 impl NormedGemm {
-    fn product(&self) -> &'static gemm::Gemm {
-        if self.gated { gemm::gated(self.epilogue.activation) } else { gemm::plain(self.epilogue) }
+    fn product(&self) -> &dyn Rules {
+        if self.gated { &self.epilogue.activation } else { &self.epilogue }
     }
 }
 
@@ -83,7 +83,7 @@ impl Rules for NormedGemm {
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
         match at.operand.kind {
-            OperandKind::Gain => f(0..at.tensor.rows, 0..at.tensor.cols),
+            OperandKind::Gain => f(0..at.shape.0, 0..at.shape.1),
             _ => gemm::reads(at, f),
         }
     }

@@ -124,7 +124,7 @@ impl Rules for Pool {
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
         if let Some(window) = self.sliding.window(at.stage.mma_tile.0) {
-            self.sliding.pixels_in(&window, at.tile.0, &mut |rows| f(rows, 0..at.tensor.cols));
+            self.sliding.pixels_in(&window, at.tile.0, &mut |rows| f(rows, 0..at.shape.1));
         }
     }
 

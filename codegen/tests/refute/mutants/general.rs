@@ -1,4 +1,4 @@
-//! Small random convolutions, grouped ones, pools, attentions, norms of rows and of groups of channels.
+//! Small random convolutions, grouped ones, pools, attentions, norms of rows, of heads and of groups of channels.
 
 use std::fmt::Write as _;
 
@@ -205,8 +205,25 @@ pub(super) fn normalisation(rng: &mut SmallRng) -> Graph {
     let rows = |rng: &mut SmallRng| (pick(rng, &[8, 16, 24]), hidden, hidden);
     let mut tiles = vec![pick(rng, &gemm), rows(rng), pick(rng, &gemm)];
     if last {
-        stages += r#"LayerNorm(name: "last", x: "Z(M,H)", gain: "h(H)", bias: "b(H)", out: "L(M,H)", epsilon: 1e-5),"#;
+        let bias = pick(rng, &["", r#"bias: "b(H)", "#]);
+        stages += &format!(r#"LayerNorm(name: "last", x: "Z(M,H)", gain: "h(H)", {bias}out: "L(M,H)"),"#);
         tiles.push(rows(rng));
     }
     graph(&dims, &stages, &tiles)
+}
+
+/// A GEMM, a norm of the heads of its rows, and a GEMM of whole rows again; residuals come in either shape.
+pub(super) fn heads(rng: &mut SmallRng) -> Graph {
+    let (tokens, heads, dim) = (pick(rng, &[8, 12, 16]), pick(rng, &[2, 3, 4]), pick(rng, &[8, 12]));
+    let dims = format!(r#""M": {tokens}, "N": {heads}, "D": {dim}"#);
+    let added = pick(rng, &["", r#"residual: "Y(M*N,D)", "#]);
+    let last = pick(rng, &["", r#"residual: "H(M,N*D)", "#, r#"residual: "Y(M,N*D)", "#]);
+    let stages = format!(
+        r#"Gemm(name: "first", a: "X(M,16)", b: "W(16,N*D)", out: "Y(M,N*D)"),
+           RmsNorm(name: "norm", x: "Y(M*N,D)", gain: "g(D)", {added}out: "H(M*N,D)"),
+           Gemm(name: "second", a: "H(M,N*D)", b: "V(N*D,N*D)", {last}out: "Z(M,N*D)"),"#
+    );
+    let gemm = [(16, 16, 16), (8, 16, 8), (4, 8, 12), (8, 24, 24)];
+    let rows = pick(rng, &[4, 8, heads, 2 * heads, 4 * heads]);
+    graph(&dims, &stages, &[pick(rng, &gemm), (rows, dim, dim), pick(rng, &gemm)])
 }

@@ -111,6 +111,9 @@ fn family(graph: &Graph) -> &'static str {
         () if has(|op| matches!(op, Op::GroupNorm(_))) => "a group normalisation between convolutions",
         () if has(|op| matches!(op, Op::Conv2d(_))) => "convolutions",
         () if has(|op| matches!(op, Op::Attention(_))) => "an attention and its projections",
+        () if graph.stages.iter().any(|s| s.operands.iter().any(|o| o.view.is_some())) => {
+            "a normalisation of heads between GEMMs"
+        }
         () if has(|op| matches!(op, Op::Norm(_))) => "normalisations between GEMMs",
         () if has(|op| *op == Op::Custom) => "GEMMs and a user's kernel",
         () => "GEMMs",

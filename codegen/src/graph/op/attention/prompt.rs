@@ -213,7 +213,7 @@ impl Rules for Attention {
                 let step = At::along(at.k, at.stage.mma_tile.2, self.tokens);
                 first + step.start..first + step.end
             }
-            _ => return f(0..at.tensor.rows, 0..at.tensor.cols),
+            _ => return f(0..at.shape.0, 0..at.shape.1),
         };
         f(tokens, self.columns(kind, at.tile.1));
     }

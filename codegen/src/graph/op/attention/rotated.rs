@@ -124,7 +124,7 @@ impl Rules for Rotated {
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
         match at.operand.kind {
-            kind if of_heads(kind) => f(0..at.tensor.rows, 0..at.tensor.cols),
+            kind if of_heads(kind) => f(0..at.shape.0, 0..at.shape.1),
             _ => gemm::reads(at, f),
         }
     }

@@ -27,7 +27,7 @@ const PRODUCT_SLOTS: [u32; 4] = [56, 104, 120, 128];
 const CHANNELS: u32 = 64;
 
 /// The shape of a convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
     /// Operations on its sums.
     pub epilogue: Epilogue,

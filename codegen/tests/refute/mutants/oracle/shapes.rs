@@ -137,14 +137,38 @@ fn along(index: u32, size: u32, length: u32) -> Range<u32> {
     clipped(i64::from(index) * i64::from(size), size.into(), length)
 }
 
-/// The areas of an operand that a tile reads at a k-block. For a GEMM operand, one area, which may be empty.
+/// The areas of an operand that a tile reads at a k-block. For a GEMM operand of its tensor's shape, one area, which may
+/// be empty.
 pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k: u32) -> Vec<Area> {
+    let read = &graph.stages[stage.0].operands[operand];
+    let tensor = &graph.tensors[read.tensor.0];
+    let Some(view) = read.view else { return areas(graph, stage, operand, tile, k) };
+    // Row by row, and where a row of the view is longer, one row of the tensor after another.
+    let mut parts = Vec::new();
+    for (rows, cols) in areas(graph, stage, operand, tile, k) {
+        for row in rows {
+            let mut at = row * view.cols + cols.start;
+            let end = row * view.cols + cols.end;
+            while at < end {
+                let (line, first) = (at / tensor.cols, at % tensor.cols);
+                let count = (tensor.cols - first).min(end - at);
+                parts.push((line..line + 1, first..first + count));
+                at += count;
+            }
+        }
+    }
+    parts
+}
+
+/// The same in rows and columns of the shape under which the stage reads the tensor.
+fn areas(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k: u32) -> Vec<Area> {
     let definition = &graph.stages[stage.0];
     let (rows, _) = tile_size(graph, stage);
     let (own_rows, own_cols) = written(graph, stage, tile);
     let depth = definition.mma_tile.2;
     let read = &definition.operands[operand];
-    let tensor = &graph.tensors[read.tensor.0];
+    let stored = &graph.tensors[read.tensor.0];
+    let (rows_read, cols_read) = read.view.map_or((stored.rows, stored.cols), |v| (v.rows, v.cols));
     let area = match (&definition.op, read.kind) {
         (Op::Conv2d(shape), OperandKind::A) if shape.window.is_some() => {
             return window_under(shape, own_rows, tap_and_channels(shape, k).1);
@@ -164,7 +188,7 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
         }
         (Op::Attend(shape), kind) => {
             let Heads { query, kv, dim, .. } = shape.heads;
-            let columns = |first: u32, heads: u32| along(tile.n, heads * dim, tensor.cols - first * dim);
+            let columns = |first: u32, heads: u32| along(tile.n, heads * dim, cols_read - first * dim);
             let head_columns = |first: u32, heads: u32| {
                 let columns = columns(first, heads);
                 (tile.m..tile.m + 1, columns.start + first * dim..columns.end + first * dim)
@@ -181,30 +205,30 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
         (Op::Attention(shape), kind) => {
             // A step loads whole blocks of tokens, including masked ones.
             let tokens = match kind {
-                OperandKind::Query => along(tile.m, rows, tensor.rows),
-                _ => along(k, depth, tensor.rows),
+                OperandKind::Query => along(tile.m, rows, rows_read),
+                _ => along(k, depth, rows_read),
             };
             (tokens, head(shape, kind, tile.n))
         }
         (Op::Custom, _) => {
             let footprint = &read.footprint;
-            (stated(&footprint.rows, tile, k, tensor.rows), stated(&footprint.cols, tile, k, tensor.cols))
+            (stated(&footprint.rows, tile, k, rows_read), stated(&footprint.cols, tile, k, cols_read))
         }
         // The mean and the scale of a row cover the whole row.
         (Op::Pool(Pool { sliding, .. }) | Op::GroupedConv(GroupedConv { sliding, .. }), OperandKind::A) => {
             // The same pixels that a filter of all channels would read.
             let epilogue = cusync_gen::graph::Activation::Identity.into();
             let filter = Conv { epilogue, sliding: *sliding, channels: 1, window: None };
-            return window_under(&filter, own_rows, 0..tensor.cols);
+            return window_under(&filter, own_rows, 0..cols_read);
         }
         // A group has its own mean and scale, so it reads the elements that it writes.
         (Op::GroupNorm(_), OperandKind::A) => (own_rows, own_cols),
         (Op::GroupNorm(_), _) => (0..1, own_cols),
-        (Op::NormedGemm(_), OperandKind::Gain) => (0..1, 0..tensor.cols),
-        (Op::Norm(_), OperandKind::A | OperandKind::Residual) => (own_rows, 0..tensor.cols),
-        (Op::Norm(_), _) => (0..1, 0..tensor.cols),
-        (_, OperandKind::A) => (own_rows, along(k, depth, tensor.cols)),
-        (_, OperandKind::B | OperandKind::Up) => (along(k, depth, tensor.rows), own_cols),
+        (Op::NormedGemm(_), OperandKind::Gain) => (0..1, 0..cols_read),
+        (Op::Norm(_), OperandKind::A | OperandKind::Residual) => (own_rows, 0..cols_read),
+        (Op::Norm(_), _) => (0..1, 0..cols_read),
+        (_, OperandKind::A) => (own_rows, along(k, depth, cols_read)),
+        (_, OperandKind::B | OperandKind::Up) => (along(k, depth, rows_read), own_cols),
         (_, OperandKind::Bias) => (0..1, own_cols),
         (_, OperandKind::Residual) => (own_rows, own_cols),
         _ => (0..0, 0..0),
