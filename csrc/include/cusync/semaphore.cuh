@@ -42,13 +42,13 @@ CUSYNC_DEVICE void order_reads() {
 /// Fills the report, once per record, and traps. Inlined like everything here: with a call inside a kernel ptxas
 /// serializes the kernel's WGMMA instructions.
 CUSYNC_DEVICE void report_and_trap(Watch const& watch, WaitSite const& site, uint32_t slot, uint32_t have,
-                                   uint32_t want, uint32_t kind = CUSYNC_REPORT_LATE) {
+                                   uint32_t want) {
   if (cusync_report* r = watch.report) {
     uint32_t was = ptx::atom_acq_rel_sys_cas(&r->claimed, 0, 1);
     // A fatal report overwrites a non-fatal one.
-    if (was == 2 && r->kind != CUSYNC_REPORT_LATE && r->kind != CUSYNC_REPORT_NO_SUMS && ptx::atom_acq_rel_sys_cas(&r->claimed, 2, 1) == 2) was = 0;
+    if (was == 2 && r->kind != CUSYNC_REPORT_LATE && ptx::atom_acq_rel_sys_cas(&r->claimed, 2, 1) == 2) was = 0;
     if (was == 0) {
-      r->kind = kind;
+      r->kind = CUSYNC_REPORT_LATE;
       r->edge = site.edge;
       r->stage = watch.stage;
       r->tile_m = site.tile_m;

@@ -49,17 +49,22 @@ CUSYNC_DEVICE GroupRun& group_run(AnyParams const& p, Shared const& shared) {
   return *reinterpret_cast<GroupRun*>(shared.base + p.run);
 }
 
+/// The sums of a stage. An address that ran along with the stages would take registers from the main loop.
+template <class AnyParams>
+CUSYNC_DEVICE Summed const& summed_of(AnyParams const& p, uint32_t s) {
+  return p.sums[ptx::opaque(s)];
+}
+
 /// Whether a stage is summed over GPUs.
 template <class AnyParams>
 CUSYNC_DEVICE bool is_summed(AnyParams const& p, uint32_t s) {
-  if constexpr (AnyParams::kGroup) return p.sums[s].received != CUSYNC_NOT_SUMMED;
-  return false;
+  return summed_of(p, s).received != CUSYNC_NOT_SUMMED;
 }
 
 /// Index of stage `s`'s first word from GPU `device` in run `run`.
 template <class AnyParams>
 CUSYNC_DEVICE uint32_t words_from(AnyParams const& p, uint32_t s, uint32_t device, uint32_t run) {
-  return p.sums[s].received + (run % 2 * p.devices + device) * p.m * p.stages[s].features;
+  return summed_of(p, s).received + (run % 2 * p.devices + device) * p.m * p.stages[s].features;
 }
 
 /// Begins a run. All math threads.
@@ -87,6 +92,23 @@ CUSYNC_DEVICE void send(AnyParams const& p, Shared const& shared, uint32_t at, f
   ptx::st_relaxed_sys(p.own + (run.first + at), sent);
 }
 
+/// Reports that GPU `device` did not send sum number `at` of a stage in time, once per record, and traps.
+template <class AnyParams>
+CUSYNC_DEVICE void report_no_sums(AnyParams const& p, Stage const& stage, uint32_t device, uint32_t at, uint32_t have, uint32_t want) {
+  cusync_report* const r = p.report;
+  if (r && ptx::atom_acq_rel_sys_cas(&r->claimed, 0, 1) == 0) {
+    r->kind = CUSYNC_REPORT_NO_SUMS, r->stage = stage.index, r->slot = device;
+    r->tile_m = at / stage.features, r->tile_n = at % stage.features;
+    r->have = have, r->want = want, r->sm = ptx::smid();
+    ptx::fence_acq_rel_sys();
+    ptx::st_release_sys(&r->claimed, 2);
+    ptx::fence_acq_rel_sys();
+  }
+  // A trap ends the whole grid, so let another reporter finish.
+  for (uint32_t i = 0; r && i < 1000 && ptx::ld_acquire_sys(&r->claimed) != 2; ++i) ptx::nanosleep(1000);
+  ptx::trap();
+}
+
 /// Waits for `kCount` words from a GPU, and adds their sums to `sums`. An index of ~0 has no word.
 template <int kCount, class AnyParams>
 CUSYNC_DEVICE void receive(AnyParams const& p, uint32_t s, uint32_t device, uint32_t run, uint32_t const (&at)[kCount],
@@ -108,10 +130,7 @@ CUSYNC_DEVICE void receive(AnyParams const& p, uint32_t s, uint32_t device, uint
     }
     unsigned long long const now = ptx::globaltimer(), limit = p.timeout_ns ? p.timeout_ns : kDefaultTimeoutNs;
     if (!begin) begin = now;
-    Stage const& stage = p.stages[s];
-    if (now - begin > limit)
-      report_and_trap({p.report, limit, stage.index}, {0, late / stage.features, late % stage.features, 0}, device, have, run + 1,
-                      CUSYNC_REPORT_NO_SUMS);
+    if (now - begin > limit) report_no_sums(p, p.stages[s], device, late, have, run + 1);
   }
 }
 
@@ -135,7 +154,7 @@ template <class Element, class AnyParams>
 CUSYNC_DEVICE void sum_over_devices(AnyParams const& p, uint32_t s, Share const& share, Shared const& shared) {
   constexpr int kBatch = 2;
   Stage const& stage = p.stages[s];
-  Summed const& summed = p.sums[s];
+  Summed const& summed = summed_of(p, s);
   uint32_t const run = group_run(p, shared).number - 1, count = share.count * p.m;
   if (CUSYNC_DELAYS && p.delays.limit_ns) delay(p.delays, DelayAt::kLoads, run, stage.index, blockIdx.x, p.device);
   if (p.devices > 2) pass_on(p, s, share, run);
