@@ -97,13 +97,6 @@ CUSYNC_DEVICE void st_relaxed_sys(unsigned long long* address, unsigned long lon
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
-/// A copy of a value that the compiler knows nothing about: what is computed from it is not kept from one iteration of a
-/// loop to the next.
-CUSYNC_DEVICE uint32_t opaque(uint32_t value) {
-  asm volatile("mov.u32 %0, %0;" : "+r"(value));
-  return value;
-}
-
 CUSYNC_DEVICE uint32_t atom_acq_rel_sys_cas(uint32_t* address, uint32_t expected, uint32_t desired) {
   uint32_t old;
   asm volatile("atom.acq_rel.sys.global.cas.b32 %0, [%1], %2, %3;"
