@@ -1,6 +1,6 @@
 //! Errors between a schedule and the GPU.
 
-use cusync_dag::{BufferId, DagError, Unproved};
+use cusync_dag::{BufferId, DagError, NodeId, Unproved};
 
 /// Result of this layer.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -23,9 +23,64 @@ pub enum Error {
     /// A plan or a refinement that was proved for another program.
     #[error("what was proved is of another program: plan the program that is run")]
     OtherProgram,
-    /// The recording uses addresses of foreign memory.
-    #[error("the recording has memory by its addresses: give its kernels buffers of the recording")]
+    /// A copy or contents of memory that was given by addresses.
+    #[error(
+        "memory given by addresses belongs to the caller: read and write it there, and copy it in an opaque node"
+    )]
     Addresses,
+    /// An address passed to a kernel is not memory of the GPU.
+    #[error("`{node}` gets memory at {address:#x}, which the GPU does not know: pass device memory")]
+    NoMemory {
+        /// The node.
+        node: String,
+        /// Its first unknown byte.
+        address: u64,
+    },
+    /// A callback for a node that is not opaque, or does not exist.
+    #[error("node {} is no opaque node of this program: give callbacks to what `Recording::opaque` returned", .0.0)]
+    NotOpaque(NodeId),
+    /// An opaque node without a callback.
+    #[error("`{node}` is opaque and has no callback: give it one with `BoundRecording::set_opaque`")]
+    NoCallback {
+        /// The node.
+        node: String,
+    },
+    /// An opaque node outside executables.
+    #[error(
+        "`{node}` is opaque, and its workspace belongs to an executable: build one with `Calls::planned`"
+    )]
+    Opaque {
+        /// The node.
+        node: String,
+    },
+    /// A callback failed, or did not queue its work.
+    #[error("the callback of `{node}` {what}")]
+    Callback {
+        /// The node.
+        node: String,
+        /// The fault.
+        what: String,
+    },
+    /// An opaque node got memory that it did not declare.
+    #[error(
+        "`{node}` passes the address {address:#x} to a kernel, a copy or a fill, which is in {memory}: {help}"
+    )]
+    Reaches {
+        /// The node.
+        node: String,
+        /// The address.
+        address: u64,
+        /// The memory.
+        memory: String,
+        /// The fix.
+        help: &'static str,
+    },
+    /// Workspaces lent by the caller do not suffice.
+    #[error("{what}")]
+    Lent {
+        /// The fault and its fix.
+        what: String,
+    },
     /// A wait for a tile timed out.
     #[error(
         "CTA {cta} of `{node}` waited too long for CTA {of_cta} of `{of}`: its slot is at {have}, {want} is wanted"
