@@ -1,9 +1,11 @@
 //! The C ABI of whole pipelines: exactly the functions declared in `include/cusync/pipeline.h`. Every
-//! function wraps a method of [`cusync::Session`]. Language models are in [`model`].
+//! function wraps a method of [`cusync::Session`]. Language models are in [`model`],
+//! programs of kernels in [`dag`].
 //!
 //! `unsafe` code reads the arguments of C callers; the header states the contracts.
 #![allow(unsafe_code)]
 
+pub mod dag;
 pub mod model;
 
 use std::cell::RefCell;
@@ -53,6 +55,12 @@ impl From<SessionError> for Failure {
 
 impl From<cusync::device::Error> for Failure {
     fn from(error: cusync::device::Error) -> Failure {
+        Failure::Failed(error.to_string())
+    }
+}
+
+impl From<cusync::programs::Error> for Failure {
+    fn from(error: cusync::programs::Error) -> Failure {
         Failure::Failed(error.to_string())
     }
 }

@@ -229,7 +229,10 @@ impl Recording {
         let accesses: Vec<Access> = arguments.iter().filter_map(Argument::access).collect();
         let mut kernel = Kernel { programmatic: self.programmatic, ..Kernel::new(launch, &accesses) };
         change(&mut kernel);
-        let recorded = Recorded::Kernel { function: function.into(), arguments };
+        let recorded = match kernel.workspace {
+            Some(_) => Recorded::Opaque,
+            None => Recorded::Kernel { function: function.into(), arguments },
+        };
         self.push(function, NodeWork::Kernel(kernel), accesses, us, recorded)
     }
 
@@ -248,9 +251,9 @@ impl Recording {
         arguments: &[Argument],
         workspace: u64,
     ) -> Result<NodeId, DagError> {
-        let accesses: Vec<Access> = self.placed(arguments)?.iter().filter_map(Argument::access).collect();
-        let kernel = Kernel { workspace: Some(workspace), ..Kernel::new(launch, &accesses) };
-        self.push(name, NodeWork::Kernel(kernel), accesses, us, Recorded::Opaque)
+        self.launch_with(name, launch, us, arguments, |kernel| {
+            (kernel.programmatic, kernel.workspace) = (false, Some(workspace));
+        })
     }
 
     /// Arguments with buffers in place of addresses.

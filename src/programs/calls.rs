@@ -60,7 +60,10 @@ impl Calls {
             self.calls.iter().zip(self.program.nodes()).try_for_each(|(call, node)| match call {
                 Call::Kernel(call) => Ok(main.launch(call, false)?),
                 Call::Copy(call) => Ok(main.copy(call)?),
-                Call::Opaque(_) => Err(Error::Opaque { node: node.name.clone() }),
+                Call::Opaque(_) => {
+                    let what = "its workspace belongs to an executable: build one with `Calls::planned`";
+                    Err(Error::Opaque { node: node.name.clone(), what: what.into() })
+                }
             })
         })
     }

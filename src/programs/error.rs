@@ -39,41 +39,13 @@ pub enum Error {
     /// A callback for a node that is not opaque, or does not exist.
     #[error("node {} is no opaque node of this program: give callbacks to what `Recording::opaque` returned", .0.0)]
     NotOpaque(NodeId),
-    /// An opaque node without a callback.
-    #[error("`{node}` is opaque and has no callback: give it one with `BoundRecording::set_opaque`")]
-    NoCallback {
-        /// The node.
-        node: String,
-    },
-    /// An opaque node outside executables.
-    #[error(
-        "`{node}` is opaque, and its workspace belongs to an executable: build one with `Calls::planned`"
-    )]
+    /// An opaque node whose work cannot be had, or must not run.
+    #[error("opaque node `{node}`: {what}")]
     Opaque {
         /// The node.
         node: String,
-    },
-    /// A callback failed, or did not queue its work.
-    #[error("the callback of `{node}` {what}")]
-    Callback {
-        /// The node.
-        node: String,
-        /// The fault.
+        /// The fault and its fix.
         what: String,
-    },
-    /// An opaque node got memory that it did not declare.
-    #[error(
-        "`{node}` passes the address {address:#x} to a kernel, a copy or a fill, which is in {memory}: {help}"
-    )]
-    Reaches {
-        /// The node.
-        node: String,
-        /// The address.
-        address: u64,
-        /// The memory.
-        memory: String,
-        /// The fix.
-        help: &'static str,
     },
     /// Workspaces lent by the caller do not suffice.
     #[error("{what}")]

@@ -52,8 +52,9 @@ impl OpaqueCall {
         priority: Option<i32>,
     ) -> Result<Graph> {
         let this = &program.nodes()[node];
-        let name = || this.name.clone();
-        let enqueue = self.enqueue.as_ref().ok_or_else(|| Error::NoCallback { node: name() })?;
+        let fault = |what: String| Error::Opaque { node: this.name.clone(), what };
+        let missing = || fault("it has no callback: give it one with `BoundRecording::set_opaque`".into());
+        let enqueue = self.enqueue.as_ref().ok_or_else(missing)?;
         let workspace = scratch.workspaces[scratch.index_of[node]];
         // Kernels inherit the priority of the stream on which they are captured.
         let stream = match priority {
@@ -62,18 +63,16 @@ impl OpaqueCall {
         };
         let graph = Graph::captured(&stream, || {
             let mut enqueue = enqueue.lock().unwrap_or_else(PoisonError::into_inner);
-            enqueue(&stream, &workspace).map_err(|what| Error::Callback { node: name(), what })
+            enqueue(&stream, &workspace).map_err(|what| fault(format!("its callback failed: {what}")))
         })?;
         if graph.is_empty() {
-            let what = "queued nothing: use the stream that it is given".into();
-            return Err(Error::Callback { node: name(), what });
+            return Err(fault("its callback queued nothing: use the stream that it is given".into()));
         }
-        for address in graph.words()? {
-            if let Some((memory, help)) = scratch.fault(program, this, workspace.index, address) {
-                return Err(Error::Reaches { node: name(), address, memory, help });
-            }
+        match graph.words()?.into_iter().find_map(|word| scratch.fault(program, this, workspace.index, word))
+        {
+            Some(what) => Err(fault(what)),
+            None => Ok(graph),
         }
-        Ok(graph)
     }
 }
 
@@ -118,23 +117,20 @@ impl Scratch {
         })
     }
 
-    /// The memory at an address that a node with this workspace must not access, and the fix.
-    fn fault(
-        &self,
-        program: &Program,
-        node: &Node,
-        own: usize,
-        address: u64,
-    ) -> Option<(String, &'static str)> {
+    /// Why a node with this workspace must not access an address, and the fix.
+    fn fault(&self, program: &Program, node: &Node, own: usize, address: u64) -> Option<String> {
         let inside = |w: &&Workspace| (w.address..w.address + w.bytes).contains(&address);
-        if let Some(workspace) = self.workspaces.iter().filter(|w| w.index != own).find(inside) {
-            let memory = format!("workspace {}", workspace.index);
-            return Some((memory, "use the workspace that the callback is given"));
+        if let Some(other) = self.workspaces.iter().filter(|w| w.index != own).find(inside) {
+            return Some(format!(
+                "it uses {address:#x} in workspace {}, which is not its own: use the workspace that the callback is given",
+                other.index
+            ));
         }
         let buffer = self.memory.iter().position(|place| place.contains(&address))?;
         let declared = node.accesses.iter().any(|access| access.buffer.index() == buffer);
-        let memory = || format!("buffer `{}`", program.buffers()[buffer].name);
-        (!declared).then(|| (memory(), "declare what the node reads and writes there"))
+        let name = &program.buffers()[buffer].name;
+        (!declared)
+            .then(|| format!("it uses {address:#x} in buffer `{name}`: declare what it accesses there"))
     }
 }
 
@@ -178,14 +174,18 @@ mod tests {
 
     #[test]
     fn lent_workspaces_are_judged() {
-        let fault = |places: &[_], bytes: &[u64]| {
-            judge_lent(places, bytes, &[0..64]).expect_err("refused").to_string()
+        let judge = |places: &[(u64, u64)], bytes: &[u64]| {
+            let places: Vec<_> = places.iter().map(|&(start, end)| start..end).collect();
+            judge_lent(&places, bytes, std::slice::from_ref(&(0..64))).map_err(|fault| fault.to_string())
         };
-        judge_lent(&[64..128, 128..256], &[64, 100], &[0..64]).expect("enough, and apart");
-        judge_lent(&[], &[0, 0], &[0..64]).expect("no node needs bytes");
-        assert!(fault(&[64..128], &[64, 1]).contains("needs 2 workspaces and 1 are lent"));
-        assert!(fault(&[64..128], &[65]).contains("has 64 bytes and 65 are needed"));
-        assert!(fault(&[64..128, 127..256], &[64, 64]).contains("workspace 1 overlaps memory at 0x40..0x80"));
-        assert!(fault(&[63..128], &[64]).contains("workspace 0 overlaps memory at 0x0..0x40"));
+        assert_eq!(judge(&[(64, 128), (128, 256)], &[64, 100]), Ok(()));
+        assert_eq!(judge(&[], &[0, 0]), Ok(()), "no node needs bytes");
+        let fault = |places: &[_], bytes: &[_]| judge(places, bytes).expect_err("refused");
+        assert!(fault(&[(64, 128)], &[64, 1]).contains("needs 2 workspaces and 1 are lent"));
+        assert!(fault(&[(64, 128)], &[65]).contains("has 64 bytes and 65 are needed"));
+        assert!(
+            fault(&[(64, 128), (127, 256)], &[64, 64]).contains("workspace 1 overlaps memory at 0x40..0x80")
+        );
+        assert!(fault(&[(63, 128)], &[64]).contains("workspace 0 overlaps memory at 0x0..0x40"));
     }
 }
