@@ -85,9 +85,9 @@ int32_t cusync_dag_zone(cusync_dag* dag, const char* name, int32_t priority);
 /// Appends a kernel. `function` is a CUfunction, or a cudaFunction_t of cudaGetFuncBySymbol(). `id` counts nodes from 0.
 int32_t cusync_dag_kernel(cusync_dag* dag, const cusync_dag_node* node, void* function,
                           const cusync_dag_argument* arguments, size_t argument_count, uint32_t* id);
-/// Appends an opaque node, whose work needs so many bytes of scratch memory. `enqueue` gets `data`; both must be valid until the
-/// last build. Accesses cover all memory of the work but its workspace. A build refuses captured kernels, copies and fills
-/// that get an address in another workspace, or in memory of the program that the node has not declared.
+/// Appends an opaque node, whose work needs so many bytes of scratch memory. `enqueue` gets `data`; both must be valid until
+/// the last build. Accesses cover all memory of the work but its workspace. A build refuses captured kernels, copies and
+/// fills that get an address in another workspace, or in memory of the program that the node has not declared.
 int32_t cusync_dag_opaque(cusync_dag* dag, const cusync_dag_node* node, cusync_dag_enqueue enqueue, void* data,
                           size_t workspace_bytes, uint32_t* id);
 /// Whether a node has to wait for another one, directly or not. It never has to for a later one.
