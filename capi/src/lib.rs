@@ -7,6 +7,7 @@
 
 pub mod dag;
 pub mod model;
+pub mod program;
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};

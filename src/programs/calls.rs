@@ -61,8 +61,8 @@ impl Calls {
                 Call::Kernel(call) => Ok(main.launch(call, false)?),
                 Call::Copy(call) => Ok(main.copy(call)?),
                 Call::Opaque(_) => {
-                    let what = "its workspace belongs to an executable: build one with `Calls::planned`";
-                    Err(Error::Opaque { node: node.name.clone(), what: what.into() })
+                    let fault = "its workspace belongs to an executable: build one with `Calls::planned`";
+                    Err(Error::Opaque { node: node.name.clone(), what: fault.into() })
                 }
             })
         })

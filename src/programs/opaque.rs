@@ -52,7 +52,7 @@ impl OpaqueCall {
         priority: Option<i32>,
     ) -> Result<Graph> {
         let this = &program.nodes()[node];
-        let fault = |what: String| Error::Opaque { node: this.name.clone(), what };
+        let fault = |text: String| Error::Opaque { node: this.name.clone(), what: text };
         let missing = || fault("it has no callback: give it one with `BoundRecording::set_opaque`".into());
         let enqueue = self.enqueue.as_ref().ok_or_else(missing)?;
         let workspace = scratch.workspaces[scratch.index_of[node]];
@@ -63,20 +63,20 @@ impl OpaqueCall {
         };
         let graph = Graph::captured(&stream, || {
             let mut enqueue = enqueue.lock().unwrap_or_else(PoisonError::into_inner);
-            enqueue(&stream, &workspace).map_err(|what| fault(format!("its callback failed: {what}")))
+            enqueue(&stream, &workspace).map_err(|error| fault(format!("its callback failed: {error}")))
         })?;
         if graph.is_empty() {
             return Err(fault("its callback queued nothing: use the stream that it is given".into()));
         }
         match graph.words()?.into_iter().find_map(|word| scratch.fault(program, this, workspace.index, word))
         {
-            Some(what) => Err(fault(what)),
+            Some(text) => Err(fault(text)),
             None => Ok(graph),
         }
     }
 }
 
-/// The workspaces of an executable, and what is needed to capture opaque nodes.
+/// The workspaces of an executable, and the memory against which captured nodes are judged.
 #[derive(Debug)]
 pub(super) struct Scratch {
     workspaces: Vec<Workspace>,
@@ -141,7 +141,7 @@ fn place(buffer: &DeviceBuffer<u8>) -> Range<u64> {
 
 /// Workspaces must suffice, and share no byte with each other or with the program's memory.
 fn judge_lent(places: &[Range<u64>], bytes: &[u64], memory: &[Range<u64>]) -> Result<()> {
-    let fault = |what| Err(Error::Lent { what });
+    let fault = |text| Err(Error::Lent { what: text });
     let needed = bytes.iter().rposition(|&bytes| bytes > 0).map_or(0, |last| last + 1);
     if places.len() < needed {
         return fault(format!(

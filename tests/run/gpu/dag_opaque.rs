@@ -199,11 +199,11 @@ fn what_callbacks_must_not_use_is_refused() {
     };
     let first = Arc::new(std::sync::OnceLock::new());
     let stale = world.bound(move |workspace| *first.get_or_init(|| workspace.address));
-    let told = fault(&stale);
-    assert!(told.contains("in workspace 0, which is not its own"), "{told}");
+    let text = fault(&stale);
+    assert!(text.contains("in workspace 0, which is not its own"), "{text}");
     let end = world.memory[4].pointer() as u64;
-    let told = fault(&world.bound(move |_| end));
-    assert!(told.contains("declare what it accesses there"), "{told}");
+    let text = fault(&world.bound(move |_| end));
+    assert!(text.contains("declare what it accesses there"), "{text}");
 
     let mut bound = world.bound(|workspace| workspace.address);
     let [node, _] = world.opaque;
@@ -211,16 +211,16 @@ fn what_callbacks_must_not_use_is_refused() {
     assert!(fault(&bound).contains("queued nothing"));
     bound.set_opaque(node, |_, _| Err("no such algorithm".into())).expect("opaque");
     assert!(fault(&bound).contains("its callback failed: no such algorithm"));
-    let told = bound.set_opaque(NodeId(0), |_, _| Ok(())).expect_err("a kernel").to_string();
-    assert!(told.contains("node 0 is no opaque node"), "{told}");
+    let text = bound.set_opaque(NodeId(0), |_, _| Ok(())).expect_err("a kernel").to_string();
+    assert!(text.contains("node 0 is no opaque node"), "{text}");
     let without = BoundRecording::with_functions(&world.code, &world.device, |_, _| Ok(world.spin.clone()));
     assert!(fault(&without.expect("bound")).contains("it has no callback"));
     let mut host = Recording::new("host memory");
     let there = vec![0u32; WORDS];
     host.launch("spin", LaunchConfig::linear(1, 32), 1.0, &[read(&there)]).expect("good");
-    let told = BoundRecording::with_functions(&host, &world.device, |_, _| Ok(world.spin.clone()))
+    let text = BoundRecording::with_functions(&host, &world.device, |_, _| Ok(world.spin.clone()))
         .expect_err("host memory");
-    assert!(told.to_string().contains("which the GPU does not know"), "{told}");
+    assert!(text.to_string().contains("which the GPU does not know"), "{text}");
 }
 
 #[test]
@@ -237,6 +237,6 @@ fn streams_and_workspaces_can_be_lent() {
     let exec = bound.calls().executable_with(&world.main, &proved, &lent).expect("built");
     assert!(world.run(&exec) == world.expected(), "not as serial code");
     let one = Lent { workspaces: &workspaces[..1], ..lent };
-    let told = bound.calls().executable_with(&world.main, &proved, &one).expect_err("two lanes").to_string();
-    assert!(told.contains("needs 2 workspaces and 1 are lent"), "{told}");
+    let text = bound.calls().executable_with(&world.main, &proved, &one).expect_err("two lanes").to_string();
+    assert!(text.contains("needs 2 workspaces and 1 are lent"), "{text}");
 }
