@@ -1,10 +1,13 @@
 //! The C ABI of whole pipelines: exactly the functions declared in `include/cusync/pipeline.h`. Every
-//! function wraps a method of [`cusync::Session`]. Language models are in [`model`].
+//! function wraps a method of [`cusync::Session`]. Language models are in [`model`],
+//! programs of kernels in [`dag`].
 //!
 //! `unsafe` code reads the arguments of C callers; the header states the contracts.
 #![allow(unsafe_code)]
 
+pub mod dag;
 pub mod model;
+pub mod program;
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -53,6 +56,12 @@ impl From<SessionError> for Failure {
 
 impl From<cusync::device::Error> for Failure {
     fn from(error: cusync::device::Error) -> Failure {
+        Failure::Failed(error.to_string())
+    }
+}
+
+impl From<cusync::programs::Error> for Failure {
+    fn from(error: cusync::programs::Error) -> Failure {
         Failure::Failed(error.to_string())
     }
 }

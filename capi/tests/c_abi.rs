@@ -127,3 +127,143 @@ int main() {
     let output = Command::new(program).output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
+
+#[test]
+fn programs_over_host_memory_are_recorded_and_mistakes_are_refused() {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dag_mistakes.cpp");
+    let text = r#"
+#include <cstdio>
+#include <cstring>
+#include "cusync/dag.h"
+static bool good = true;
+static void refused(int32_t status, int32_t want, char const* word) {
+  bool const right = status == want && std::strstr(cusync_pipeline_error(), word);
+  if (!right) std::printf("status %d, not %d, `%s`: %s\n", status, want, word, cusync_pipeline_error());
+  good &= right;
+}
+static void is(bool right, char const* what) {
+  if (!right) std::printf("not so: %s (%s)\n", what, cusync_pipeline_error());
+  good &= right;
+}
+static int32_t enqueue(void*, void*, cusync_dag_workspace const*) { return 0; }
+static float x[64], y[64], z[64];
+static int handle;
+struct Pair { float* to; int count; };
+
+int main() {
+  int32_t const ok = CUSYNC_PIPELINE_OK, argument = CUSYNC_PIPELINE_ARGUMENT, failed = CUSYNC_PIPELINE_FAILED;
+  cusync_dag* dag = nullptr;
+  refused(cusync_dag_open(nullptr, &dag), argument, "`name` is null");
+  refused(cusync_dag_open("p", nullptr), argument, "`out` is null");
+  is(cusync_dag_open("p", &dag) == ok, "opened");
+  refused(cusync_dag_memory(nullptr, x, 4), argument, "`dag` is null");
+  refused(cusync_dag_memory(dag, nullptr, 4), argument, "`memory` is null");
+  is(cusync_dag_memory(dag, x, sizeof x) == ok, "stated");
+
+  cusync_dag_access use[] = {{x, sizeof x, CUSYNC_DAG_READ}, {y, sizeof y, CUSYNC_DAG_WRITE}};
+  cusync_dag_node node{};
+  Pair const pair{y, 64};
+  cusync_dag_argument const arguments[] = {{&pair, sizeof pair}};
+  uint32_t id = 99;
+  node.accesses = use, node.access_count = 2, node.grid[0] = 1, node.block[0] = 64;
+  refused(cusync_dag_kernel(dag, nullptr, &handle, arguments, 1, &id), argument, "`node` is null");
+  refused(cusync_dag_kernel(dag, &node, &handle, arguments, 1, &id), argument, "`name` is null");
+  node.name = "k";
+  refused(cusync_dag_kernel(dag, &node, nullptr, arguments, 1, &id), argument, "function or id");
+  refused(cusync_dag_kernel(dag, &node, &handle, nullptr, 1, &id), argument, "arguments");
+  refused(cusync_dag_opaque(dag, &node, nullptr, nullptr, 0, &id), argument, "enqueue or id");
+  use[0].mode = 7;
+  refused(cusync_dag_kernel(dag, &node, &handle, arguments, 1, &id), argument, "no mode 7");
+  use[0] = {nullptr, 4, CUSYNC_DAG_READ};
+  refused(cusync_dag_kernel(dag, &node, &handle, arguments, 1, &id), argument, "memory of an access");
+  use[0] = {x, sizeof x, CUSYNC_DAG_READ};
+  node.grid[0] = 0;
+  refused(cusync_dag_kernel(dag, &node, &handle, arguments, 1, &id), failed, "launches nothing");
+  node.grid[0] = 1, node.us = -1;
+  refused(cusync_dag_kernel(dag, &node, &handle, arguments, 1, &id), failed, "a duration");
+  node.us = 0;
+  is(id == 99, "nothing was recorded");
+
+  // 0: y = f(x); 1: x = g(y), which is after 0 in both directions of data, never before it; 2 and 3 share a handle.
+  is(cusync_dag_kernel(dag, &node, &handle, arguments, 1, &id) == ok && id == 0, "node 0");
+  cusync_dag_access back[] = {{y, sizeof y, CUSYNC_DAG_READ}, {x, sizeof x, CUSYNC_DAG_WRITE}};
+  node.accesses = back;
+  is(cusync_dag_kernel(dag, &node, &handle, arguments, 1, &id) == ok && id == 1, "node 1");
+  cusync_dag_access calls[][2] = {{{z, 128, CUSYNC_DAG_WRITE}, {&handle, 1, CUSYNC_DAG_UPDATE}},
+                                  {{z + 32, 128, CUSYNC_DAG_WRITE}, {&handle, 1, CUSYNC_DAG_UPDATE}},
+                                  {{z, 128, CUSYNC_DAG_READ}, {x, 0, CUSYNC_DAG_READ}}};
+  is(cusync_dag_memory(dag, z, sizeof z) == ok, "stated");
+  node.grid[0] = 0;
+  for (uint32_t k = 0; k < 3; ++k) {
+    node.accesses = calls[k];
+    is(cusync_dag_opaque(dag, &node, enqueue, nullptr, 1 << 20, &id) == ok && id == 2 + k, "an opaque node");
+  }
+  node.programmatic = 1;
+  refused(cusync_dag_opaque(dag, &node, enqueue, nullptr, 0, &id), failed, "is opaque");
+  // (node, before) of every pair that is ordered: a cycle cannot be stated.
+  for (uint32_t a = 0; a < 5; ++a)
+    for (uint32_t b = 0; b < 5; ++b) {
+      int32_t depends = 7;
+      bool const want = (a == 1 && b == 0) || (a == 3 && b == 2) || (a == 4 && b == 2);
+      is(cusync_dag_depends(dag, a, b, &depends) == ok && depends == want, "a dependence");
+    }
+  int32_t depends = 7;
+  refused(cusync_dag_depends(dag, 5, 0, &depends), failed, "no node 5");
+  refused(cusync_dag_depends(dag, 0, 77, &depends), failed, "no node 77");
+  refused(cusync_dag_depends(dag, 0, 1, nullptr), argument, "`depends` is null");
+
+  // Overlaps of memory that was only stated in part.
+  static char wide[100];
+  cusync_dag_access part[] = {{wide + 20, 30, CUSYNC_DAG_WRITE}};
+  node.accesses = part, node.access_count = 1, node.grid[0] = 1, node.programmatic = 0;
+  is(cusync_dag_kernel(dag, &node, &handle, nullptr, 0, &id) == ok, "a part");
+  refused(cusync_dag_memory(dag, wide, sizeof wide), failed, "overlaps");
+  part[0] = {wide + 49, 10, CUSYNC_DAG_READ};
+  refused(cusync_dag_kernel(dag, &node, &handle, nullptr, 0, &id), failed, "overlaps");
+
+  cusync_dag_run* run = nullptr;
+  cusync_dag_options options{};
+  options.form = "cycle";
+  refused(cusync_dag_build(dag, &options, &run), argument, "no form `cycle`");
+  refused(cusync_dag_build(dag, nullptr, nullptr), argument, "`out` is null");
+  // No context is current: there is no driver, no GPU, or nothing has used it yet.
+  refused(cusync_dag_build(dag, nullptr, &run), failed, "");
+  refused(cusync_dag_launch(nullptr, nullptr), argument, "`run` is null");
+  is(run == nullptr && cusync_dag_workspaces(run) == 0 && !*cusync_dag_form(run), "no run");
+  cusync_dag_end(run);
+  cusync_dag_close(dag);
+  cusync_dag_close(nullptr);
+  return good ? 0 : 1;
+}
+"#;
+    std::fs::write(&source, text).expect("writable");
+    let program = compile("c++", &["-std=c++17"], &source, "dag_mistakes");
+    let output = Command::new(program).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// The example with cuBLAS is compiled, linked and run where nvcc, cuBLAS and a GPU are.
+#[test]
+fn calls_of_cublas_are_scheduled() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let Some(nvcc) = std::env::var_os("CUSYNC_CUBLAS_NVCC") else {
+        println!("skipped: CUSYNC_CUBLAS_NVCC names no nvcc with cuBLAS beside it");
+        return;
+    };
+    let (program, libraries) = (Path::new(env!("CARGO_TARGET_TMPDIR")).join("scheduled_cublas"), libraries());
+    let output = Command::new(nvcc)
+        .args(["-std=c++17", "-arch=sm_90", "-Werror", "all-warnings", "-lcusync_c", "-lcublas"])
+        .arg(format!("-I{}", root.join("capi/include").display()))
+        .arg(format!("-L{}", libraries.display()))
+        .args(["-Xlinker", &format!("-rpath={}", libraries.display())])
+        .arg(root.join("examples/cpp/scheduled_cublas.cu"))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(program).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(text.matches("as serial code").count(), 5, "{text}");
+}

@@ -189,7 +189,8 @@ impl From<programs::Error> for Fault {
         let code = match error {
             E::Device(error) => return error.into(),
             E::Dag(_) | E::NoBuffer(_) | E::OtherProgram | E::Addresses => "bad-program",
-            E::Undeclared { .. } | E::Parameter { .. } => "bad-program",
+            E::Undeclared { .. } | E::Parameter { .. } | E::NoMemory { .. } => "bad-program",
+            E::Opaque { .. } | E::NotOpaque(_) | E::Lent { .. } => "bad-program",
             E::Unproved(_) => return Fault::refuted("unproved", text),
             E::Late { .. } => return Fault::refuted("starved", text),
         };

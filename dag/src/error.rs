@@ -58,6 +58,12 @@ pub enum DagError {
         /// The fault.
         what: &'static str,
     },
+    /// An opaque node with properties of kernels.
+    #[error("`{node}` is opaque, so it has neither programmatic edges nor tiles")]
+    Opaque {
+        /// The node.
+        node: String,
+    },
     /// Tiles that do not match the kernel's accesses.
     #[error(
         "the tiles of `{node}` have {what}: state the bytes of each access that each CTA touches; together they are the whole access"
@@ -96,6 +102,14 @@ pub enum Unproved {
         before: NodeId,
         /// Comes later.
         after: NodeId,
+    },
+    /// Opaque nodes with one workspace that are not ordered.
+    #[error("nodes {} and {} share workspace {workspace}, and neither waits for the other", nodes[0].0, nodes[1].0)]
+    Workspace {
+        /// The nodes.
+        nodes: [NodeId; 2],
+        /// The workspace.
+        workspace: usize,
     },
     /// A dependence of CTAs without a path of waits.
     #[error("CTA {} of node {} does not wait for CTA {} of node {}, directly or not", after.cta, after.node.0, before.cta, before.node.0)]

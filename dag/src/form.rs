@@ -118,6 +118,11 @@ impl Form {
         self.carrier
     }
 
+    /// The form with an id, such as `lane-graph`.
+    pub fn named(id: &str) -> Option<Form> {
+        Form::ALL.into_iter().find(|form| form.id == id)
+    }
+
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         self.name
@@ -139,8 +144,8 @@ impl Serialize for Form {
 impl<'de> Deserialize<'de> for Form {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let id = String::deserialize(deserializer)?;
-        let found = Form::ALL.into_iter().find(|form| form.id == id);
-        found.ok_or_else(|| D::Error::custom(format!("there is no form `{id}`; there are {:?}", Form::ALL)))
+        Form::named(&id)
+            .ok_or_else(|| D::Error::custom(format!("there is no form `{id}`; there are {:?}", Form::ALL)))
     }
 }
 

@@ -22,6 +22,7 @@
 
 mod admit;
 mod allocate;
+mod argument;
 mod bits;
 mod bundles;
 mod demand;
@@ -43,6 +44,7 @@ mod read_tiles;
 mod record;
 mod refine;
 mod schedule;
+mod scratch;
 mod shipped;
 mod simulate;
 mod steps;
@@ -51,6 +53,7 @@ mod waits;
 
 pub use admit::{Admission, Admit, MOST_SLOWDOWN};
 pub use allocate::{ALIGNMENT, Allocations, allocate};
+pub use argument::{Addressable, Argument, read, update, write};
 pub use demand::Demand;
 pub use dependence::{Dependences, Edges, Hazards, NodeDependence, analyse};
 pub use distribute::{Distribution, Join, Lane, NodeWait, all_concurrency, as_written};
@@ -65,13 +68,14 @@ pub use program::{
     NodeWork, Program, Zone, ZoneId,
 };
 pub use random::RandomDag;
-pub use read::{MAX_SOURCE, parse};
-pub use record::{Addressable, Argument, Recorded, Recording, read, update, write};
+pub use read::{MAX_SOURCE, estimate_us, parse};
+pub use record::{Recorded, Recording};
 pub use refine::{
     MAX_TILES, MAX_WAITS, NodeSync, ProvedRefinement, Refine, RefinedEdge, Refinement, TileAccesses,
     TileBytes, refine,
 };
 pub use schedule::{FormPrediction, KernelSchedule, ScheduleOptions, schedule};
+pub use scratch::Workspaces;
 pub use shipped::{SHIPPED, shipped};
 pub use simulate::{GRACE_US, SURE_SHARE, Simulation, simulate};
 pub use steps::{LaunchStep, Steps};

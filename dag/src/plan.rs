@@ -10,6 +10,8 @@ use super::dependence::analyse;
 use super::distribute::{Distribution, Join, Lane};
 use super::error::Unproved;
 use super::program::{NodeId, Program};
+use super::scratch;
+use super::scratch::Workspaces;
 use super::steps::{LaunchStep, Steps};
 
 /// Nodes on streams. Lanes are numbered from 0; the order inside a lane implies its waits.
@@ -87,6 +89,7 @@ impl From<&Distribution> for StreamPlan {
 pub struct ProvedPlan {
     pub(super) program: Program,
     launches: Launches,
+    workspaces: Workspaces,
 }
 
 /// The launches of a proved plan.
@@ -123,6 +126,11 @@ impl ProvedPlan {
     /// The launches.
     pub fn launches(&self) -> &Launches {
         &self.launches
+    }
+
+    /// The workspace of each opaque node.
+    pub fn workspaces(&self) -> &Workspaces {
+        &self.workspaces
     }
 }
 
@@ -186,11 +194,33 @@ impl LaunchPlan {
     }
 
     /// Proves that every node of the program runs once, that each waits for everything it depends on, and that
-    /// programmatic edges only connect kernels built for them.
+    /// programmatic edges only connect kernels built for them. Opaque nodes get the fewest workspaces with which the
+    /// plan orders all nodes of each.
     ///
     /// # Errors
     /// The first violation.
     pub fn prove(self, program: &Program) -> Result<ProvedPlan, Unproved> {
+        self.prove_with(program, None)
+    }
+
+    /// The same with given workspaces: the number of each node's workspace, `None` for kernels and copies. Two nodes of
+    /// one workspace write it, and nothing reads it after them, so they need an order, but no particular one.
+    ///
+    /// # Errors
+    /// The first violation; [`Unproved::Workspace`] for nodes without an order.
+    pub fn prove_sharing(
+        self,
+        program: &Program,
+        workspaces: &[Option<usize>],
+    ) -> Result<ProvedPlan, Unproved> {
+        self.prove_with(program, Some(workspaces))
+    }
+
+    fn prove_with(
+        self,
+        program: &Program,
+        workspaces: Option<&[Option<usize>]>,
+    ) -> Result<ProvedPlan, Unproved> {
         let nodes = program.nodes().len();
         let (place, edges, joins, launches) = match self {
             LaunchPlan::Streams(plan) => {
@@ -215,10 +245,16 @@ impl LaunchPlan {
             return Err(Unproved::Node { node, what: "was not built for programmatic edges" });
         }
         // A kernel with programmatic edges waits for all its predecessors, so its end implies theirs.
-        match race(program, &place, &ancestors(&place, &edges, &joins)) {
-            Some((before, after)) => Err(Unproved::Race { before, after }),
-            None => Ok(ProvedPlan { program: program.clone(), launches }),
+        let ancestors = ancestors(&place, &edges, &joins);
+        if let Some((before, after)) = race(program, &place, &ancestors) {
+            return Err(Unproved::Race { before, after });
         }
+        let workspaces = match workspaces {
+            Some(given) => given.to_vec(),
+            None => scratch::fewest(program, &place, &ancestors),
+        };
+        let workspaces = Workspaces::proved(program, &place, &ancestors, workspaces)?;
+        Ok(ProvedPlan { program: program.clone(), launches, workspaces })
     }
 }
 

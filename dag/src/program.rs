@@ -160,6 +160,9 @@ pub struct Kernel {
     pub programmatic: bool,
     /// Accesses of each of its CTAs, for a kernel that can wait for tiles.
     pub tiles: Option<TileAccesses>,
+    /// For an opaque node, which stands for any work on one stream, such as a call of a library: bytes of scratch memory
+    /// that the work needs, or 0. Opaque nodes with one workspace never run at the same time. `None`: a kernel.
+    pub workspace: Option<u64>,
 }
 
 impl Kernel {
@@ -176,6 +179,7 @@ impl Kernel {
             traffic_bytes: accesses.iter().map(moved).sum(),
             programmatic: false,
             tiles: None,
+            workspace: None,
         }
     }
 }
@@ -326,8 +330,8 @@ impl Program {
     ///
     /// # Errors
     /// [`DagError`]: an access outside its buffer or to no bytes, a duration that is negative, not finite or longer
-    /// than [`MAX_US`], a launch that no GPU supports, tiles that do not match its accesses, an unknown zone, or too
-    /// many nodes.
+    /// than [`MAX_US`], a launch that no GPU supports, tiles that do not match its accesses, an opaque node with
+    /// programmatic edges or tiles, an unknown zone, or too many nodes.
     pub fn push(&mut self, node: Node) -> Result<NodeId, DagError> {
         let name = || node.name.clone();
         if self.nodes.len() >= MAX_NODES {
@@ -343,6 +347,9 @@ impl Program {
             let crowded = || (k.ctas_per_sm == 0).then_some("no CTA on an SM: `ctas_per_sm` is at least 1");
             if let Some(fault) = k.launch.fault().or_else(crowded) {
                 return Err(DagError::Launch { node: name(), what: fault });
+            }
+            if k.workspace.is_some() && (k.programmatic || k.tiles.is_some()) {
+                return Err(DagError::Opaque { node: name() });
             }
         }
         for access in &node.accesses {

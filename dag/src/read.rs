@@ -20,8 +20,8 @@ pub const MAX_SOURCE: usize = 1 << 24;
 /// Minimum estimated time of a kernel, microseconds.
 const SHORTEST_US: f64 = 2.0;
 
-/// Estimated time of a kernel, microseconds: that of its traffic or of its arithmetic, whichever is longer.
-fn roofline_us(traffic_bytes: u64, flops: u64, device: &Profile) -> f64 {
+/// Estimated time of a kernel, microseconds: that of its traffic or of its arithmetic, whichever is longer, at least 2.
+pub fn estimate_us(traffic_bytes: u64, flops: u64, device: &Profile) -> f64 {
     let (memory, products) = (traffic_bytes as f64 / device.read_tbs, flops as f64 / device.tflops);
     f64::max(SHORTEST_US, f64::max(memory, products) / 1e6)
 }
@@ -375,7 +375,7 @@ impl<'a> Reader<'a> {
                     kernel.ctas_per_sm = self.number(raw, "the CTAs of an SM", 1, 32)? as u32;
                 }
                 let flops = flops.map_or(Ok(0), |raw| self.number(raw, "the arithmetic", 0, 1 << 60))?;
-                let us = self.us(us, roofline_us(kernel.traffic_bytes, flops, self.device))?;
+                let us = self.us(us, estimate_us(kernel.traffic_bytes, flops, self.device))?;
                 let read_tiles = |raw| tiles_of(self.ron, raw, &self.dims, &self.program, &accesses, &launch);
                 kernel.tiles = tiles.map(read_tiles).transpose()?;
                 let name = self.ron.word(name, "a name in quotes")?.value;

@@ -15,131 +15,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::argument::{Addressable, Argument};
 use super::error::DagError;
 use super::program::{
     Access, AccessMode, BufferId, Direction, Kernel, LaunchConfig, Node, NodeId, NodeWork, Program, ZoneId,
 };
 use super::refine::TileAccesses;
-
-/// Memory that kernels can access, host or device: its addresses.
-pub trait Addressable {
-    /// First byte to one past the last.
-    fn addresses(&self) -> Range<u64>;
-}
-
-impl<T> Addressable for [T] {
-    fn addresses(&self) -> Range<u64> {
-        let start = self.as_ptr() as u64;
-        start..start + size_of_val(self) as u64
-    }
-}
-
-impl<T> Addressable for Vec<T> {
-    fn addresses(&self) -> Range<u64> {
-        self.as_slice().addresses()
-    }
-}
-
-/// An argument of a recorded kernel.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Argument {
-    /// Bytes of a buffer.
-    Bytes {
-        /// The buffer.
-        buffer: BufferId,
-        /// Offset of the first byte.
-        first: u64,
-        /// Number of bytes.
-        bytes: u64,
-        /// How they are accessed; `None`: nothing at the address is accessed.
-        mode: Option<AccessMode>,
-        /// Whether the address is passed to the kernel; otherwise the kernel accesses the bytes without a matching
-        /// argument.
-        passed: bool,
-    },
-    /// Memory given by addresses, which the recording converts to bytes of a buffer.
-    Addresses {
-        /// The first address.
-        first: u64,
-        /// Number of bytes.
-        bytes: u64,
-        /// How it is accessed.
-        mode: AccessMode,
-    },
-    /// The seven parameters of a kernel that can wait for tiles (`csrc/include/cusync/tile_sync.cuh`); they are passed
-    /// last.
-    TileSync,
-    /// A null pointer.
-    Null,
-    /// An integer.
-    U32(u32),
-    /// A float.
-    F32(f32),
-}
-
-impl From<u32> for Argument {
-    fn from(value: u32) -> Self {
-        Argument::U32(value)
-    }
-}
-
-impl From<f32> for Argument {
-    fn from(value: f32) -> Self {
-        Argument::F32(value)
-    }
-}
-
-fn addressed<M: Addressable + ?Sized>(memory: &M, mode: AccessMode) -> Argument {
-    let Range { start, end } = memory.addresses();
-    Argument::Addresses { first: start, bytes: end - start, mode }
-}
-
-/// Memory that a kernel reads.
-pub fn read<M: Addressable + ?Sized>(memory: &M) -> Argument {
-    addressed(memory, AccessMode::Read)
-}
-
-/// Memory that a kernel writes without reading the old contents.
-pub fn write<M: Addressable + ?Sized>(memory: &M) -> Argument {
-    addressed(memory, AccessMode::Write)
-}
-
-/// Memory that a kernel reads and writes.
-pub fn update<M: Addressable + ?Sized>(memory: &M) -> Argument {
-    addressed(memory, AccessMode::ReadWrite)
-}
-
-impl Argument {
-    /// 32-bit words of a buffer, of any type.
-    pub fn words(buffer: BufferId, first: usize, words: usize, mode: Option<AccessMode>) -> Self {
-        Argument::Bytes { buffer, first: 4 * first as u64, bytes: 4 * words as u64, mode, passed: true }
-    }
-
-    /// The same bytes, accessed without being an argument.
-    pub fn unpassed(mut self) -> Self {
-        if let Argument::Bytes { passed, .. } = &mut self {
-            *passed = false;
-        }
-        self
-    }
-
-    fn access(&self) -> Option<Access> {
-        match *self {
-            Argument::Bytes { buffer, first, bytes, mode: Some(mode), .. } => {
-                Some(Access { buffer, bytes: first..first + bytes, mode })
-            }
-            _ => None,
-        }
-    }
-
-    /// The same argument in a program that places its buffers after `first` others.
-    fn moved(mut self, first: u32) -> Self {
-        if let Argument::Bytes { buffer, .. } = &mut self {
-            buffer.0 += first;
-        }
-        self
-    }
-}
 
 /// How a recorded node runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,6 +32,8 @@ pub enum Recorded {
         /// Its arguments.
         arguments: Vec<Argument>,
     },
+    /// Work that a callback queues.
+    Opaque,
     /// A copy of a whole buffer, or by addresses.
     Copy {
         /// The buffer on the device; `None`: memory given by addresses.
@@ -196,16 +79,18 @@ impl Recording {
         &self.nodes
     }
 
-    /// Whether memory was given by addresses: the recording does not own it, so it can be scheduled but not bound.
-    pub fn has_addresses(&self) -> bool {
-        !self.memory.is_empty()
+    /// The first address of each buffer that was given by addresses; `None` for buffers of the recording.
+    pub fn addresses(&self) -> Vec<Option<u64>> {
+        let mut found = vec![None; self.program.buffers().len()];
+        self.memory.iter().for_each(|(&first, (_, buffer))| found[buffer.index()] = Some(first));
+        found
     }
 
     /// The recorded launches: the kernel's name and its arguments.
     pub fn launches(&self) -> impl Iterator<Item = (&str, &[Argument])> {
         self.nodes.iter().filter_map(|node| match node {
             Recorded::Kernel { function, arguments } => Some((function.as_str(), arguments.as_slice())),
-            Recorded::Copy { .. } => None,
+            Recorded::Opaque | Recorded::Copy { .. } => None,
         })
     }
 
@@ -340,20 +225,50 @@ impl Recording {
         arguments: &[Argument],
         change: impl FnOnce(&mut Kernel),
     ) -> Result<NodeId, DagError> {
-        let placed = |argument: &Argument| match *argument {
-            Argument::Addresses { bytes: 0, .. } => Ok(Argument::Null),
-            Argument::Addresses { first, bytes, mode } => {
-                let (buffer, first) = self.place(&(first..first + bytes))?;
-                Ok(Argument::Bytes { buffer, first, bytes, mode: Some(mode), passed: true })
-            }
-            other => Ok(other),
-        };
-        let arguments: Vec<Argument> = arguments.iter().map(placed).collect::<Result<_, DagError>>()?;
+        let arguments = self.placed(arguments)?;
         let accesses: Vec<Access> = arguments.iter().filter_map(Argument::access).collect();
         let mut kernel = Kernel { programmatic: self.programmatic, ..Kernel::new(launch, &accesses) };
         change(&mut kernel);
-        let recorded = Recorded::Kernel { function: function.into(), arguments };
+        let recorded = match kernel.workspace {
+            Some(_) => Recorded::Opaque,
+            None => Recorded::Kernel { function: function.into(), arguments },
+        };
         self.push(function, NodeWork::Kernel(kernel), accesses, us, recorded)
+    }
+
+    /// Records an opaque node: work that a callback will queue on a stream, such as a call of a library. `arguments`
+    /// declare every byte that it accesses, except those of its workspace. `launch` tells the model how much of a GPU
+    /// the work fills, `workspace` is the scratch memory that it needs, bytes. Nodes that must not share something else,
+    /// such as a library handle with a state, update the bytes of that.
+    ///
+    /// # Errors
+    /// As for [`Recording::launch`].
+    pub fn opaque(
+        &mut self,
+        name: &str,
+        launch: LaunchConfig,
+        us: f64,
+        arguments: &[Argument],
+        workspace: u64,
+    ) -> Result<NodeId, DagError> {
+        self.launch_with(name, launch, us, arguments, |kernel| {
+            (kernel.programmatic, kernel.workspace) = (false, Some(workspace));
+        })
+    }
+
+    /// Arguments with buffers in place of addresses.
+    fn placed(&mut self, arguments: &[Argument]) -> Result<Vec<Argument>, DagError> {
+        let placed = |argument: &Argument| match *argument {
+            Argument::Addresses { bytes: 0, passed, .. } => passed.then_some(Ok(Argument::Null)),
+            Argument::Addresses { first, bytes, mode, passed } => {
+                let found = self.place(&(first..first.saturating_add(bytes)));
+                let placed =
+                    |(buffer, first)| Argument::Bytes { buffer, first, bytes, mode: Some(mode), passed };
+                Some(found.map(placed))
+            }
+            _ => Some(Ok(argument.clone())),
+        };
+        arguments.iter().filter_map(placed).collect()
     }
 
     /// Records a copy of a whole buffer between host and device.
@@ -443,13 +358,20 @@ impl Recording {
     }
 
     /// Appends another recording's buffers, zones and nodes, with its zones raised by `priority`; returns the number
-    /// of its first buffer here. Subsequently recorded nodes belong to its last zone. Memory given by addresses is not
-    /// shared.
+    /// of its first buffer here. Subsequently recorded nodes belong to its last zone. Both share no memory.
     ///
     /// # Errors
-    /// As for [`Recording::launch`].
+    /// As for [`Recording::launch`]; [`DagError::Overlap`] for addresses in both.
     pub fn append(&mut self, other: &Recording, priority: i32) -> Result<u32, DagError> {
         let first = self.program.buffers().len() as u32;
+        for (&start, &(end, _)) in &other.memory {
+            if self.memory.range(..end).next_back().is_some_and(|(_, &(known, _))| known > start) {
+                return Err(DagError::Overlap { addresses: start..end });
+            }
+        }
+        let moved =
+            |(&start, &(end, buffer)): (&u64, &(u64, BufferId))| (start, (end, BufferId(buffer.0 + first)));
+        self.memory.extend(other.memory.iter().map(moved));
         self.program =
             Program::merge(self.program.name(), &[(&self.program, 0), (&other.program, priority)])?;
         self.zone = ZoneId::from(self.program.zones().len() - 1);
@@ -459,6 +381,7 @@ impl Recording {
                 let arguments = arguments.into_iter().map(|argument| argument.moved(first)).collect();
                 Recorded::Kernel { function, arguments }
             }
+            Recorded::Opaque => Recorded::Opaque,
             Recorded::Copy { buffer, direction } => {
                 Recorded::Copy { buffer: buffer.map(|b| BufferId(b.0 + first)), direction }
             }

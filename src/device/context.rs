@@ -151,6 +151,22 @@ impl Device {
         Device::with_owner(device, context, Owner::Own)
     }
 
+    /// A GPU in the context that is current on this thread, which the caller keeps: [`Device::from_context`].
+    ///
+    /// # Errors
+    /// There is no driver, or no context is current: the CUDA runtime makes one current on its first call.
+    pub fn current() -> Result<Device> {
+        init()?;
+        let mut context = std::ptr::null_mut();
+        // SAFETY: initialized; `context` outlives the call.
+        check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut context) })?;
+        if context.is_null() {
+            return Err(Error::NoDevice("no context is current on this thread".into()));
+        }
+        // SAFETY: it is current, so its creator keeps it alive.
+        unsafe { Device::lent(context.cast(), None) }
+    }
+
     /// A GPU in a context created and kept by the caller: memory, streams and kernels belong to that context.
     ///
     /// # Safety

@@ -58,10 +58,14 @@ impl Graph {
 
     /// Captures the work that `work` queues on `stream`, without running it. The capture also ends if `work`
     /// fails.
-    pub fn captured(stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
+    pub fn captured<E: From<Error>>(
+        stream: &Stream,
+        work: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<Graph, E> {
         let device = stream.device();
         let _entered = device.enter()?;
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // Libraries may load kernels or allocate memory on their first call.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: a live stream that is not capturing.
         check("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) })?;
         let outcome = work();
@@ -165,6 +169,17 @@ impl Graph {
                 sys::cuGraphAddMemcpyNode(&mut raw, self.raw, std::ptr::null(), 0, &params, context),
             )?;
         }
+        self.push(raw, false, after)
+    }
+
+    /// Adds a copy of another graph as one node.
+    pub fn add_child(&mut self, child: &Graph, after: &[(GraphNode, EdgeKind)]) -> Result<GraphNode> {
+        let _entered = self.device.enter()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: two live graphs; the driver copies the child.
+        check("cuGraphAddChildGraphNode", unsafe {
+            sys::cuGraphAddChildGraphNode(&mut raw, self.raw, std::ptr::null(), 0, child.raw)
+        })?;
         self.push(raw, false, after)
     }
 
@@ -283,6 +298,44 @@ impl Graph {
         Ok(unsafe { KernelCall::of_node(function, shape, params.kernelParams) })
     }
 
+    /// Addresses that its nodes may access: every word of the arguments of kernels, whether an address or not, and the
+    /// ends of copies and fills. Nodes that the driver does not describe, and graphs in it, are left out.
+    pub fn words(&self) -> Result<Vec<u64>> {
+        let _entered = self.device.enter()?;
+        let mut found = Vec::new();
+        for &node in &self.nodes {
+            let kind = node_type(node)?;
+            if kind == NodeType::CU_GRAPH_NODE_TYPE_KERNEL {
+                found.extend(self.kernel_call(node).iter().flat_map(KernelCall::words));
+            } else if kind == NodeType::CU_GRAPH_NODE_TYPE_MEMSET {
+                let mut fill = std::mem::MaybeUninit::<sys::CUDA_MEMSET_NODE_PARAMS>::zeroed();
+                // SAFETY: a live node of this type; all fields may be zero.
+                let fill = unsafe {
+                    check(
+                        "cuGraphMemsetNodeGetParams",
+                        sys::cuGraphMemsetNodeGetParams(node, fill.as_mut_ptr()),
+                    )?;
+                    fill.assume_init()
+                };
+                found.push(fill.dst);
+            } else if kind == NodeType::CU_GRAPH_NODE_TYPE_MEMCPY {
+                let mut copy = std::mem::MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
+                // SAFETY: as above; the memory types have values where the driver fills them.
+                let copy = unsafe {
+                    (*copy.as_mut_ptr()).srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
+                    (*copy.as_mut_ptr()).dstMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
+                    check(
+                        "cuGraphMemcpyNodeGetParams",
+                        sys::cuGraphMemcpyNodeGetParams(node, copy.as_mut_ptr()),
+                    )?;
+                    copy.assume_init()
+                };
+                found.extend([copy.srcDevice, copy.dstDevice]);
+            }
+        }
+        Ok(found)
+    }
+
     /// Nodes in topological order; for a captured serial stream, its order.
     fn in_order(&self) -> Result<Vec<sys::CUgraphNode>> {
         let mut count = 0;
@@ -338,6 +391,20 @@ pub fn allocation(device: &Device, address: u64) -> Result<Option<(u64, u64)>> {
     }
     check("cuMemGetAddressRange", found)?;
     Ok(Some((base, bytes as u64)))
+}
+
+/// Whether an address is memory that the driver knows, of a GPU or page-locked.
+pub fn is_known(device: &Device, address: u64) -> Result<bool> {
+    let _entered = device.enter()?;
+    let mut kind = 0u32;
+    let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    // SAFETY: the attribute is a 32-bit number, which outlives the call; any address is allowed.
+    let found = unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), attribute, address) };
+    if found == sys::CUresult::CUDA_ERROR_INVALID_VALUE {
+        return Ok(false);
+    }
+    check("cuPointerGetAttribute", found)?;
+    Ok(true)
 }
 
 fn node_type(node: sys::CUgraphNode) -> Result<NodeType> {

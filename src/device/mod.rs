@@ -54,7 +54,7 @@ pub(crate) use candle::of_candle;
 pub use context::{Device, Entered, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
-pub use graph::{EdgeKind, Graph, GraphNode, allocation};
+pub use graph::{EdgeKind, Graph, GraphNode, allocation, is_known};
 pub use group::GroupMember;
 #[cfg(test)]
 pub(crate) use kernel::takes_alone;

@@ -57,14 +57,7 @@ impl Module {
         let mut raw = std::ptr::null_mut();
         // The driver reads the image's length from its header, so the image must be aligned and padded to
         // whole words.
-        let words: Vec<u64> = image
-            .chunks(8)
-            .map(|chunk| {
-                let mut word = [0; 8];
-                word[..chunk.len()].copy_from_slice(chunk);
-                u64::from_ne_bytes(word)
-            })
-            .collect();
+        let words: Vec<u64> = words_of(image).collect();
         // SAFETY: a current context; the image is complete, aligned, and outlives the call, which copies it.
         check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut raw, words.as_ptr().cast()) })?;
         Ok(Module { inner: Arc::new(Loaded { device: device.clone(), raw }) })
@@ -106,6 +99,24 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Function {
+    /// A kernel of a module that the caller loaded: a `CUfunction`, or the `cudaFunction_t` of a `__global__` function.
+    ///
+    /// # Safety
+    /// `function` is a live kernel of `device`'s context, and stays loaded as long as this value, its clones and
+    /// everything built with them.
+    ///
+    /// # Errors
+    /// The handle is null, or the driver does not know it.
+    pub unsafe fn from_raw(device: &Device, function: *mut c_void) -> Result<Function> {
+        if function.is_null() {
+            return Err(Error::BadArgument("a kernel that is null".into()));
+        }
+        let _entered = device.enter()?;
+        // SAFETY: guaranteed by the caller. Code that is loaded late could not be captured.
+        check("cuFuncLoad", unsafe { sys::cuFuncLoad(function.cast()) })?;
+        Function::of_raw(device, function.cast(), None)
+    }
+
     pub(super) fn of_raw(device: &Device, raw: sys::CUfunction, module: Option<Module>) -> Result<Function> {
         let mut text = std::ptr::null();
         // SAFETY: a live function; the string lives as long as it.
@@ -176,6 +187,8 @@ pub enum Arg {
     U32(u32),
     /// A 32-bit float.
     F32(f32),
+    /// The bytes of any other value.
+    Value(Arc<[u8]>),
 }
 
 /// Dimensions of a grid and its CTAs.
@@ -204,6 +217,15 @@ impl Shape {
     pub fn threads(&self) -> u32 {
         self.block.iter().product()
     }
+}
+
+/// Bytes as whole words, filled up with zeros.
+fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_ne_bytes(word)
+    })
 }
 
 /// Memory whose address a kernel receives.
@@ -237,9 +259,10 @@ impl KernelCall {
             return Err(Error::Length { what: name, have: args.len(), want: sizes.len() });
         }
         let mut memory: Vec<Arc<dyn Kept>> = Vec::new();
-        let mut words = Vec::with_capacity(args.len());
+        let (mut words, mut starts) = (Vec::with_capacity(args.len()), Vec::with_capacity(args.len()));
         for (index, (arg, &want)) in args.iter().zip(sizes).enumerate() {
             let wrong = || Error::BadArgument(format!("argument {index} of kernel `{}`", function.name()));
+            starts.push(words.len());
             let (word, size) = match arg {
                 Arg::Words(buffer, offset) => {
                     if *offset > buffer.len() {
@@ -255,14 +278,20 @@ impl KernelCall {
                 Arg::Null => (0, 8),
                 Arg::U32(value) => (u64::from(*value), 4),
                 Arg::F32(value) => (u64::from(value.to_bits()), 4),
+                Arg::Value(bytes) => {
+                    words.extend(words_of(bytes));
+                    (0, bytes.len())
+                }
             };
             if size != want {
                 return Err(wrong());
             }
-            words.push(word);
+            if !matches!(arg, Arg::Value(_)) {
+                words.push(word);
+            }
         }
-        let starts = (0..words.len()).collect();
-        Ok(KernelCall { function: function.clone(), shape, words: words.into(), starts, _memory: memory })
+        let (words, starts) = (words.into(), starts.into());
+        Ok(KernelCall { function: function.clone(), shape, words, starts, _memory: memory })
     }
 
     /// The values behind the `parameters` of a captured node. The creator of the node keeps its memory alive.
@@ -280,11 +309,7 @@ impl KernelCall {
             starts.push(words.len());
             // SAFETY: guaranteed by the caller.
             let bytes = unsafe { std::slice::from_raw_parts((*parameters.add(index)).cast::<u8>(), size) };
-            words.extend(bytes.chunks(8).map(|chunk| {
-                let mut word = [0; 8];
-                word[..chunk.len()].copy_from_slice(chunk);
-                u64::from_ne_bytes(word)
-            }));
+            words.extend(words_of(bytes));
         }
         KernelCall { function, shape, words: words.into(), starts: starts.into(), _memory: Vec::new() }
     }
@@ -297,6 +322,11 @@ impl KernelCall {
     /// The grid and its CTAs.
     pub fn shape(&self) -> &Shape {
         &self.shape
+    }
+
+    /// The parameter values, each starting at a new word.
+    pub(super) fn words(&self) -> &[u64] {
+        &self.words
     }
 
     /// Address in a pointer parameter; `None` if there is no such parameter of eight bytes.

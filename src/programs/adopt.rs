@@ -1,6 +1,7 @@
 //! Captured serial streams, rescheduled from the declared accesses of their kernels.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use cusync_dag::{Access, AccessMode, BufferId, Kernel, LaunchConfig, Node, NodeWork, Program, ZoneId};
 
@@ -70,7 +71,8 @@ impl Calls {
             }
             program.push(node(call, declaration, accesses)?)?;
         }
-        Ok(Calls { program, calls: calls.into_iter().map(Call::Kernel).collect(), watch: None })
+        let calls = calls.into_iter().map(Call::Kernel).collect();
+        Ok(Calls { program, calls, memory: Arc::default(), watch: None })
     }
 }
 

@@ -1,18 +1,21 @@
 //! Recordings with memory and kernels.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use cusync_dag::{
-    Argument, BufferId, Direction, Form, KernelSchedule, LaunchConfig, NodeId, NodeWork, Program,
-    ProvedRefinement, Recorded, Recording, Refinement,
+    Addressable, Argument, BufferId, Direction, Form, KernelSchedule, LaunchConfig, NodeId, NodeWork,
+    Program, ProvedRefinement, Recorded, Recording, Refinement,
 };
 
 use super::calls::{Call, Calls};
+use super::opaque::{OpaqueCall, Workspace};
 use super::tiled::SyncArgs;
 use super::{Error, Executable, Result};
 use crate::device::{
-    Arg, CopyCall, Device, DeviceBuffer, Function, KernelCall, Module, PinnedBuffer, Shape, Stream,
+    Arg, CopyCall, Device, DeviceBuffer, Function, KernelCall, Module, PinnedBuffer, Plain, Shape, Stream,
+    is_known,
 };
 
 /// A recording with memory and kernels.
@@ -21,41 +24,97 @@ pub struct BoundRecording {
     recording: Recording,
     device: Device,
     calls: Calls,
-    buffers: Vec<Arc<DeviceBuffer<u32>>>,
+    buffers: Vec<Memory>,
     pinned: HashMap<(BufferId, Direction), Arc<PinnedBuffer>>,
 }
 
+/// The memory of a buffer.
+#[derive(Clone, Debug)]
+enum Memory {
+    Own(Arc<DeviceBuffer<u32>>),
+    /// The first address of the caller's memory.
+    Given(u64),
+}
+
+impl Memory {
+    /// Memory of the recording, or an error if the caller's.
+    fn own(&self) -> Result<&Arc<DeviceBuffer<u32>>> {
+        match self {
+            Memory::Own(buffer) => Ok(buffer),
+            Memory::Given(_) => Err(Error::Addresses),
+        }
+    }
+
+    /// The argument for the byte at an offset.
+    fn arg(&self, first: u64) -> Arg {
+        match self {
+            Memory::Own(buffer) => Arg::Words(buffer.clone(), first as usize / 4),
+            Memory::Given(address) => Arg::Value((address + first).to_ne_bytes().into()),
+        }
+    }
+}
+
+impl<T: Plain> Addressable for DeviceBuffer<T> {
+    fn addresses(&self) -> Range<u64> {
+        let range = DeviceBuffer::addresses(self);
+        range.start as u64..range.end as u64
+    }
+}
+
 impl BoundRecording {
-    /// Allocates memory for a recording, and binds it to kernels from `module`.
+    /// Allocates the buffers of a recording, and binds it to kernels from `module`. The caller keeps memory that was
+    /// given by addresses alive as long as anything built from the result.
     ///
     /// # Errors
-    /// [`Error::Addresses`] if memory was given by addresses; device errors.
+    /// [`Error::NoMemory`] for addresses that the GPU does not know; [`Error::Addresses`] for copies between addresses;
+    /// device errors.
     pub fn new(recording: &Recording, device: &Device, module: &Module) -> Result<BoundRecording> {
-        if recording.has_addresses() {
-            return Err(Error::Addresses);
-        }
+        let mut functions: HashMap<String, Function> = HashMap::new();
+        Self::with_functions(recording, device, |_, name| match functions.get(name) {
+            Some(function) => Ok(function.clone()),
+            None => Ok(functions.entry(name.into()).or_insert(module.function(name)?).clone()),
+        })
+    }
+
+    /// The same with kernels from anywhere: `function` gets each node that is a kernel, and the kernel's name.
+    ///
+    /// # Errors
+    /// As [`BoundRecording::new`].
+    pub fn with_functions(
+        recording: &Recording,
+        device: &Device,
+        mut function: impl FnMut(NodeId, &str) -> crate::device::Result<Function>,
+    ) -> Result<BoundRecording> {
         let program = recording.program();
-        let mut buffers = Vec::new();
-        for (index, buffer) in program.buffers().iter().enumerate() {
-            let words = recording.initial(BufferId::from(index));
-            buffers.push(Arc::new(DeviceBuffer::from_slice(device, &words, &buffer.name)?));
+        let (mut buffers, mut memory) = (Vec::new(), Vec::new());
+        for ((index, buffer), given) in program.buffers().iter().enumerate().zip(recording.addresses()) {
+            let own = match given {
+                Some(_) => None,
+                None => {
+                    let words = recording.initial(BufferId::from(index));
+                    Some(Arc::new(DeviceBuffer::from_slice(device, &words, &buffer.name)?))
+                }
+            };
+            memory.push(match (&own, given) {
+                (Some(own), _) => Addressable::addresses(&**own),
+                (None, first) => first.unwrap_or_default()..first.unwrap_or_default() + buffer.bytes,
+            });
+            buffers.push(own.map_or(Memory::Given(given.unwrap_or_default()), Memory::Own));
         }
-        let mut functions: HashMap<&str, Function> = HashMap::new();
         let mut pinned: HashMap<(BufferId, Direction), Arc<PinnedBuffer>> = HashMap::new();
         let mut calls = Vec::with_capacity(program.nodes().len());
-        for (node, recorded) in program.nodes().iter().zip(recording.recorded()) {
+        for ((id, node), recorded) in program.ids().zip(program.nodes()).zip(recording.recorded()) {
             calls.push(match (recorded, &node.work) {
-                (Recorded::Kernel { function, arguments }, NodeWork::Kernel(kernel)) => {
-                    if !functions.contains_key(function.as_str()) {
-                        functions.insert(function, module.function(function)?);
-                    }
-                    let function = &functions[function.as_str()];
+                (Recorded::Kernel { function: name, arguments }, NodeWork::Kernel(kernel)) => {
+                    judge_given(device, &node.name, arguments, &buffers)?;
                     let args = args(arguments, &buffers, &SyncArgs::default());
                     let LaunchConfig { grid, block, shared_bytes } = kernel.launch;
-                    Call::Kernel(KernelCall::new(function, Shape { grid, block, shared_bytes }, &args)?)
+                    let shape = Shape { grid, block, shared_bytes };
+                    Call::Kernel(KernelCall::new(&function(id, name)?, shape, &args)?)
                 }
+                (Recorded::Opaque, _) => Call::Opaque(OpaqueCall::UNKNOWN),
                 (Recorded::Copy { buffer: Some(buffer), direction }, _) => {
-                    let words = &buffers[buffer.index()];
+                    let words = buffers[buffer.index()].own()?;
                     let host = match pinned.get(&(*buffer, *direction)) {
                         Some(host) => host.clone(),
                         None => {
@@ -75,7 +134,8 @@ impl BoundRecording {
                 _ => return Err(Error::Addresses),
             });
         }
-        let calls = Calls { program: program.clone(), calls: calls.into(), watch: None };
+        let calls =
+            Calls { program: program.clone(), calls: calls.into(), memory: memory.into(), watch: None };
         Ok(BoundRecording { recording: recording.clone(), device: device.clone(), calls, buffers, pinned })
     }
 
@@ -125,7 +185,8 @@ impl BoundRecording {
         }
         let (args, watch) = SyncArgs::new(&self.device, program, refinement)?;
         let calls = self.calls_with(&args)?;
-        Ok(Calls { program: program.clone(), calls, watch: Some(Arc::new(watch)) })
+        let memory = self.calls.memory.clone();
+        Ok(Calls { program: program.clone(), calls, memory, watch: Some(Arc::new(watch)) })
     }
 
     /// Calls of each node, with kernels synchronized by `sync`, by node.
@@ -141,6 +202,27 @@ impl BoundRecording {
         nodes.map(call).collect()
     }
 
+    /// Gives an opaque node the callback that queues its work: on the stream that it gets, with the
+    /// workspace that it gets, all of it before it returns. Every executable calls it once, while it is built, and
+    /// repeats the captured kernels, copies and fills. Addresses in these that belong to other workspaces, or to
+    /// buffers that the node has not declared, are errors; memory behind addresses in memory is not seen.
+    ///
+    /// # Errors
+    /// [`Error::NotOpaque`].
+    pub fn set_opaque(
+        &mut self,
+        node: NodeId,
+        enqueue: impl FnMut(&Stream, &Workspace) -> std::result::Result<(), String> + Send + 'static,
+    ) -> Result<()> {
+        match Arc::make_mut(&mut self.calls.calls).get_mut(node.index()) {
+            Some(call @ Call::Opaque(_)) => {
+                *call = Call::Opaque(OpaqueCall::new(Box::new(enqueue)));
+                Ok(())
+            }
+            Some(Call::Kernel(_) | Call::Copy(_)) | None => Err(Error::NotOpaque(node)),
+        }
+    }
+
     /// Replaces the estimated duration of a node by a measured one.
     ///
     /// # Errors
@@ -149,10 +231,11 @@ impl BoundRecording {
         Ok(self.calls.program.set_us(node, us)?)
     }
 
-    /// Restores the initial contents of every buffer, and poisons `outputs` without initial contents with
+    /// Restores the initial contents of every buffer of the recording, and poisons `outputs` without initial contents with
     /// 0xFF bytes, which are NaNs in every float format. Nothing may be running.
     pub fn reset(&self, outputs: &[BufferId]) -> Result<()> {
-        for (index, buffer) in self.buffers.iter().enumerate() {
+        for (index, memory) in self.buffers.iter().enumerate() {
+            let Memory::Own(buffer) = memory else { continue };
             let id = BufferId::from(index);
             if outputs.contains(&id) && !self.recording.is_filled(id) {
                 buffer.upload(&vec![u32::MAX; buffer.len()])?;
@@ -160,39 +243,53 @@ impl BoundRecording {
                 buffer.upload(&self.recording.initial(id))?;
             }
         }
-        for ((buffer, direction), host) in &self.pinned {
+        for ((_, direction), host) in &self.pinned {
             if *direction == Direction::DeviceToHost {
-                host.write(&vec![u32::MAX; self.buffers[buffer.index()].len()])?;
+                host.write(&vec![u32::MAX; host.len()])?;
             }
         }
         Ok(())
     }
 
-    /// Fills a buffer. Nothing may be running.
+    /// Fills a buffer of the recording. Nothing may be running.
     pub fn upload(&self, buffer: BufferId, words: &[u32]) -> Result<()> {
-        let found = self.buffers.get(buffer.index()).ok_or(Error::NoBuffer(buffer))?;
+        let found = self.buffers.get(buffer.index()).ok_or(Error::NoBuffer(buffer))?.own()?;
         Ok(found.upload(words)?)
     }
 
-    /// Words of a buffer, from the host if the program copies it there. Nothing may be running.
+    /// Words of a buffer of the recording, from the host if the program copies it there. Nothing may be running.
     pub fn download(&self, buffer: BufferId) -> Result<Vec<u32>> {
         if let Some(host) = self.pinned.get(&(buffer, Direction::DeviceToHost)) {
             return Ok(host.read());
         }
-        let found = self.buffers.get(buffer.index()).ok_or(Error::NoBuffer(buffer))?;
+        let found = self.buffers.get(buffer.index()).ok_or(Error::NoBuffer(buffer))?.own()?;
         let mut words = vec![0; found.len()];
         found.download(&mut words)?;
         Ok(words)
     }
 }
 
+/// The GPU must know the caller's memory that is passed to a kernel.
+fn judge_given(device: &Device, node: &str, arguments: &[Argument], buffers: &[Memory]) -> Result<()> {
+    for argument in arguments {
+        let Argument::Bytes { buffer, first, bytes, passed: true, .. } = *argument else { continue };
+        let Memory::Given(start) = buffers[buffer.index()] else { continue };
+        for address in [start + first, start + first + bytes.max(1) - 1] {
+            if !is_known(device, address)? {
+                return Err(Error::NoMemory { node: node.into(), address });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Arguments of a kernel.
-fn args(arguments: &[Argument], buffers: &[Arc<DeviceBuffer<u32>>], sync: &SyncArgs) -> Vec<Arg> {
+fn args(arguments: &[Argument], buffers: &[Memory], sync: &SyncArgs) -> Vec<Arg> {
     let mut args = Vec::with_capacity(arguments.len());
     for argument in arguments {
         match *argument {
             Argument::Bytes { buffer, first, passed: true, .. } => {
-                args.push(Arg::Words(buffers[buffer.index()].clone(), first as usize / 4));
+                args.push(buffers[buffer.index()].arg(first));
             }
             Argument::Bytes { passed: false, .. } => {}
             Argument::TileSync => args.extend(sync.args()),
@@ -200,6 +297,7 @@ fn args(arguments: &[Argument], buffers: &[Arc<DeviceBuffer<u32>>], sync: &SyncA
             Argument::Null | Argument::Addresses { .. } => args.push(Arg::Null),
             Argument::U32(value) => args.push(Arg::U32(value)),
             Argument::F32(value) => args.push(Arg::F32(value)),
+            Argument::Value(ref bytes) => args.push(Arg::Value(bytes.clone())),
         }
     }
     args

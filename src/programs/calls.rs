@@ -1,10 +1,12 @@
 //! GPU work of a program's nodes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cusync_dag::{NodeId, Program};
 
-use super::error::Result;
+use super::error::{Error, Result};
+use super::opaque::OpaqueCall;
 use super::tiled::Watch;
 use crate::device::{CopyCall, Graph, KernelCall, Stream};
 
@@ -15,16 +17,8 @@ pub enum Call {
     Kernel(KernelCall),
     /// A copy, on a copy engine.
     Copy(CopyCall),
-}
-
-impl Call {
-    /// Queues it. `programmatic` lets a kernel launch while the previous one in the stream ends.
-    pub(super) fn enqueue(&self, stream: &Stream, programmatic: bool) -> crate::device::Result<()> {
-        match self {
-            Call::Kernel(call) => stream.launch(call, programmatic),
-            Call::Copy(call) => stream.copy(call),
-        }
-    }
+    /// Work that a callback queues, captured for each executable.
+    Opaque(OpaqueCall),
 }
 
 /// A program with the work of each of its nodes. Everything built from it keeps its memory alive.
@@ -32,6 +26,8 @@ impl Call {
 pub struct Calls {
     pub(super) program: Program,
     pub(super) calls: Arc<[Call]>,
+    /// Addresses of each buffer; empty if nothing is opaque.
+    pub(super) memory: Arc<[Range<u64>]>,
     /// Names the timed-out waits for tiles.
     pub(super) watch: Option<Arc<Watch>>,
 }
@@ -52,11 +48,23 @@ impl Calls {
             program.push(self.program.node(node).clone())?;
         }
         let calls = std::iter::repeat_n(self.calls[node.index()].clone(), times).collect();
-        Ok(Calls { program, calls, watch: self.watch.clone() })
+        Ok(Calls { program, calls, memory: self.memory.clone(), watch: self.watch.clone() })
     }
 
     /// Captures the nodes in order on one stream, like serial user code, without instantiating the graph.
+    ///
+    /// # Errors
+    /// [`Error::Opaque`] for an opaque node; device errors.
     pub fn serial_graph(&self, main: &Stream) -> Result<Graph> {
-        Ok(Graph::captured(main, || self.calls.iter().try_for_each(|call| call.enqueue(main, false)))?)
+        Graph::captured(main, || {
+            self.calls.iter().zip(self.program.nodes()).try_for_each(|(call, node)| match call {
+                Call::Kernel(call) => Ok(main.launch(call, false)?),
+                Call::Copy(call) => Ok(main.copy(call)?),
+                Call::Opaque(_) => {
+                    let fault = "its workspace belongs to an executable: build one with `Calls::planned`";
+                    Err(Error::Opaque { node: node.name.clone(), what: fault.into() })
+                }
+            })
+        })
     }
 }

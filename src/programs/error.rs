@@ -1,6 +1,6 @@
 //! Errors between a schedule and the GPU.
 
-use cusync_dag::{BufferId, DagError, Unproved};
+use cusync_dag::{BufferId, DagError, NodeId, Unproved};
 
 /// Result of this layer.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -23,9 +23,36 @@ pub enum Error {
     /// A plan or a refinement that was proved for another program.
     #[error("what was proved is of another program: plan the program that is run")]
     OtherProgram,
-    /// The recording uses addresses of foreign memory.
-    #[error("the recording has memory by its addresses: give its kernels buffers of the recording")]
+    /// A copy or contents of memory that was given by addresses.
+    #[error(
+        "memory given by addresses belongs to the caller: read and write it there, and copy it in an opaque node"
+    )]
     Addresses,
+    /// An address passed to a kernel is not memory of the GPU.
+    #[error("`{node}` gets memory at {address:#x}, which the GPU does not know: pass device memory")]
+    NoMemory {
+        /// The node.
+        node: String,
+        /// Its first unknown byte.
+        address: u64,
+    },
+    /// A callback for a node that is not opaque, or does not exist.
+    #[error("node {} is no opaque node of this program: give callbacks to what `Recording::opaque` returned", .0.0)]
+    NotOpaque(NodeId),
+    /// An opaque node whose work cannot be had, or must not run.
+    #[error("opaque node `{node}`: {what}")]
+    Opaque {
+        /// The node.
+        node: String,
+        /// The fault and its fix.
+        what: String,
+    },
+    /// Workspaces lent by the caller do not suffice.
+    #[error("{what}")]
+    Lent {
+        /// The fault and its fix.
+        what: String,
+    },
     /// A wait for a tile timed out.
     #[error(
         "CTA {cta} of `{node}` waited too long for CTA {of_cta} of `{of}`: its slot is at {have}, {want} is wanted"

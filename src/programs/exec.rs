@@ -7,8 +7,9 @@ use cusync_dag::{Form, Join, KernelSchedule, LaunchPlan, LaunchStep, Launches, P
 
 use super::calls::{Call, Calls};
 use super::error::{Error, Result};
+use super::opaque::{OpaqueCall, Scratch};
 use super::tiled::Watch;
-use crate::device::{EdgeKind, Event, Graph, GraphExec, Stream};
+use crate::device::{CopyCall, DeviceBuffer, EdgeKind, Event, Graph, GraphExec, KernelCall, Stream};
 
 /// A program that can be launched repeatedly. It keeps the program's memory alive, and its launches are
 /// ordered one after the other.
@@ -16,20 +17,52 @@ use crate::device::{EdgeKind, Event, Graph, GraphExec, Stream};
 pub struct Executable {
     main: Arc<Stream>,
     how: How,
-    calls: Arc<[Call]>,
+    /// Keep the memory of the nodes alive.
+    _calls: Arc<[Call]>,
+    _scratch: Option<Scratch>,
     watch: Option<Arc<Watch>>,
+}
+
+/// What a caller lends to an executable. What is missing is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lent<'a> {
+    /// Streams of lanes beside the main stream, which then have the priorities of these streams.
+    pub streams: &'a [Arc<Stream>],
+    /// Memory of workspaces: none, or as many as the plan needs.
+    pub workspaces: &'a [Arc<DeviceBuffer<u8>>],
 }
 
 #[derive(Debug)]
 enum How {
     /// Steps that the host queues; lane 0 is the main stream.
     Eager {
-        lanes: Vec<Stream>,
+        work: Vec<Work>,
+        lanes: Vec<Arc<Stream>>,
         events: Vec<Event>,
         steps: Vec<LaunchStep>,
         programmatic: bool,
     },
     Graph(GraphExec),
+}
+
+/// The work of a node on a stream.
+#[derive(Debug)]
+enum Work {
+    Kernel(KernelCall),
+    Copy(CopyCall),
+    /// A captured opaque node.
+    Child(GraphExec),
+}
+
+impl Work {
+    /// Queues it. `programmatic` lets a kernel launch while the previous one in the stream ends.
+    fn enqueue(&self, stream: &Stream, programmatic: bool) -> crate::device::Result<()> {
+        match self {
+            Work::Kernel(call) => stream.launch(call, programmatic),
+            Work::Copy(call) => stream.copy(call),
+            Work::Child(graph) => graph.launch(stream),
+        }
+    }
 }
 
 impl Calls {
@@ -38,8 +71,16 @@ impl Calls {
     /// # Errors
     /// [`Error::OtherProgram`]; device errors.
     pub fn executable(&self, main: &Arc<Stream>, plan: &ProvedPlan) -> Result<Executable> {
+        self.executable_with(main, plan, &Lent::default())
+    }
+
+    /// The same with lent streams and workspaces. Opaque nodes are captured now, once.
+    ///
+    /// # Errors
+    /// [`Error::OtherProgram`]; [`Error::Lent`] for workspaces; faults of callbacks; device errors.
+    pub fn executable_with(&self, main: &Arc<Stream>, plan: &ProvedPlan, lent: &Lent) -> Result<Executable> {
         match plan.is_of(&self.program) {
-            true => Executable::new(self, main, plan.launches()),
+            true => Executable::new(self, main, plan, lent),
             false => Err(Error::OtherProgram),
         }
     }
@@ -63,48 +104,51 @@ impl Calls {
 
 impl Executable {
     /// Builds launches that were proved for the program of these calls.
-    fn new(calls: &Calls, main: &Arc<Stream>, launches: &Launches) -> Result<Executable> {
-        let built = |how| {
-            let (calls, watch) = (calls.calls.clone(), calls.watch.clone());
-            Executable { main: main.clone(), how, calls, watch }
+    fn new(calls: &Calls, main: &Arc<Stream>, plan: &ProvedPlan, lent: &Lent) -> Result<Executable> {
+        // Only opaque nodes need a stream for their capture, and workspaces.
+        let opaque = calls.calls.iter().any(|call| matches!(call, Call::Opaque(_)));
+        let (device, nodes) = (main.device(), calls.calls.len());
+        let scratch = || Scratch::new(device, nodes, plan.workspaces(), lent.workspaces, &calls.memory);
+        let scratch = opaque.then(scratch).transpose()?;
+        let priority = node_priorities(plan.launches(), nodes, main)?;
+        let capture = |node: usize, call: &OpaqueCall| match &scratch {
+            Some(scratch) => call.capture(scratch, &calls.program, node, priority[node]),
+            None => unreachable!("a program with an opaque node has workspaces"),
         };
-        match launches {
-            Launches::Graph { order, before, joins, priorities } => {
-                Ok(built(How::Graph(graph(&calls.calls, main, order, before, joins, priorities)?)))
+        let how = match plan.launches() {
+            Launches::Graph { order, before, joins, .. } => {
+                How::Graph(graph(&calls.calls, main, order, before, joins, &priority, capture)?)
             }
             Launches::Streams { steps, programmatic, captured } => {
-                let eager = built(eager(main, steps, *programmatic)?);
-                if !captured {
-                    return Ok(eager);
+                let work = |(node, call): (usize, &Call)| match call {
+                    Call::Kernel(call) => Ok(Work::Kernel(call.clone())),
+                    Call::Copy(call) => Ok(Work::Copy(call.clone())),
+                    Call::Opaque(call) => Ok(Work::Child(capture(node, call)?.instantiate(main)?)),
+                };
+                let work = calls.calls.iter().enumerate().map(work).collect::<Result<_>>()?;
+                let eager = eager(main, steps, *programmatic, work, lent.streams)?;
+                match captured {
+                    // The main stream may be the default stream, which cannot be captured.
+                    true => {
+                        let first = Stream::new(device)?;
+                        How::Graph(Graph::captured(&first, || eager.enqueue(&first))?.instantiate(main)?)
+                    }
+                    false => eager,
                 }
-                let exec = Graph::captured(main, || eager.enqueue())?.instantiate(main)?;
-                Ok(built(How::Graph(exec)))
             }
-        }
+        };
+        let (_calls, watch) = (calls.calls.clone(), calls.watch.clone());
+        Ok(Executable { main: main.clone(), how, _calls, _scratch: scratch, watch })
     }
 
     /// Queues one run on the main stream.
     pub fn launch(&self) -> Result<()> {
-        Ok(self.enqueue()?)
+        self.launch_on(&self.main)
     }
 
-    fn enqueue(&self) -> crate::device::Result<()> {
-        match &self.how {
-            How::Graph(exec) => exec.launch(&self.main),
-            How::Eager { lanes, events, steps, programmatic } => {
-                let stream = |lane: usize| if lane == 0 { &*self.main } else { &lanes[lane - 1] };
-                for step in steps {
-                    match *step {
-                        LaunchStep::Run { node, lane, chained } => {
-                            self.calls[node].enqueue(stream(lane), *programmatic && chained)?;
-                        }
-                        LaunchStep::Record { event, lane } => stream(lane).record(&events[event])?,
-                        LaunchStep::Wait { event, lane } => stream(lane).wait(&events[event])?,
-                    }
-                }
-                Ok(())
-            }
-        }
+    /// Queues one run on another stream of the same GPU. Runs must still follow each other, by events for example.
+    pub fn launch_on(&self, stream: &Stream) -> Result<()> {
+        Ok(self.how.enqueue(stream)?)
     }
 
     /// The stream on which runs are queued.
@@ -122,14 +166,44 @@ impl Executable {
     }
 }
 
+impl How {
+    fn enqueue(&self, main: &Stream) -> crate::device::Result<()> {
+        match self {
+            How::Graph(exec) => exec.launch(main),
+            How::Eager { work, lanes, events, steps, programmatic } => {
+                let stream = |lane: usize| if lane == 0 { main } else { &*lanes[lane - 1] };
+                for step in steps {
+                    match *step {
+                        LaunchStep::Run { node, lane, chained } => {
+                            work[node].enqueue(stream(lane), *programmatic && chained)?;
+                        }
+                        LaunchStep::Record { event, lane } => stream(lane).record(&events[event])?,
+                        LaunchStep::Wait { event, lane } => stream(lane).wait(&events[event])?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
 /// Creates the streams; events are for ordering only (no time stamps) and are reused in every launch.
-fn eager(main: &Stream, plan: &Steps, programmatic: bool) -> Result<How> {
+fn eager(
+    main: &Stream,
+    plan: &Steps,
+    programmatic: bool,
+    work: Vec<Work>,
+    lent: &[Arc<Stream>],
+) -> Result<How> {
     let device = main.device();
     let priorities = cuda_priorities(&plan.priorities, Stream::priorities(device)?);
-    let stream = |p: &i32| Stream::with_priority(device, *p);
-    let lanes = priorities.iter().map(stream).collect::<std::result::Result<_, _>>()?;
+    let stream = |(lane, p): (usize, &i32)| match lent.get(lane) {
+        Some(lent) => Ok(lent.clone()),
+        None => Stream::with_priority(device, *p).map(Arc::new),
+    };
+    let lanes = priorities.iter().enumerate().map(stream).collect::<std::result::Result<_, _>>()?;
     let events = (0..plan.events).map(|_| Event::ordering(device)).collect::<std::result::Result<_, _>>()?;
-    Ok(How::Eager { lanes, events, steps: plan.steps.clone(), programmatic })
+    Ok(How::Eager { work, lanes, events, steps: plan.steps.clone(), programmatic })
 }
 
 /// A graph of explicit nodes and edges.
@@ -139,15 +213,10 @@ fn graph(
     order: &[usize],
     before: &[Vec<(usize, bool)>],
     joins: &[Join],
-    priorities: &[i32],
+    priority: &[Option<i32>],
+    capture: impl Fn(usize, &OpaqueCall) -> Result<Graph>,
 ) -> Result<GraphExec> {
-    let device = main.device();
-    let mut priority: Vec<Option<i32>> = vec![None; calls.len()];
-    if priorities.len() == calls.len() {
-        let cuda = cuda_priorities(priorities, Stream::priorities(device)?);
-        priority = cuda.into_iter().map(Some).collect();
-    }
-    let mut graph = Graph::new(device)?;
+    let mut graph = Graph::new(main.device())?;
     let mut nodes = vec![None; calls.len()];
     let kind = |programmatic| if programmatic { EdgeKind::Programmatic } else { EdgeKind::Full };
     // The joins that each node waits for; the first node of a join adds it.
@@ -172,9 +241,31 @@ fn graph(
         nodes[node] = Some(match &calls[node] {
             Call::Kernel(call) => graph.add_kernel(call, &after, priority[node])?,
             Call::Copy(call) => graph.add_copy(call, &after)?,
+            Call::Opaque(call) => graph.add_child(&capture(node, call)?, &after)?,
         });
     }
     Ok(graph.instantiate(main)?)
+}
+
+/// The CUDA priority of each node; `None`: the default.
+fn node_priorities(launches: &Launches, nodes: usize, main: &Stream) -> Result<Vec<Option<i32>>> {
+    let range = || Stream::priorities(main.device());
+    let mut found = vec![None; nodes];
+    match launches {
+        Launches::Graph { priorities, .. } if priorities.len() == nodes => {
+            found = cuda_priorities(priorities, range()?).into_iter().map(Some).collect();
+        }
+        Launches::Graph { .. } => {}
+        Launches::Streams { steps, .. } => {
+            let lanes = cuda_priorities(&steps.priorities, range()?);
+            for step in &steps.steps {
+                if let LaunchStep::Run { node, lane, .. } = *step {
+                    found[node] = lane.checked_sub(1).map(|lane| lanes[lane]);
+                }
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Converts our priorities to CUDA priorities: larger numbers of ours map to lower CUDA numbers, within

@@ -1,7 +1,8 @@
 //! Programs on a GPU: recorded code bound to memory and kernels, and built into executables that can be
 //! launched repeatedly.
 //!
-//! [`BoundRecording`] adds memory and kernels to a [`cusync_dag::Recording`]; [`Calls::adopt`] takes a captured stream
+//! [`BoundRecording`] adds kernels, callbacks of opaque nodes, and memory that was not given by addresses to a
+//! [`cusync_dag::Recording`]; [`Calls::adopt`] takes a captured stream
 //! instead. Both give [`Calls`], the work of each node, which can only be launched according to a
 //! [`cusync_dag::ProvedPlan`].
 //!
@@ -20,10 +21,12 @@ mod bind;
 mod calls;
 mod error;
 mod exec;
+mod opaque;
 mod tiled;
 
 pub use adopt::{Declaration, ParameterAccess};
 pub use bind::BoundRecording;
 pub use calls::{Call, Calls};
 pub use error::{Error, Result};
-pub use exec::Executable;
+pub use exec::{Executable, Lent};
+pub use opaque::{Enqueue, OpaqueCall, Workspace};

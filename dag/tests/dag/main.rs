@@ -7,6 +7,7 @@ mod distribution;
 mod files;
 mod memory;
 mod model;
+mod opaque;
 mod recorder;
 mod refine;
 mod suite;

@@ -28,7 +28,7 @@ fn launches_become_nodes_with_their_accesses() {
     assert!(!before.programmatic, "only what is declared fit");
     let Recorded::Kernel { arguments, .. } = &code.recorded()[0] else { panic!("a kernel") };
     assert_eq!(arguments[2], Argument::U32(64));
-    assert!(code.has_addresses());
+    assert_eq!(code.addresses()[0], Some(x.as_ptr() as u64));
     let plain = |kernel: &mut cusync_dag::Kernel| (kernel.programmatic, kernel.ctas_per_sm) = (false, 3);
     let id = code.launch_with("plain", config, 1.0, &[read(&x)], plain).expect("good");
     let kernel = code.program().node(id).kernel().expect("a kernel");
@@ -119,7 +119,7 @@ fn appended_tasks_are_independent_and_keep_their_priorities() {
     assert_eq!(pairs(&both), [(0, 1), (1, 2), (3, 4), (4, 5)]);
     let priorities: Vec<_> = both.program().ids().map(|id| both.program().priority(id)).collect();
     assert_eq!(priorities, [5, 5, 5, 2, 2, 2]);
-    let arguments: Vec<_> = both.launches().map(|(_, arguments)| arguments[0]).collect();
+    let arguments: Vec<_> = both.launches().map(|(_, arguments)| arguments[0].clone()).collect();
     let x = Argument::Bytes {
         buffer: BufferId(3),
         first: 0,

@@ -16,6 +16,7 @@ mod common;
 mod conformance;
 mod convolutions;
 mod dag;
+mod dag_opaque;
 mod decode;
 mod decode_rig;
 mod devices;

@@ -1,6 +1,6 @@
 //! HITS: hubs and authorities of a random graph, degree 3.
 
-use cusync_dag::{Argument, BufferId, DagError, Recording};
+use cusync_dag::{BufferId, DagError, Recording};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -61,36 +61,41 @@ pub(super) fn hits(n: usize, iterations: usize) -> Result<Case, DagError> {
     let sum_launch = over(n);
     let scratch =
         [r.zeros("scratch", scratch_words(sum_launch)), r.zeros("scratch", scratch_words(sum_launch))];
-    let size = Argument::U32(n as u32);
+    let size = n as u32;
     for _ in 0..iterations {
         let [begin, column, value] = to_auth.map(|b| r.read(b));
         r.launch(
             "hits_spmv",
             over(n),
             moving(12 * n),
-            &[begin, column, value, r.read(hub1), r.write(auth2), size],
+            &[begin, column, value, r.read(hub1), r.write(auth2), size.into()],
         )?;
         let [begin, column, value] = to_hub.map(|b| r.read(b));
         r.launch(
             "hits_spmv",
             over(n),
             moving(12 * n),
-            &[begin, column, value, r.read(auth1), r.write(hub2), size],
+            &[begin, column, value, r.read(auth1), r.write(hub2), size.into()],
         )?;
         for (x, norm, scratch) in [(auth2, auth_norm, scratch[0]), (hub2, hub_norm, scratch[1])] {
             r.launch(
                 "hits_sum",
                 sum_launch,
                 moving(n),
-                &[r.read(x), r.update(norm), r.update(scratch), size],
+                &[r.read(x), r.update(norm), r.update(scratch), size.into()],
             )?;
         }
         for (x, norm, y) in [(auth2, auth_norm, auth1), (hub2, hub_norm, hub1)] {
-            r.launch("hits_divide", over(n), moving(2 * n), &[r.read(x), r.read(norm), r.write(y), size])?;
+            r.launch(
+                "hits_divide",
+                over(n),
+                moving(2 * n),
+                &[r.read(x), r.read(norm), r.write(y), size.into()],
+            )?;
         }
         let cleared = [auth2, hub2, auth_norm, hub_norm].map(|b| r.write(b));
         let [x, y, x_norm, y_norm] = cleared;
-        r.launch("hits_reset", over(n), moving(2 * n), &[x, y, x_norm, y_norm, size])?;
+        r.launch("hits_reset", over(n), moving(2 * n), &[x, y, x_norm, y_norm, size.into()])?;
     }
     let [auths, hubs] = reference(&forward, &backward, n, iterations);
     let checks = vec![

@@ -22,24 +22,35 @@ pub(super) fn img(n: usize) -> Result<Case, DagError> {
     let (largest, smallest) = (r.zeros("maximum", 1), r.zeros("minimum", 1));
     let launch = over(n * n);
     let scratch = [r.zeros("scratch", scratch_words(launch)), r.zeros("scratch", scratch_words(launch))];
-    let size = Argument::U32(n as u32);
+    let size = n as u32;
     let us = |words: usize| moving(words * n * n);
     for ((&weights, diameter), out) in kernels.iter().zip(DIAMETERS).zip([blur_s, blur_l, blur_u]) {
-        let operands = [r.read(source), r.read(weights), r.write(out), size, Argument::U32(diameter as u32)];
+        let operands =
+            [r.read(source), r.read(weights), r.write(out), size.into(), Argument::U32(diameter as u32)];
         r.launch("img_blur", launch, us(2) + 0.1 * (diameter * diameter) as f64, &operands)?;
     }
     for (blurred, out) in [(blur_s, sobel_s), (blur_l, sobel_l)] {
-        r.launch("img_sobel", launch, us(2), &[r.read(blurred), r.write(out), size])?;
+        r.launch("img_sobel", launch, us(2), &[r.read(blurred), r.write(out), size.into()])?;
     }
-    r.launch("img_max", launch, us(1), &[r.read(sobel_l), r.write(largest), r.update(scratch[0]), size])?;
-    r.launch("img_min", launch, us(1), &[r.read(sobel_l), r.write(smallest), r.update(scratch[1]), size])?;
-    let operands = [r.update(sobel_l), r.read(smallest), r.read(largest), size];
+    r.launch(
+        "img_max",
+        launch,
+        us(1),
+        &[r.read(sobel_l), r.write(largest), r.update(scratch[0]), size.into()],
+    )?;
+    r.launch(
+        "img_min",
+        launch,
+        us(1),
+        &[r.read(sobel_l), r.write(smallest), r.update(scratch[1]), size.into()],
+    )?;
+    let operands = [r.update(sobel_l), r.read(smallest), r.read(largest), size.into()];
     r.launch("img_extend", launch, us(2), &operands)?;
-    let operands = [r.read(source), r.read(blur_u), r.write(sharp), Argument::F32(AMOUNT), size];
+    let operands = [r.read(source), r.read(blur_u), r.write(sharp), Argument::F32(AMOUNT), size.into()];
     r.launch("img_unsharpen", launch, us(3), &operands)?;
-    let operands = [r.read(sharp), r.read(blur_l), r.read(sobel_l), r.write(combined), size];
+    let operands = [r.read(sharp), r.read(blur_l), r.read(sobel_l), r.write(combined), size.into()];
     r.launch("img_combine", launch, us(4), &operands)?;
-    let operands = [r.read(combined), r.read(blur_s), r.read(sobel_s), r.write(result), size];
+    let operands = [r.read(combined), r.read(blur_s), r.read(sobel_s), r.write(result), size.into()];
     r.launch("img_combine", launch, us(4), &operands)?;
     let want = Want::F32(reference(&image, &weights, n), 2e-4);
     let checks = vec![Check { name: "result", buffer: result, want }];

@@ -1,6 +1,6 @@
 //! ML: ridge regression and naive Bayes vote on the classes of rows.
 
-use cusync_dag::{Argument, DagError, Recording};
+use cusync_dag::{DagError, Recording};
 
 use super::{Case, Check, Want, hand, moving, one_each, uniform};
 
@@ -18,23 +18,28 @@ pub(super) fn ml(rows: usize) -> Result<Case, DagError> {
     let (z, r1) = (r.zeros("z", rows * FEATURES), r.zeros("r1", rows * CLASSES));
     let (r2, most) = (r.zeros("r2", rows * CLASSES), r.zeros("amax", rows));
     let (l, result) = (r.zeros("l", rows), r.zeros("r", rows));
-    let (n, f) = (Argument::U32(rows as u32), Argument::U32(FEATURES as u32));
+    let (n, f) = (rows as u32, FEATURES as u32);
     let scores = one_each(rows * CLASSES, 128);
     let by_row = one_each(rows, 64);
     let small = moving(rows * CLASSES);
     // One column per thread, three passes, eight loads in flight.
     let pole = 4.0 + rows as f64 * 3.0 / 8.0 * 0.6;
     let product = 3.0 + 0.02 * FEATURES as f64;
-    r.launch("ml_normalise", one_each(FEATURES, 32), pole, &[r.read(data), r.write(z), n, f])?;
-    r.launch("ml_scores", scores, product, &[r.read(data), r.read(bayes_w), r.write(r1), n, f])?;
-    r.launch("ml_scores", scores, product, &[r.read(z), r.read(ridge_w), r.write(r2), n, f])?;
-    r.launch("ml_row_max", by_row, small, &[r.read(r1), r.write(most), n])?;
-    r.launch("ml_intercept", scores, small, &[r.update(r2), r.read(offsets), n])?;
-    r.launch("ml_log_sum", by_row, small, &[r.read(r1), r.read(most), r.write(l), n])?;
-    r.launch("ml_softmax", by_row, small, &[r.update(r2), n])?;
-    r.launch("ml_exponential", scores, small, &[r.update(r1), r.read(l), n])?;
-    r.launch("ml_softmax", by_row, small, &[r.update(r1), n])?;
-    r.launch("ml_argmax", by_row, small, &[r.read(r1), r.read(r2), r.write(result), n])?;
+    r.launch("ml_normalise", one_each(FEATURES, 32), pole, &[r.read(data), r.write(z), n.into(), f.into()])?;
+    r.launch(
+        "ml_scores",
+        scores,
+        product,
+        &[r.read(data), r.read(bayes_w), r.write(r1), n.into(), f.into()],
+    )?;
+    r.launch("ml_scores", scores, product, &[r.read(z), r.read(ridge_w), r.write(r2), n.into(), f.into()])?;
+    r.launch("ml_row_max", by_row, small, &[r.read(r1), r.write(most), n.into()])?;
+    r.launch("ml_intercept", scores, small, &[r.update(r2), r.read(offsets), n.into()])?;
+    r.launch("ml_log_sum", by_row, small, &[r.read(r1), r.read(most), r.write(l), n.into()])?;
+    r.launch("ml_softmax", by_row, small, &[r.update(r2), n.into()])?;
+    r.launch("ml_exponential", scores, small, &[r.update(r1), r.read(l), n.into()])?;
+    r.launch("ml_softmax", by_row, small, &[r.update(r1), n.into()])?;
+    r.launch("ml_argmax", by_row, small, &[r.read(r1), r.read(r2), r.write(result), n.into()])?;
 
     let [first, second] = reference(&x, &ridge, &intercepts, &bayes, FEATURES);
     let both: Vec<f64> = first.iter().zip(&second).map(|(a, b)| a + b).collect();

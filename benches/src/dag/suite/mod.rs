@@ -203,7 +203,11 @@ mod tests {
                         Argument::Bytes { passed: true, .. } | Argument::Null => vec!["*"],
                         Argument::U32(_) => vec!["uint32_t"],
                         Argument::F32(_) => vec!["float"],
-                        Argument::Bytes { passed: false, .. } | Argument::Addresses { .. } => vec![],
+                        Argument::Bytes { passed: false, .. }
+                        | Argument::Addresses { .. }
+                        | Argument::Value(_) => {
+                            vec![]
+                        }
                         // Semaphores, waits, report; width, first slot, node, how.
                         Argument::TileSync => [vec!["*"; 3], vec!["uint32_t"; 4]].concat(),
                     })

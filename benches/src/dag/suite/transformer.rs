@@ -17,7 +17,7 @@ pub(super) fn chains(
 ) -> Result<Case, DagError> {
     let words = rows * columns;
     let mut r = Recording::new(name).built_for_programmatic_edges();
-    let (n, columns_arg) = (Argument::U32(words as u32), Argument::U32(columns as u32));
+    let (n, columns_arg) = (words as u32, columns as u32);
     let gain = uniform(1, columns, 0.5, 1.5);
     let (gain_id, mut want) = (r.floats("gain", &gain), vec![0.0; words]);
     let mut ends = Vec::new();
@@ -27,17 +27,23 @@ pub(super) fn chains(
         let (source, bias_id, shift_id) =
             (r.floats("x", &x), r.floats("bias", &bias), r.floats("shift", &shift));
         let [active, normal, end] = ["gelu", "norm", "residual"].map(|name| r.zeros(name, words));
-        let operands =
-            [r.read(source), r.read(bias_id), r.write(active), Argument::U32(rows as u32), columns_arg];
+        let operands = [
+            r.read(source),
+            r.read(bias_id),
+            r.write(active),
+            Argument::U32(rows as u32),
+            columns_arg.into(),
+        ];
         r.launch("tf_bias_gelu", over(words), moving(2 * words), &operands)?;
-        let operands = [r.read(active), r.read(gain_id), r.read(shift_id), r.write(normal), columns_arg];
+        let operands =
+            [r.read(active), r.read(gain_id), r.read(shift_id), r.write(normal), columns_arg.into()];
         r.launch(
             "tf_layer_norm",
             LaunchConfig::linear(rows as u32, 256),
             1.0 + moving(2 * words),
             &operands,
         )?;
-        let operands = [r.read(normal), r.read(source), r.write(end), n];
+        let operands = [r.read(normal), r.read(source), r.write(end), n.into()];
         r.launch("tf_residual", over(words), moving(3 * words), &operands)?;
         ends.push(end);
         for (row, sum) in x.chunks(columns).zip(want.chunks_mut(columns)) {
@@ -49,7 +55,7 @@ pub(super) fn chains(
     let joined = r.zeros("joined", words);
     let mut operands: Vec<Argument> = ends.iter().map(|&end| r.read(end)).collect();
     operands.resize(WIDEST, Argument::Null);
-    operands.extend([r.write(joined), Argument::U32(width as u32), n]);
+    operands.extend([r.write(joined), Argument::U32(width as u32), n.into()]);
     r.launch("tf_join", over(words), moving((width + 1) * words), &operands)?;
     let checks = vec![Check { name: "joined", buffer: joined, want: Want::F32(want, 1e-4) }];
     let size =
