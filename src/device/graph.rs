@@ -183,6 +183,38 @@ impl Graph {
         self.push(raw, false, after)
     }
 
+    /// Adds a copy of this graph, as one node, to the capture of a stream, behind what the stream has queued. Captures
+    /// take no launches of graphs.
+    pub fn join_capture(&self, stream: &Stream) -> Result<()> {
+        let _entered = self.device.enter()?;
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let (mut raw, mut after, mut data, mut count) =
+            (std::ptr::null_mut(), std::ptr::null(), std::ptr::null(), 0);
+        // SAFETY: a live stream; the driver owns the arrays that it returns, until the stream's capture goes on.
+        check("cuStreamGetCaptureInfo", unsafe {
+            let id = std::ptr::null_mut();
+            sys::cuStreamGetCaptureInfo_v3(
+                stream.raw(),
+                &mut status,
+                id,
+                &mut raw,
+                &mut after,
+                &mut data,
+                &mut count,
+            )
+        })?;
+        let mut node = std::ptr::null_mut();
+        // SAFETY: the graph under capture and its nodes, as just returned; the driver copies the child.
+        check("cuGraphAddChildGraphNode", unsafe {
+            sys::cuGraphAddChildGraphNode(&mut node, raw, after, count, self.raw)
+        })?;
+        let set = sys::CUstreamUpdateCaptureDependencies_flags::CU_STREAM_SET_CAPTURE_DEPENDENCIES as u32;
+        // SAFETY: a stream that is capturing the graph of the node; no edge data.
+        check("cuStreamUpdateCaptureDependencies", unsafe {
+            sys::cuStreamUpdateCaptureDependencies_v2(stream.raw(), &mut node, std::ptr::null(), 1, set)
+        })
+    }
+
     /// Adds an empty node: a point between some nodes and those that wait for all of them.
     pub fn add_join(&mut self, after: &[(GraphNode, EdgeKind)]) -> Result<GraphNode> {
         let _entered = self.device.enter()?;
@@ -343,6 +375,10 @@ impl Graph {
         check("cuGraphGetNodes", unsafe {
             sys::cuGraphGetNodes(self.raw, std::ptr::null_mut(), &mut count)
         })?;
+        // The driver rejects a request for nothing, here and below.
+        if count == 0 {
+            return Ok(Vec::new());
+        }
         let mut nodes = vec![std::ptr::null_mut(); count];
         // SAFETY: room for `count` nodes.
         check("cuGraphGetNodes", unsafe { sys::cuGraphGetNodes(self.raw, nodes.as_mut_ptr(), &mut count) })?;
@@ -361,7 +397,6 @@ impl Graph {
         let (mut from, mut to) = (vec![null(); edges], vec![null(); edges]);
         let empty = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
         let mut data = vec![empty; edges];
-        // The driver rejects a request for zero edges.
         if edges > 0 {
             // SAFETY: room for `edges` of each.
             check("cuGraphGetEdges", unsafe {

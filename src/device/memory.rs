@@ -157,6 +157,7 @@ impl<T: Plain> DeviceBuffer<T> {
     /// Allocates and zeroes, and waits for completion.
     pub fn zeroed(device: &Device, len: usize, name: &str) -> Result<Self> {
         let buffer = Self::new(device, len, name)?;
+        let _entered = device.enter()?;
         // SAFETY: the allocation holds at least `bytes()` bytes.
         check("cuMemsetD8", unsafe { sys::cuMemsetD8_v2(buffer.pointer, 0, buffer.bytes()) })?;
         device.synchronize()?;

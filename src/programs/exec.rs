@@ -52,6 +52,8 @@ enum Work {
     Copy(CopyCall),
     /// A captured opaque node.
     Child(GraphExec),
+    /// The same, for streams that are themselves captured.
+    Captured(Graph),
 }
 
 impl Work {
@@ -61,6 +63,7 @@ impl Work {
             Work::Kernel(call) => stream.launch(call, programmatic),
             Work::Copy(call) => stream.copy(call),
             Work::Child(graph) => graph.launch(stream),
+            Work::Captured(graph) => graph.join_capture(stream),
         }
     }
 }
@@ -123,7 +126,10 @@ impl Executable {
                 let work = |(node, call): (usize, &Call)| match call {
                     Call::Kernel(call) => Ok(Work::Kernel(call.clone())),
                     Call::Copy(call) => Ok(Work::Copy(call.clone())),
-                    Call::Opaque(call) => Ok(Work::Child(capture(node, call)?.instantiate(main)?)),
+                    Call::Opaque(call) => match capture(node, call)? {
+                        graph if *captured => Ok(Work::Captured(graph)),
+                        graph => Ok(Work::Child(graph.instantiate(main)?)),
+                    },
                 };
                 let work = calls.calls.iter().enumerate().map(work).collect::<Result<_>>()?;
                 let eager = eager(main, steps, *programmatic, work, lent.streams)?;

@@ -109,9 +109,9 @@ fn wrong_exchanges_are_refuted() {
     use Obligation::{Bounds, Count, Cover, Order, Progress};
     let c = sound(3);
     // Exchanges 0..3 send to devices 0..3, and 3..6 receive from them.
-    let dropped = refuted(&c, |devices| drop(devices[1].remove(2)));
+    let dropped = refuted(&c, |devices| _ = devices[1].remove(2));
     assert_eq!(dropped, [Order, Cover, Progress], "device 2 waits for device 1");
-    let unread = refuted(&c, |devices| drop(devices[1].remove(3)));
+    let unread = refuted(&c, |devices| _ = devices[1].remove(3));
     assert_eq!(unread, [Order, Cover], "device 1 stores without device 0");
     let doubled = refuted(&c, |devices| {
         let sent = devices[1][2];
