@@ -109,28 +109,21 @@ fn pair(text: &str) -> (String, String) {
 pub struct PipelineBuilder {
     name: String,
     element: Element,
-    devices: u32,
     dims: Vec<(String, u64)>,
+    devices: u32,
     stages: Vec<Stage>,
 }
 
 impl PipelineBuilder {
-    /// An fp16 pipeline of one device without stages.
+    /// An fp16 pipeline without stages, for one device.
     pub fn new(name: &str) -> PipelineBuilder {
-        let (element, dims, stages) = (Element::F16, Vec::new(), Vec::new());
-        PipelineBuilder { name: name.into(), element, devices: 1, dims, stages }
+        let (dims, stages) = (Vec::new(), Vec::new());
+        PipelineBuilder { name: name.into(), element: Element::F16, dims, devices: 1, stages }
     }
 
     /// Sets the element type of every tensor.
     pub fn element(mut self, element: Element) -> PipelineBuilder {
         self.element = element;
-        self
-    }
-
-    /// Sets the number of devices that run the pipeline at once. They sum the products of each stage with
-    /// `all_reduce: true`.
-    pub fn devices(mut self, devices: u32) -> PipelineBuilder {
-        self.devices = devices;
         self
     }
 
@@ -140,13 +133,19 @@ impl PipelineBuilder {
         self
     }
 
+    /// Sets the number of devices that run it at once, with sums over them (`all_reduce` of a stage).
+    pub fn devices(mut self, devices: u32) -> PipelineBuilder {
+        self.devices = devices;
+        self
+    }
+
     /// Adds the next stage.
     pub fn stage(mut self, stage: Stage) -> PipelineBuilder {
         self.stages.push(stage);
         self
     }
 
-    /// A shipped pipeline, as a base for others; `None` if it states more than its element, devices, dims and
+    /// A shipped pipeline, as a base for others; `None` if it states more than its element, dims, devices and
     /// stages, such as policies or tiles.
     pub fn shipped(name: &str) -> Option<PipelineBuilder> {
         let text = crate::runtime::shipped(name)?;
@@ -191,15 +190,15 @@ impl PipelineBuilder {
             Element::Bf16 => "Bf16",
         };
         let dims: Vec<String> = self.dims.iter().map(|(name, value)| format!("{name:?}: {value}")).collect();
-        let devices = match self.devices {
-            1 => String::new(),
-            more => format!("    devices: {more},\n"),
-        };
         let mut text = format!(
-            "Pipeline(\n    name: {:?},\n    element: {element},\n{devices}    dims: {{ {} }},\n    stages: [\n",
+            "Pipeline(\n    name: {:?},\n    element: {element},\n    dims: {{ {} }},\n",
             self.name,
             dims.join(", ")
         );
+        if self.devices > 1 {
+            let _ = writeln!(text, "    devices: {},", self.devices);
+        }
+        text += "    stages: [\n";
         for Stage { kind, fields } in &self.stages {
             let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
             // Writing to a string cannot fail.

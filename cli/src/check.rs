@@ -12,6 +12,7 @@ use cusync_gen::schedule::decode::Decode;
 use cusync_gen::schedule::{Breakdown, Part, Schedule, ScheduleRequest, time};
 use serde::Serialize;
 
+use super::devices::{DevicesReport, devices_line};
 use super::fault::Fault;
 use super::files;
 use super::print::{Answer, Page, json};
@@ -49,6 +50,8 @@ pub(crate) struct CheckReport {
     pub(crate) schedule: Option<ScheduleReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decode: Option<DecodeReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) devices: Option<DevicesReport>,
     /// Null if the plan is refuted, or if the model cannot price every stage.
     pub(crate) predicted: Option<PredictionReport>,
     /// Reason why the device cannot run it.
@@ -88,6 +91,7 @@ impl Answer for CheckReport {
         }
         self.schedule.iter().for_each(|s| page.line(schedule_line(s)));
         self.decode.iter().for_each(|d| page.line(decode_line(d)));
+        self.devices.iter().for_each(|d| page.line(devices_line(d)));
         self.predicted.iter().for_each(|p| page.line(prediction(p)));
         self.note.iter().for_each(|note| page.line(note));
         self.refutations.iter().for_each(|refutation| page.line(refutation));
@@ -125,6 +129,7 @@ pub(crate) fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
     let schedule = schedule(graph, &target.device, launch.lists());
     let axioms = if proof.proved() { axioms(graph, launch, target.device.arch) } else { Vec::new() };
     let decode = decode(launch.shares());
+    let devices = DevicesReport::of_graph(graph);
     let report = CheckReport {
         verdict: if proof.proved() { "proved" } else { "refuted" },
         pipeline: graph.name.clone(),
@@ -135,6 +140,7 @@ pub(crate) fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
         axioms,
         schedule,
         decode,
+        devices,
         predicted: proof.predicted(),
         note: proof.note.take(),
         obstacles: std::mem::take(&mut proof.obstacles),

@@ -9,6 +9,7 @@ use cusync_gen::sync::WaitAt;
 use serde::Serialize;
 
 use super::check::{decode, dims, schedule};
+use super::devices::{DevicesReport, devices_line};
 use super::fault::Fault;
 use super::print::{Answer, Page, json};
 use super::prove::Proof;
@@ -43,6 +44,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
             .collect(),
         schedule: schedule(plan.graph(), plan.device(), plan.launch().lists()),
         decode: decode(plan.launch().shares()),
+        devices: DevicesReport::of_graph(plan.graph()),
         predicted,
         note,
         obstacles,
@@ -96,6 +98,8 @@ pub(crate) struct ExplainReport {
     pub(crate) schedule: Option<ScheduleReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decode: Option<DecodeReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) devices: Option<DevicesReport>,
     pub(crate) predicted: Option<PredictionReport>,
     /// Reason why the device cannot run it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,6 +137,7 @@ impl Answer for ExplainReport {
         self.schedule.iter().for_each(|s| page.line(schedule_line(s)));
         self.schedule.iter().filter_map(|s| s.shares.as_ref()).for_each(|t| page.line(shares_line(t)));
         self.decode.iter().for_each(|d| page.line(decode_line(d)));
+        self.devices.iter().for_each(|d| page.line(devices_line(d)));
         for c in &self.choices {
             let stated = if c.stated { " (stated)" } else { "" };
             page.line(format!("{}: {}{stated}: {}", c.subject, c.decision, c.reason));

@@ -130,7 +130,10 @@ impl From<CpuError> for Fault {
     fn from(error: CpuError) -> Self {
         use CpuError as E;
         let code = match &error {
-            E::Starved { .. } | E::StarvedSlab { .. } => return Fault::refuted("starved", error.to_string()),
+            E::Starved { .. } | E::StarvedSlab { .. } | E::NoSums { .. } | E::OtherDevice(_) => {
+                return Fault::refuted("starved", error.to_string());
+            }
+            E::NoGroup { .. } => "unsupported",
             E::NoInput(_) | E::NoTensor(_) | E::Integers { .. } => "unbound",
             E::Cache { .. } => "cache-full",
             E::SharedPage { .. } => "shared-page",
@@ -150,7 +153,7 @@ impl From<ReferenceError> for Fault {
             E::NoInput(_) => "unbound",
             E::NoCustom(_) => "custom-arithmetic",
             E::Shape(_) => "bad-argument",
-            E::Executor(_) => "unsupported",
+            E::Devices { .. } | E::Executor(_) => "unsupported",
         };
         Fault::input(code, error.to_string())
     }
@@ -217,7 +220,12 @@ impl From<cusync::SessionError> for Fault {
             E::Host(error) => return error.into(),
             E::Plan(error) => return error.into(),
             E::Reference(error) => return error.into(),
+            E::Device { device, error } => {
+                let fault = Fault::from(*error);
+                return Fault { message: format!("device {device}: {}", fault.message), ..fault };
+            }
             E::NoSpec(_) => "not-shipped",
+            E::NoDevice { .. } => "bad-argument",
             E::NoTensor { .. } | E::Produced(_) | E::Type(_) | E::Length { .. } => "unbound",
             E::Elsewhere(_) => "unsupported",
         };

@@ -5,6 +5,7 @@ mod against;
 mod bench;
 mod calibrate;
 mod check;
+mod devices;
 mod doctor;
 pub mod embed;
 mod explain;

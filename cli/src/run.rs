@@ -20,6 +20,7 @@ use cusync_gen::graph::Resolved;
 use serde::Serialize;
 
 use super::check::dims;
+use super::devices::{self, DevicesReport, devices_line};
 use super::explain::{edges, stages};
 use super::fault::Fault;
 use super::memory::too_large;
@@ -125,6 +126,9 @@ pub(crate) struct RunReport {
     pub(crate) variants: Vec<VariantReport>,
     pub(crate) threads: Option<usize>,
     pub(crate) waits_blocked: Option<u64>,
+    /// Devices that ran it at once; left out for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) devices: Option<DevicesReport>,
     pub(crate) predicted: Option<PredictionReport>,
     /// Reason why it ran on this executor and device.
     pub(crate) note: Option<String>,
@@ -160,14 +164,15 @@ impl Answer for RunReport {
         }
         let time = match self.threads {
             Some(threads) => {
-                let blocked = self.waits_blocked.unwrap_or(0);
-                let waits = counted(blocked as usize, "wait");
+                let waits = |blocked| format!(", {} had to spin", counted(blocked as usize, "wait"));
                 let threads = counted(threads, "thread");
-                format!("{:.1} ms on {threads}, {waits} had to spin", self.time_us / 1e3)
+                let waits = self.waits_blocked.map(waits).unwrap_or_default();
+                format!("{:.1} ms on {threads}{waits}", self.time_us / 1e3)
             }
             None => format!("{:.1} us on {} ({})", self.time_us, self.device, self.executor),
         };
         rows.push(["time".to_owned(), time]);
+        rows.extend(self.devices.iter().map(|d| ["devices".to_owned(), devices_line(d)]));
         rows.push(["plan".to_owned(), self.plan.clone()]);
         rows.push(["result".to_owned(), self.result(page)]);
         if let Some(p) = &self.predicted {
@@ -200,6 +205,14 @@ impl Answer for RunReport {
 }
 
 impl RunReport {
+    /// Sets the verdict on all tensors.
+    fn judged(&mut self, outputs: Vec<OutputReport>) {
+        let worst = |f: fn(&OutputReport) -> f64| outputs.iter().map(f).fold(0.0, f64::max);
+        (self.max_rel_err, self.rel_l2_err) = (worst(|o| o.max_rel_err), worst(|o| o.rel_l2_err));
+        self.verified = !outputs.is_empty() && outputs.iter().all(|o| o.verified);
+        self.outputs = outputs;
+    }
+
     /// The verdict with the first wrong tensor, or with the margin of all tensors.
     fn result(&self, page: &Page) -> String {
         let overflow = |o: &&OutputReport| matches!(o.wrong, Some(Wrong::Overflow(_)));
@@ -252,6 +265,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
         return on_host(&request, &progress, Some(note));
     }
     match gpu {
+        Ok(_) if resolved.devices() > 1 => Err(devices::only_on_host(&resolved)),
         Ok(gpu) => on_gpu(&request, &gpu, &resolved, &progress),
         Err(e) if target.executor.is_none_or(|e| e.how().is_none()) => {
             let first = e.to_string().lines().next().unwrap_or("no GPU").to_owned();
@@ -290,6 +304,7 @@ fn blank(plan: &Plan, proved: Proved) -> RunReport {
         variants: Vec::new(),
         threads: None,
         waits_blocked: None,
+        devices: DevicesReport::of_graph(graph),
         predicted: proved.predicted,
         note: None,
         obstacles: proved.obstacles,
@@ -319,9 +334,21 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     }
     // Host threads also follow the work lists of a chain kernel.
     let mut report = blank(&plan, Proved { executor: Executor::Cpu, obligations, obstacles, predicted });
+    report.device = "host".into();
+    report.note = note;
     progress.say("making random inputs");
     let mut options = CpuOptions::default();
     options.threads = request.threads.unwrap_or(options.threads);
+    if graph.devices() > 1 {
+        progress.say(format!("running {} devices on the CPU", graph.devices()));
+        let ran = devices::run(&plan, options, request.seed);
+        let (seconds, outputs) = ran.map_err(|e| devices::fault(e, &request.target))?;
+        report.time_us = seconds * 1e6;
+        let workers = plan.launch().shares().map_or(options.threads, |shares| shares.workers() as usize);
+        report.threads = Some(workers * graph.devices() as usize);
+        report.judged(outputs.into_iter().map(OutputReport::from).collect());
+        return Ok(report);
+    }
     let inputs = Inputs::checked_random(graph, request.seed);
     let inputs = inputs.map_err(|e| too_large(e, &request.target))?;
     progress.say("running on the CPU");
@@ -340,12 +367,7 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     progress.say("computing the reference");
     let judge = Judge::new(graph, &inputs, HashMap::new())?;
     let judged = judge.compare(&|tensor| written.get(tensor).cloned())?;
-    report.outputs = judged.into_iter().map(OutputReport::from).collect();
-    let worst = |f: fn(&OutputReport) -> f64| report.outputs.iter().map(f).fold(0.0, f64::max);
-    (report.max_rel_err, report.rel_l2_err) = (worst(|o| o.max_rel_err), worst(|o| o.rel_l2_err));
-    report.verified = !report.outputs.is_empty() && report.outputs.iter().all(|o| o.verified);
-    report.device = "host".into();
-    report.note = note;
+    report.judged(judged.into_iter().map(OutputReport::from).collect());
     Ok(report)
 }
 

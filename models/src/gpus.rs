@@ -100,7 +100,8 @@ fn join(parts: &mut [&mut Session]) -> Result<()> {
     match parts {
         [_] => Ok(()),
         _ => {
-            let fault = "several GPUs do not run a model together yet\n  help: run it on one GPU, or on the host";
+            let fault =
+                "several GPUs do not run a model together yet\n  help: run it on one GPU, or on the host";
             Err(SessionError::Elsewhere(fault).into())
         }
     }

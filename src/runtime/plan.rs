@@ -42,6 +42,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("gpt3_layer", include_str!("../../policies/gpt3_layer.ron")),
     ("llama65_layer", include_str!("../../policies/llama65_layer.ron")),
     ("llama3_70b_layer", include_str!("../../policies/llama3_70b_layer.ron")),
+    ("llama3_8b_halves", include_str!("../../policies/llama3_8b_halves.ron")),
     ("gpt3_prompt_layer", include_str!("../../policies/gpt3_prompt_layer.ron")),
     ("llama65_prompt_layer", include_str!("../../policies/llama65_prompt_layer.ron")),
     ("llama3_70b_prompt_layer", include_str!("../../policies/llama3_70b_prompt_layer.ron")),

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use cusync::Group;
 use cusync::inputs::Inputs;
 use cusync::reference::{Judge, evaluate};
 use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline, Workers};
@@ -44,9 +45,22 @@ pub(super) fn plan(source: &str, m: u64, element: Element, policy: Option<Policy
 }
 
 pub(super) fn verify(plan: &Plan, options: CpuOptions, runs: usize) {
+    if plan.graph().devices() > 1 {
+        return verify_group(plan, options);
+    }
     let inputs = Inputs::random(plan.graph(), 7);
     let judge = Judge::new(plan.graph(), &inputs, HashMap::new()).expect("all inputs are there");
     verify_against(&judge, &inputs, plan, options, runs);
+}
+
+/// Runs a plan for several devices, and verifies every stage of each.
+fn verify_group(plan: &Plan, options: CpuOptions) {
+    let mut group = Group::of_plan(plan, options);
+    group.set_random(7).expect("small");
+    group.run().unwrap_or_else(|e| panic!("{}: {e}", plan.graph().name));
+    for tensor in group.verify().expect("it ran").into_iter().flatten() {
+        assert!(tensor.verified, "{}: {tensor}", plan.graph().name);
+    }
 }
 
 /// Runs a plan `runs` times and verifies every stage each time.
@@ -86,6 +100,10 @@ fn every_policy_is_right_run_after_run() {
             .iter()
             .map(|policy| plan(source, 200, Element::F16, Some(policy.clone())))
             .collect::<Vec<_>>();
+        if plans[0].graph().devices() > 1 {
+            plans.iter().for_each(|plan| verify_group(plan, options(Workers::TeamPerStage)));
+            continue;
+        }
         let inputs = Inputs::random(plans[0].graph(), 7);
         let judge = Judge::new(plans[0].graph(), &inputs, HashMap::new()).expect("all inputs are there");
         for plan in &plans {

@@ -326,3 +326,42 @@ fn schedule_counts_edges_and_waits_of_a_program() {
         );
     }
 }
+
+#[test]
+fn devices_are_counted_with_their_words_and_run_together_on_the_host() {
+    let dims = [
+        "--dim", "E=256", "--dim", "I=192", "--dim", "HQ=2", "--dim", "HKV=1", "--dim", "S=128", "--dim",
+        "B=3",
+    ];
+    let command =
+        |name: &str, more: &[&str]| cusync(&[&[name, "llama3_8b_halves"], &dims[..], more].concat());
+    // Two stages of 3 x 256 sums; each device sends them to one other.
+    let line = "2 devices sum project, down: each sends 1536 words to each other a run, 12288 bytes in all";
+    for name in ["check", "explain"] {
+        let page = command(name, &[]);
+        assert!(String::from_utf8_lossy(&page.stdout).contains(line), "{page:?}");
+        let devices = &json(&command(name, &["--json"]))["devices"];
+        assert_eq!(
+            (&devices["count"], &devices["words"], &devices["bytes"]),
+            (&2.into(), &1536.into(), &12288.into())
+        );
+    }
+    for executor in ["cpu", "fused"] {
+        let output = command("run", &["--executor", executor, "--threads", "2", "--json"]);
+        // Where a GPU has kernels for `fused`, the command does not take several.
+        if executor == "fused" && output.status.code() == Some(2) {
+            assert!(String::from_utf8_lossy(&output.stderr).contains("2 devices"), "{output:?}");
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let value = json(&output);
+        assert_eq!((&value["verified"], &value["device"]), (&true.into(), &"host".into()));
+        let tensors = value["outputs"].as_array().expect("a list").iter().map(|o| o["tensor"].as_str());
+        let tensors: Vec<_> = tensors.flatten().collect();
+        assert!(tensors.contains(&"Z of device 0") && tensors.contains(&"Z of device 1"), "{tensors:?}");
+    }
+    let page = command("run", &["--executor", "cpu"]);
+    assert!(String::from_utf8_lossy(&page.stdout).contains(line), "{page:?}");
+    let alone = json(&cusync(&["check", "two_gemms", "--dim", "M=16", "--json"]));
+    assert!(alone.get("devices").is_none(), "one device");
+}

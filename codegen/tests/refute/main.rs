@@ -3,6 +3,7 @@
 mod attend_check;
 mod changed;
 mod decode_check;
+mod devices;
 mod fused_check;
 mod general;
 mod ledger;
