@@ -140,7 +140,7 @@ fn child() {
         return;
     }
     let devices = two().expect("the parent saw two");
-    let mut group = group(&devices, 4, Options { timeout_ns: 200_000_000, ..Options::default() }, 5);
+    let mut group = group(&devices, 4, Options { timeout_ns: 160_000_000, ..Options::default() }, 5);
     group.run().expect("both run");
     let pipeline = group.session_mut(0).expect("it is there").pipeline().expect("on a GPU");
     pipeline.run(Executor::Fused).expect("queued");
@@ -165,7 +165,7 @@ fn a_gpu_that_never_runs_is_named_in_time() {
         .expect("the child starts");
     let (out, err) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
     assert!(child.status.success(), "{}\n{out}{err}", child.status);
-    assert!(out.contains("stage project: device 0 waited 0.2 s for the sums of device 1"), "{out}{err}");
+    assert!(out.contains("stage project: device 0 waited 0.1 s for the sums of device 1"), "{out}{err}");
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
 }
 

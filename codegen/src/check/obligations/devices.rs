@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn two_sets_of_places_are_needed_and_enough() {
         for devices in 2..=4 {
-            assert_eq!(lost(devices, 0).is_some(), true, "{devices} devices, none");
+            assert!(lost(devices, 0).is_some(), "{devices} devices, none");
             assert!(lost(devices, 1).is_some(), "{devices} devices, one set");
             for sets in 2..=3 {
                 assert_eq!(lost(devices, sets), None, "{devices} devices, {sets} sets");

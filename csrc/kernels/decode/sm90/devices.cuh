@@ -130,7 +130,8 @@ CUSYNC_DEVICE void receive(AnyParams const& p, uint32_t s, uint32_t device, uint
     }
     unsigned long long const now = ptx::globaltimer(), limit = p.timeout_ns ? p.timeout_ns : kDefaultTimeoutNs;
     if (!begin) begin = now;
-    if (now - begin > limit) report_no_sums(p, p.stages[s], device, late, have, run + 1);
+    // Waits for this stage began earlier: without a head start they would be reported, and not their cause.
+    if (now - begin > limit - limit / 4) report_no_sums(p, p.stages[s], device, late, have, run + 1);
   }
 }
 
