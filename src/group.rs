@@ -72,7 +72,19 @@ impl Group {
         options: Options,
     ) -> SessionResult<Group> {
         let open = |device| Session::on_gpu(spec, dims, device, Some(Executor::Fused), options);
-        let mut sessions = devices.iter().map(open).collect::<SessionResult<Vec<_>>>()?;
+        Group::of_gpus(devices.iter().map(open).collect::<SessionResult<_>>()?)
+    }
+
+    /// Runs a plan on GPUs, one for each device, in their order.
+    ///
+    /// # Errors
+    /// As [`Group::on_gpus`].
+    pub fn of_plan_on_gpus(plan: &Plan, devices: &[Device], options: Options) -> SessionResult<Group> {
+        let open = |device| Session::of_plan_on_gpu(plan.clone(), device, options);
+        Group::of_gpus(devices.iter().map(open).collect::<SessionResult<_>>()?)
+    }
+
+    fn of_gpus(mut sessions: Vec<Session>) -> SessionResult<Group> {
         let pipelines = sessions.iter_mut().map(Session::pipeline);
         Pipeline::form_group(&mut pipelines.collect::<SessionResult<Vec<_>>>()?)?;
         Ok(Group { sessions })

@@ -137,9 +137,21 @@ impl Session {
         cache: &PlanCache,
     ) -> SessionResult<Session> {
         let planned = tune::plan(spec, "spec", overrides, device, executor, &options, cache)?;
-        let pipeline = Box::new(Pipeline::with_options(&planned.plan, device, options)?);
-        let executor = executor.unwrap_or_else(|| planned.plan.executor());
-        Ok(Session { plan: planned.plan, place: Place::Gpu { executor, pipeline } })
+        let mut session = Session::of_plan_on_gpu(planned.plan, device, options)?;
+        if let (Place::Gpu { executor: own, .. }, Some(executor)) = (&mut session.place, executor) {
+            *own = executor;
+        }
+        Ok(session)
+    }
+
+    /// Runs a plan on a GPU, by its executor.
+    ///
+    /// # Errors
+    /// As [`Pipeline::with_options`].
+    pub fn of_plan_on_gpu(plan: Plan, device: &Device, options: Options) -> SessionResult<Session> {
+        let pipeline = Box::new(Pipeline::with_options(&plan, device, options)?);
+        let executor = plan.executor();
+        Ok(Session { plan, place: Place::Gpu { executor, pipeline } })
     }
 
     /// The plan.

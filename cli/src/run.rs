@@ -265,7 +265,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
         return on_host(&request, &progress, Some(note));
     }
     match gpu {
-        Ok(_) if resolved.devices() > 1 => Err(devices::only_on_host(&resolved)),
+        Ok(_) if resolved.devices() > 1 => on_gpus(&request, &devices::gpus(&resolved)?, &progress),
         Ok(gpu) => on_gpu(&request, &gpu, &resolved, &progress),
         Err(e) if target.executor.is_none_or(|e| e.how().is_none()) => {
             let first = e.to_string().lines().next().unwrap_or("no GPU").to_owned();
@@ -368,6 +368,24 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     let judge = Judge::new(graph, &inputs, HashMap::new())?;
     let judged = judge.compare(&|tensor| written.get(tensor).cloned())?;
     report.judged(judged.into_iter().map(OutputReport::from).collect());
+    Ok(report)
+}
+
+/// One GPU for each device of the pipeline.
+fn on_gpus(request: &Request, gpus: &[device::Device], progress: &Progress) -> Result<RunReport, Fault> {
+    progress.say("proving");
+    let mut proof = Proof::for_executor(&request.target, Some(Executor::Fused))?;
+    let (obligations, obstacles) =
+        (std::mem::take(&mut proof.obligations), std::mem::take(&mut proof.obstacles));
+    let predicted = proof.predicted();
+    let plan = proof.plan()?;
+    let mut report = blank(&plan, Proved { executor: Executor::Fused, obligations, obstacles, predicted });
+    report.device = format!("{} x {}", gpus.len(), gpus[0].name());
+    progress.say(format!("running on {} GPUs, and computing the reference", gpus.len()));
+    let ran = devices::run_on_gpus(&plan, gpus, request.seed);
+    let (seconds, outputs) = ran.map_err(|e| devices::fault(e, &request.target))?;
+    report.time_us = seconds * 1e6;
+    report.judged(outputs.into_iter().map(OutputReport::from).collect());
     Ok(report)
 }
 
