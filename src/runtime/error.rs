@@ -40,7 +40,8 @@ pub enum Error {
     },
     /// Another GPU of a group did not send its sums in time.
     #[error(
-        "stage {stage}: device {device} waited {waited_s:.1} s for the sums of device {sender}, row {row}, column {column}: it has those of run {have}, and this is run {want}\n  help: see what device {sender} reports: it has not begun this run, or failed in it. The CUDA context is lost: start a new process"
+        "stage {stage}: device {device} waited {waited_s:.1} s for the sums of device {sender}, row {row}, column {column}: this is run {want}, and their place has {}\n  help: see what device {sender} reports: it has not begun this run, or failed in it. The CUDA context is lost: start a new process",
+        if *have == 0 { "none".to_owned() } else { format!("those of run {have}") }
     )]
     NoSums {
         /// The stage that waited.
@@ -53,7 +54,7 @@ pub enum Error {
         row: u32,
         /// Its column.
         column: u32,
-        /// Newest run of which the sum has arrived, from 1; 0: none.
+        /// Run of which the sum is in its place, from 1; 0: none. Places alternate between two sets.
         have: u32,
         /// The run that waited.
         want: u32,
