@@ -21,29 +21,28 @@ pub struct GroupMember {
 }
 
 impl GroupMember {
-    /// The members of a group whose kernels have `workers` workers each. `words` has the outputs of each stage of the
-    /// plan that is summed, 0 for other stages. GPUs get access to each other's memory.
+    /// The members of a group whose kernels have `workers` workers each, with the area of their plan
+    /// ([`Graph::area`](cusync_gen::graph::Graph::area)). GPUs get access to each other's memory.
     ///
     /// # Errors
     /// Two GPUs cannot reach each other's memory, the areas are too large, or memory is short.
-    pub fn of_group(devices: &[Device], words: &[usize], workers: usize) -> Result<Vec<GroupMember>> {
+    pub fn of_group(
+        devices: &[Device],
+        (first, words): (Vec<Option<u64>>, u64),
+        workers: usize,
+    ) -> Result<Vec<GroupMember>> {
         for device in devices {
-            devices
-                .iter()
-                .filter(|other| other.as_raw() != device.as_raw())
-                .try_for_each(|other| device.reach(other))?;
+            let others = devices.iter().filter(|other| other.as_raw() != device.as_raw());
+            others.into_iter().try_for_each(|other| device.reach(other))?;
         }
-        let (mut received, mut next) = (Vec::new(), 0usize);
-        for count in words {
-            received.push((*count > 0).then_some(next));
-            next += 2 * devices.len() * count;
-        }
-        let first = |first: Option<usize>| first.map(u32::try_from).transpose();
-        let received: std::result::Result<Vec<_>, _> = received.into_iter().map(first).collect();
-        let received = received.ok().filter(|_| u32::try_from(next).is_ok());
-        let too_large = || Error::BadArgument(format!("{next} words of sums over GPUs leave 32 bits"));
+        // Kernels count words in 32 bits.
+        let received = first.into_iter().map(|first| first.map(u32::try_from).transpose());
+        let received: std::result::Result<Vec<_>, _> = received.collect();
+        let received = received.ok().filter(|_| u32::try_from(words).is_ok());
+        let too_large = || Error::BadArgument(format!("{words} words of sums over GPUs leave 32 bits"));
         let received = received.ok_or_else(too_large)?;
-        let area = |device| DeviceBuffer::zeroed(device, next.max(1), "sums of other GPUs").map(Arc::new);
+        let words = words as usize;
+        let area = |device| DeviceBuffer::zeroed(device, words.max(1), "sums of other GPUs").map(Arc::new);
         let areas = devices.iter().map(area).collect::<Result<Vec<_>>>()?;
         let member = |(number, device)| {
             let epochs = DeviceBuffer::zeroed(device, workers, "runs of a group")?;

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use cusync_gen::check::Plan;
+use cusync_gen::graph::Graph;
+
 use super::error::{Error, Result};
 use super::pipeline::Pipeline;
 use crate::device::{Device, GroupMember};
@@ -28,10 +31,12 @@ impl Pipeline {
         let Some(shares) = launch.shares() else {
             return refused(format!("{} is no decode plan: only decode kernels sum over GPUs", graph.name));
         };
-        if pipelines
-            .iter()
-            .any(|other| *other.plan.launch() != launch || other.plan.graph().name != graph.name)
-        {
+        // Words have the same places on all devices.
+        let sizes = |graph: &Graph| -> Vec<_> {
+            graph.stages.iter().map(|stage| (stage.m, stage.n, stage.k, stage.devices)).collect()
+        };
+        let like = |other: &Plan| *other.launch() == launch && sizes(other.graph()) == sizes(&graph);
+        if !pipelines.iter().all(|other| like(&other.plan)) {
             return refused(format!(
                 "the devices of {} have different plans\n  help: use GPUs of one kind",
                 graph.name
@@ -46,11 +51,7 @@ impl Pipeline {
                 "two devices of a group are the same GPU: their kernels would wait for its SMs".into(),
             );
         }
-        let summed = |stage: &cusync_gen::graph::Stage| {
-            if stage.devices > 1 { stage.m as usize * stage.n as usize } else { 0 }
-        };
-        let words: Vec<usize> = graph.stages.iter().map(summed).collect();
-        let members = GroupMember::of_group(&devices, &words, shares.workers() as usize)?;
+        let members = GroupMember::of_group(&devices, graph.area(), shares.workers() as usize)?;
         for (pipeline, member) in pipelines.iter_mut().zip(members) {
             pipeline.group = Some(Arc::new(member));
             pipeline.sets.iter_mut().for_each(super::pipeline::Set::changed);
