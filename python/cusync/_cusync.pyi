@@ -62,6 +62,7 @@ class Model:
         context: int | None,
         element: str | None,
         device: str,
+        devices: int,
     ) -> Model: ...
     @staticmethod
     def from_tensors(
@@ -72,6 +73,7 @@ class Model:
         context: int | None,
         element: str | None,
         device: str,
+        devices: int,
     ) -> Model: ...
     def sizes(self) -> tuple[int, int, int, list[int]]: ...
     def names(self) -> tuple[str, str]: ...

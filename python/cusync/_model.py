@@ -75,7 +75,8 @@ class Model:
 
     ``folder`` is a Hugging Face checkpoint: ``config.json``, ``*.safetensors`` and ``tokenizer.json``. ``context`` is
     the largest number of tokens of a sequence; by default as many as the model was trained for, up to 4096.
-    ``element`` and ``device`` are as in ``Pipeline``.
+    ``element`` and ``device`` are as in ``Pipeline``. ``devices`` divide each layer among them: GPUs from ``device`` on,
+    or as many groups of host threads.
     """
 
     def __init__(
@@ -86,8 +87,9 @@ class Model:
         context: int | None = None,
         element: str | None = None,
         device: str = "auto",
+        devices: int = 1,
     ) -> None:
-        self._adopt(_cusync.Model(folder, slots, context, element, device))
+        self._adopt(_cusync.Model(folder, slots, context, element, device, devices))
 
     def _adopt(self, native: _cusync.Model) -> None:
         self._native = native

@@ -143,6 +143,7 @@ class Model(_model.Model):
         context: int | None = None,
         element: str | None = None,
         device: str = "auto",
+        devices: int = 1,
     ) -> None:
         config = configuration(model.config, type(model).__name__, model.dtype)
         ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
@@ -155,5 +156,5 @@ class Model(_model.Model):
                 raise argument_error("the tokenizer is not a fast one", "load it with use_fast=True")
             text = backend.to_str()
         weights = [(name, tensor.detach().cpu().contiguous()) for name, tensor in model.state_dict().items()]
-        native = _cusync.Model.from_tensors(json.dumps(config), weights, text, slots, context, element, device)
-        self._adopt(native)
+        place = (slots, context, element, device, devices)
+        self._adopt(_cusync.Model.from_tensors(json.dumps(config), weights, text, *place))

@@ -47,13 +47,17 @@ fn options(
     context: Option<usize>,
     element: Option<&str>,
     device: &str,
+    devices: usize,
 ) -> Result<Options, Failure> {
     let place = match place(device)? {
         pipeline::Place::Best => Place::Best,
         pipeline::Place::Host => Place::Host,
         pipeline::Place::Gpu(number) => Place::Gpu(number),
     };
-    Ok(Options { slots, context, element: self::element(element)?, place, ..Options::default() })
+    if devices == 0 {
+        return Err(argument("`devices` is 0", "a model runs on at least one"));
+    }
+    Ok(Options { slots, context, element: self::element(element)?, place, devices, ..Options::default() })
 }
 
 impl PyModel {
@@ -81,7 +85,8 @@ impl PyModel {
 #[pymethods]
 impl PyModel {
     #[new]
-    #[pyo3(signature = (folder, slots, context, element, device))]
+    #[pyo3(signature = (folder, slots, context, element, device, devices))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
         folder: PathBuf,
@@ -89,9 +94,10 @@ impl PyModel {
         context: Option<usize>,
         element: Option<&str>,
         device: &str,
+        devices: usize,
     ) -> PyResult<PyModel> {
         let opened = detached(py, || {
-            let options = options(slots, context, element, device)?;
+            let options = options(slots, context, element, device, devices)?;
             let model = Model::open(&folder, &options, |_| ())?;
             // Tokens can be continued without a tokenizer.
             let text = Tokenizer::open(&folder).map(Arc::new).map_err(|error| error.to_string());
@@ -112,6 +118,7 @@ impl PyModel {
         context: Option<usize>,
         element: Option<&str>,
         device: &str,
+        devices: usize,
     ) -> PyResult<PyModel> {
         let given = |(name, tensor): (String, Bound<'_, PyAny>)| {
             let memory = Borrowed::from_object(&tensor, &name, 0)?;
@@ -128,7 +135,7 @@ impl PyModel {
         };
         let weights = tensors.into_iter().map(given).collect::<PyResult<Vec<_>>>()?;
         let opened = detached(py, || {
-            let options = options(slots, context, element, device)?;
+            let options = options(slots, context, element, device, devices)?;
             let model = Model::from_given(config, weights, &options, |_| ())?;
             let text = match tokenizer {
                 Some(json) => Ok(Arc::new(Tokenizer::from_json(json)?)),

@@ -170,6 +170,16 @@ def test_other_threads_go_on_while_a_model_generates(model):
     assert steps > 10
 
 
+def test_two_devices_have_the_logits_of_one(model, tiny):
+    two = cusync.Model(tiny, slots=2, context=256, device="cpu", devices=2)
+    for each in (model, two):
+        each.clear(0)
+        each.append(0, [66, 67, 68])
+    one, other = model.step({0: 69})[0], two.step({0: 69})[0]
+    assert abs(one - other).max() < 0.02 * abs(one).max()
+    model.clear(0)
+
+
 def test_mistakes_are_errors_with_hints(model, tiny, tmp_path):
     cases = [
         (lambda: model.length(2), "2 slots"),
@@ -183,6 +193,8 @@ def test_mistakes_are_errors_with_hints(model, tiny, tmp_path):
         (lambda: model.generate("x", max_tokens=0), "max_tokens=0"),
         (lambda: cusync.Model(tmp_path), "config.json"),
         (lambda: cusync.Model(tiny, context=100_000), "at most 512"),
+        (lambda: cusync.Model(tiny, devices=0), "`devices` is 0"),
+        (lambda: cusync.Model(tiny, devices=3, device="cpu"), "3 devices"),
         (lambda: cusync.tiny_model(tmp_path, "NoSuchModel"), "NoSuchModel is not supported"),
     ]
     for number, (call, message) in enumerate(cases):
