@@ -55,13 +55,15 @@ impl Member {
         if matches!(error, CpuError::OtherDevice(_) | CpuError::Cache { .. }) {
             return;
         }
-        self.areas.failed.store(word(self.number, self.device), Ordering::Release);
+        // Who waited in vain is not the cause.
+        let cause = if let CpuError::NoSums { from, .. } = error { *from } else { self.device };
+        self.areas.failed.store(word(self.number, cause), Ordering::Release);
     }
 
-    /// The device that ended this run.
+    /// Another device that ended this run, or that did not send.
     fn failed(&self) -> Option<u32> {
         let failed = self.areas.failed.load(Ordering::Acquire);
-        (number(failed) == self.number).then_some(failed as u32)
+        (number(failed) == self.number).then_some(failed as u32).filter(|device| *device != self.device)
     }
 }
 
