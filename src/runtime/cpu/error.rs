@@ -116,8 +116,8 @@ pub enum CpuError {
         /// Number of the group's run, from 0.
         run: u32,
     },
-    /// Another device of the group failed first.
-    #[error("device {0} of the group failed")]
+    /// Another device of the group failed first, or did not send its sums.
+    #[error("device {0} of the group failed, or did not run")]
     OtherDevice(u32),
     /// A plan for several devices runs alone.
     #[error(
