@@ -86,7 +86,6 @@ impl PyModel {
 impl PyModel {
     #[new]
     #[pyo3(signature = (folder, slots, context, element, device, devices))]
-    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
         folder: PathBuf,
