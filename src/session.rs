@@ -36,6 +36,8 @@ use crate::tune::{self, PlanCache};
 pub use error::{SessionError, SessionResult};
 use host::Host;
 
+const IN_GROUP: &str = "the session is a device of a group\n  help: `Group::run` runs all devices at once";
+
 enum Place {
     Host(Box<Host>),
     Gpu { executor: Executor, pipeline: Box<Pipeline> },
@@ -295,9 +297,8 @@ impl Session {
     /// An input has no values, a wait was never satisfied, or the session is a device of a group.
     pub fn run(&mut self) -> SessionResult<()> {
         match &self.place {
-            Place::Host(host) if host.in_group() => Err(SessionError::Elsewhere(
-                "the session is a device of a group\n  help: `Group::run` runs all devices at once",
-            )),
+            Place::Host(host) if host.in_group() => Err(SessionError::Elsewhere(IN_GROUP)),
+            Place::Gpu { pipeline, .. } if pipeline.in_group() => Err(SessionError::Elsewhere(IN_GROUP)),
             Place::Host(_) | Place::Gpu { .. } => self.run_device(),
         }
     }

@@ -52,7 +52,7 @@ impl PyDecoder {
         })
     }
 
-    /// Layers of no architecture: `bias` and `head_norm` state what a configuration leaves to the architecture.
+    /// Layers that belong to no architecture, so `bias` and `head_norm` are stated here.
     #[staticmethod]
     fn plain(py: Python<'_>, config: &str, bias: bool, head_norm: bool) -> PyResult<PyDecoder> {
         detached(py, || {

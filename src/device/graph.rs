@@ -183,8 +183,8 @@ impl Graph {
         self.push(raw, false, after)
     }
 
-    /// Adds a copy of this graph, as one node, to the capture of a stream, behind what the stream has queued. Captures
-    /// take no launches of graphs.
+    /// Adds a copy of this graph to a stream's capture, as one node behind the work queued so far. A graph cannot be
+    /// launched on a capturing stream.
     pub fn join_capture(&self, stream: &Stream) -> Result<()> {
         let _entered = self.device.enter()?;
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;

@@ -16,7 +16,7 @@ pub struct Workspace {
     pub index: usize,
     /// Its device address, a multiple of 256 if it is not lent; 0 if no node needs bytes.
     pub address: u64,
-    /// Its size: at least what the node asked for.
+    /// Its size in bytes, at least the size that the node requested.
     pub bytes: u64,
 }
 

@@ -33,20 +33,20 @@ pub(crate) trait TensorValues {
     }
 }
 
-/// Memory of a device with some tensors replaced by matrices.
+/// The tensors of a device, some of them replaced by matrices.
 #[derive(Clone, Copy)]
-struct Memory<'a> {
+struct DeviceTensors<'a> {
     values: &'a dyn TensorValues,
     instead: &'a HashMap<TensorId, Matrix>,
 }
 
-/// Memory of a device, and of all devices of its group.
-struct View<'a> {
-    own: Memory<'a>,
-    group: &'a [Memory<'a>],
+/// The tensors of a device, and those of all devices of its group.
+struct GroupTensors<'a> {
+    own: DeviceTensors<'a>,
+    group: &'a [DeviceTensors<'a>],
 }
 
-impl Memory<'_> {
+impl DeviceTensors<'_> {
     fn product(&self, stage: &Stage, right: OperandKind) -> Result<Sums, ReferenceError> {
         let factor = |kind| -> Result<_, ReferenceError> {
             let operand = stage.operand(kind).ok_or_else(|| ReferenceError::Shape(stage.name.clone()))?;
@@ -67,7 +67,7 @@ impl Memory<'_> {
     }
 }
 
-impl Operands for View<'_> {
+impl Operands for GroupTensors<'_> {
     fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError> {
         self.own.tensor(id)
     }
@@ -94,7 +94,7 @@ impl Operands for View<'_> {
 fn expected(
     graph: &Graph,
     stage: &Stage,
-    view: &View<'_>,
+    view: &GroupTensors<'_>,
     custom: &HashMap<String, CustomReference<'_>>,
     given: Given,
 ) -> Result<Expected, ReferenceError> {
@@ -124,9 +124,10 @@ pub(super) fn chain(
     let mut written = vec![HashMap::new(); group.len()];
     for stage in &graph.stages {
         let pairs = group.iter().zip(&written);
-        let memories: Vec<_> = pairs.map(|(values, instead)| Memory { values: *values, instead }).collect();
-        let make = |own: &Memory<'_>| -> Result<_, ReferenceError> {
-            let view = View { own: *own, group: &memories };
+        let memories: Vec<_> =
+            pairs.map(|(values, instead)| DeviceTensors { values: *values, instead }).collect();
+        let make = |own: &DeviceTensors<'_>| -> Result<_, ReferenceError> {
+            let view = GroupTensors { own: *own, group: &memories };
             let mut made = vec![(stage.out, expected(graph, stage, &view, custom, Given::default())?.values)];
             for (operand, after) in changes(stage, &view, true)? {
                 made.push((operand, after.values));
@@ -145,7 +146,11 @@ pub(super) fn chain(
 }
 
 /// Changes of a stage to its caches, by tensor. `known`: the view has the caches as before the run.
-fn changes(stage: &Stage, view: &View<'_>, known: bool) -> Result<Vec<(TensorId, Expected)>, ReferenceError> {
+fn changes(
+    stage: &Stage,
+    view: &GroupTensors<'_>,
+    known: bool,
+) -> Result<Vec<(TensorId, Expected)>, ReferenceError> {
     let both = [OperandKind::CachedKeys, OperandKind::CachedValues];
     let [keys, values] = both.map(|kind| view.of_stage(stage, kind));
     let (keys, values) = (keys?, values?);
@@ -200,8 +205,8 @@ impl<'a> Stages<'a> {
         let mut made = made[device].lock().unwrap_or_else(PoisonError::into_inner);
         let (none, mut lost) = (HashMap::new(), HashMap::new());
         // Devices of a group overwrite no tensors, so none of theirs has another value instead.
-        let group: Vec<Memory<'_>> =
-            group.iter().map(|values| Memory { values: *values, instead: &none }).collect();
+        let group: Vec<DeviceTensors<'_>> =
+            group.iter().map(|values| DeviceTensors { values: *values, instead: &none }).collect();
         let mut list = Vec::new();
         for (index, (stage, made)) in graph.stages.iter().zip(made.iter_mut()).enumerate() {
             let overwritten = |tensor| self.overwritten(tensor, index);
@@ -211,7 +216,8 @@ impl<'a> Stages<'a> {
                 .filter(|o| overwritten(o.tensor))
                 .filter_map(|o| lost.get(&o.tensor).map(|values: &Matrix| (o.tensor, values.clone())));
             let instead: HashMap<_, _> = instead.collect();
-            let view = View { own: Memory { values: memory, instead: &instead }, group: &group };
+            let view =
+                GroupTensors { own: DeviceTensors { values: memory, instead: &instead }, group: &group };
             let changing = stage.operands.iter().map(|o| o.tensor).filter(|tensor| self.is_changing(*tensor));
             let mut operands =
                 changing.clone().map(|tensor| view.tensor(tensor)).collect::<Result<Vec<_>, _>>()?;
@@ -256,12 +262,12 @@ impl<'a> Stages<'a> {
                     let now = stage.operands.iter().filter(|o| o.kind.is_activation());
                     let now = now.map(|o| Ok((o.tensor, memory.tensor(o.tensor)?)));
                     let instead = now.collect::<Result<HashMap<_, _>, ReferenceError>>()?;
-                    let own = Memory { values: before, instead: &instead };
-                    changes(stage, &View { own, group: &[] }, true)?
+                    let own = DeviceTensors { values: before, instead: &instead };
+                    changes(stage, &GroupTensors { own, group: &[] }, true)?
                 }
                 None => {
-                    let own = Memory { values: memory, instead: &none };
-                    changes(stage, &View { own, group: &[] }, false)?
+                    let own = DeviceTensors { values: memory, instead: &none };
+                    changes(stage, &GroupTensors { own, group: &[] }, false)?
                 }
             };
             for (tensor, after) in caches {
@@ -331,7 +337,7 @@ impl TensorValues for HostMemory<'_> {
 /// Verifies runs of one pipeline and its inputs on the host.
 pub struct Judge<'a> {
     stages: Stages<'a>,
-    /// Of each device.
+    /// The inputs of each device.
     inputs: Vec<&'a Inputs>,
 }
 

@@ -54,7 +54,7 @@ pub enum Error {
         row: u32,
         /// Its column.
         column: u32,
-        /// Run of which the sum is in its place, from 1; 0: none. Places alternate between two sets.
+        /// Number of the run that last wrote this place, from 1; 0: no run did. Alternate runs use two sets of places.
         have: u32,
         /// The run that waited.
         want: u32,

@@ -10,6 +10,11 @@ use super::pipeline::Pipeline;
 use crate::device::{Device, GroupMember};
 
 impl Pipeline {
+    /// Whether its runs wait for those of other GPUs.
+    pub fn in_group(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// Lets pipelines of one plan, each on a GPU of its own, run as a group. From then on all of them must run equally
     /// often: each run waits for the sums of the same run on the other GPUs. Kernels made before are made again.
     ///

@@ -32,7 +32,7 @@ fn no_kernel_spills() {
             let text = std::fs::read_to_string(log).expect("a report that was just listed");
             let mut most = most_alone;
             for line in text.lines().filter(|l| l.contains("spill stores") || l.contains("Compiling entry")) {
-                // Kernels of groups keep what is summed over GPUs beside the accumulators of the widest stage.
+                // Kernels that sum over GPUs need registers for it beside the accumulators of the widest stage.
                 if line.contains("Compiling entry") {
                     groups += usize::from(line.contains("GroupParams"));
                     most = if line.contains("GroupParams") { 64 } else { most_alone };

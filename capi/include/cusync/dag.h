@@ -54,7 +54,7 @@ typedef struct cusync_dag_node {
 typedef struct cusync_dag_workspace {
   size_t index;
   void* memory;  ///< device memory, aligned to 256 bytes if cusync allocated it; NULL if no node needs bytes
-  size_t bytes;  ///< at least what the node asked for
+  size_t bytes;  ///< at least the size that the node requested
 } cusync_dag_workspace;
 
 /// Queues all work of an opaque node on `stream`, a cudaStream_t that is being captured, and returns 0. The work is captured

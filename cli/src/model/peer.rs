@@ -159,7 +159,7 @@ impl Setting {
     }
 }
 
-/// PeerWork for the process.
+/// Work for the process.
 #[derive(Serialize)]
 #[serde(tag = "job", rename_all = "lowercase")]
 pub(super) enum PeerWork<'a> {

@@ -113,6 +113,18 @@ pub(crate) struct StageSpec {
     pub(crate) out: TensorUse,
 }
 
+impl StageSpec {
+    /// A stage whose sums stay on one device.
+    pub(crate) fn new(
+        name: Text,
+        kind: StageKind,
+        reads: Vec<(OperandKind, TensorUse)>,
+        out: TensorUse,
+    ) -> StageSpec {
+        StageSpec { name, kind, all_reduce: None, reads, out }
+    }
+}
+
 /// The operation of a stage as written.
 #[derive(Clone, Debug)]
 pub(crate) enum StageKind {

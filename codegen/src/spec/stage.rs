@@ -52,13 +52,7 @@ fn rotated_gemm<'a>(source: Source<'a>, raw: raw::RotatedGemm<'a>) -> Result<Sta
     reads.push((OperandKind::Rotary, tensor(source, raw.rotary)?));
     let norm = head_norm(source, raw.head_norm, &mut reads)?;
     let kind = StageKind::Rotated(heads_spec(source, raw.heads, raw.kv_heads, raw.sequences, norm)?);
-    Ok(StageSpec {
-        name: name(source, raw.name)?,
-        kind,
-        all_reduce: None,
-        reads,
-        out: tensor(source, raw.out)?,
-    })
+    Ok(StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?))
 }
 
 fn gated_gemm<'a>(source: Source<'a>, raw: raw::GatedGemm<'a>) -> Result<StageSpec, Diagnostic> {
@@ -73,7 +67,7 @@ fn gated_gemm<'a>(source: Source<'a>, raw: raw::GatedGemm<'a>) -> Result<StageSp
         None => StageKind::GatedGemm(gate),
     };
     let out = tensor(source, raw.out)?;
-    Ok(StageSpec { name: name(source, raw.name)?, kind, all_reduce: None, reads, out })
+    Ok(StageSpec::new(name(source, raw.name)?, kind, reads, out))
 }
 
 fn conv2d<'a>(source: Source<'a>, raw: raw::Conv2d<'a>) -> Result<StageSpec, Diagnostic> {
@@ -93,13 +87,7 @@ fn conv2d<'a>(source: Source<'a>, raw: raw::Conv2d<'a>) -> Result<StageSpec, Dia
         groups: raw.groups.map(|raw| expr(source, raw)).transpose()?,
     };
     let out = volume(source, raw.out, "Y(B,P,Q,K)")?;
-    Ok(StageSpec {
-        name: name(source, raw.name)?,
-        kind: StageKind::Conv2d(Box::new(spec)),
-        all_reduce: None,
-        reads,
-        out,
-    })
+    Ok(StageSpec::new(name(source, raw.name)?, StageKind::Conv2d(Box::new(spec)), reads, out))
 }
 
 fn attention<'a>(source: Source<'a>, raw: raw::Attention<'a>) -> Result<StageSpec, Diagnostic> {
@@ -123,13 +111,7 @@ fn attention<'a>(source: Source<'a>, raw: raw::Attention<'a>) -> Result<StageSpe
         expected: raw.expected.map(|raw| expr(source, raw)).transpose()?,
     };
     let kind = StageKind::Attention(Box::new(spec));
-    Ok(StageSpec {
-        name: name(source, raw.name)?,
-        kind,
-        all_reduce: None,
-        reads,
-        out: tensor(source, raw.out)?,
-    })
+    Ok(StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?))
 }
 
 /// The tensors of a cache.
@@ -154,13 +136,7 @@ fn rms_norm<'a>(source: Source<'a>, raw: raw::RmsNorm<'a>) -> Result<StageSpec, 
         one_plus_gain: one_plus_gain.unwrap_or(false),
         epsilon: epsilon(source, raw.epsilon, 1e-6)?,
     });
-    Ok(StageSpec {
-        name: name(source, raw.name)?,
-        kind,
-        all_reduce: None,
-        reads,
-        out: tensor(source, raw.out)?,
-    })
+    Ok(StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?))
 }
 
 fn layer_norm<'a>(source: Source<'a>, raw: raw::LayerNorm<'a>) -> Result<StageSpec, Diagnostic> {
@@ -170,13 +146,7 @@ fn layer_norm<'a>(source: Source<'a>, raw: raw::LayerNorm<'a>) -> Result<StageSp
     reads.extend(optional(source, OperandKind::Residual, raw.residual)?);
     let epsilon = epsilon(source, raw.epsilon, 1e-5)?;
     let kind = StageKind::Norm(NormSpec { centred: true, one_plus_gain: false, epsilon });
-    Ok(StageSpec {
-        name: name(source, raw.name)?,
-        kind,
-        all_reduce: None,
-        reads,
-        out: tensor(source, raw.out)?,
-    })
+    Ok(StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?))
 }
 
 fn group_norm<'a>(source: Source<'a>, raw: raw::GroupNorm<'a>) -> Result<StageSpec, Diagnostic> {
@@ -191,13 +161,7 @@ fn group_norm<'a>(source: Source<'a>, raw: raw::GroupNorm<'a>) -> Result<StageSp
         activation: activation(source, raw.epilogue, Activation::Identity)?,
     };
     let out = volume(source, raw.out, "N(B,H,W,C)")?;
-    Ok(StageSpec {
-        name: name(source, raw.name)?,
-        kind: StageKind::GroupNorm(spec),
-        all_reduce: None,
-        reads,
-        out,
-    })
+    Ok(StageSpec::new(name(source, raw.name)?, StageKind::GroupNorm(spec), reads, out))
 }
 
 fn pool<'a>(source: Source<'a>, raw: raw::Pool<'a>) -> Result<StageSpec, Diagnostic> {
@@ -209,13 +173,7 @@ fn pool<'a>(source: Source<'a>, raw: raw::Pool<'a>) -> Result<StageSpec, Diagnos
     };
     let reads = vec![(OperandKind::A, volume(source, raw.input, "X(B,H,W,C)")?)];
     let out = volume(source, raw.out, "Y(B,P,Q,C)")?;
-    Ok(StageSpec {
-        name: name(source, raw.name)?,
-        kind: StageKind::Pool(Box::new(spec)),
-        all_reduce: None,
-        reads,
-        out,
-    })
+    Ok(StageSpec::new(name(source, raw.name)?, StageKind::Pool(Box::new(spec)), reads, out))
 }
 
 fn custom<'a>(source: Source<'a>, raw: raw::Custom<'a>) -> Result<StageSpec, Diagnostic> {
@@ -233,13 +191,7 @@ fn custom<'a>(source: Source<'a>, raw: raw::Custom<'a>) -> Result<StageSpec, Dia
         footprints,
     };
     let kind = StageKind::Custom(Box::new(spec));
-    Ok(StageSpec {
-        name: name(source, raw.name)?,
-        kind,
-        all_reduce: None,
-        reads,
-        out: tensor(source, raw.writes)?,
-    })
+    Ok(StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.writes)?))
 }
 
 fn name<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Text, Diagnostic> {

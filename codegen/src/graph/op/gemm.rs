@@ -8,7 +8,7 @@ use crate::device::Operation;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
 
-/// A GEMM by what it states: an epilogue, or the activation of its gate.
+/// The kinds of GEMM. Each states its epilogue or the activation of its gate.
 trait Gemm {
     /// Whether a tile multiplies by two weights, gate and up, with interleaved columns.
     const GATED: bool;
