@@ -95,7 +95,7 @@ struct AttendShared {
   float most[kMathWarps][kMaxGroup], sum[kMathWarps][kMaxGroup];
   uint32_t phases[kMathWarps];    ///< for Attending
   float row_sums[2][kMathWarps];  ///< for Normalising
-  float scales[kMathWarps][kMaxSequences];  ///< for Squares; scales[0] ends up as the factors of all tokens
+  alignas(8) float scales[kMathWarps][kMaxSequences];  ///< for Squares; scales[0] may end up as factors of tokens
   uint64_t paired[2];             ///< the neighbor's sums have arrived, for alternate stages
 };
 

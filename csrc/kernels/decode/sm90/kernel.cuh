@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The decode kernel: persistent CTAs, one per SM; each runs its share of every stage.
 #pragma once
+#include <type_traits>
+
 #include "kernels/decode/sm90/activations.cuh"
 #include "kernels/decode/sm90/attend.cuh"
 #include "kernels/decode/sm90/epilogue.cuh"
@@ -10,22 +12,20 @@
 
 namespace cusync::kernels::decode {
 
-/// The end of a warpgroup's part of a stage.
-template <bool kNarrow, class Element, int Width, int Tiles, Sharing By, bool Curved, class AnyParams>
-CUSYNC_DEVICE void finish_part(Epilogue<Element, Width, Tiles, By, Curved, AnyParams> const& epilogue, AnyParams const& p,
-                               Shared const& shared, uint32_t s, Sums<Element, Width, Tiles, By> const& sums) {
-  if constexpr (kNarrow) {
-    if (p.pair_of[s]) {
-      uint32_t const number = p.pair_of[s] - 1u, turn = number % 2;
-      Neighbour const neighbour{shared.base + p.pair + turn * p.pair_bytes, attend_shared(p, shared).paired + turn, number / 2 % 2,
-                                blockIdx.x % 2 ^ 1, p.limit_ns};
-      return epilogue.finish_with_neighbour(sums, neighbour);
-    }
+/// Notes when a stage's products end.
+template <class AnyParams>
+CUSYNC_DEVICE void trace_math_end(AnyParams const& p, uint32_t s) {
+  if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
+}
+
+/// Calls `finish` with whether the stage's activation has no code of its own, as a constant. Epilogues are constructed
+/// there, behind the main loop: their job state would occupy registers in the loop.
+template <int Width, class AnyParams, class F>
+CUSYNC_DEVICE void with_curves(AnyParams const& p, uint32_t s, F&& finish) {
+  if constexpr (takes_curves(AnyParams::kAttends, Width)) {
+    if (rarely(is_curved(p.stages[s].activation, p.stages[s].gated))) return finish(std::true_type{});
   }
-  if constexpr (By == Sharing::kChunks)
-    epilogue.finish_with_warpgroup(sums);
-  else
-    epilogue.finish_alone(sums);
+  finish(std::false_type{});
 }
 
 /// A warpgroup's part of stage `s`: `Tiles` row tiles.
@@ -33,45 +33,67 @@ template <class Element, int Width, int Tiles, Sharing By, class AnyParams>
 CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t s,
                                 uint32_t group, MathPosition& at) {
   constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
-  using Epilogue = decode::Epilogue<Element, Width, Tiles, By, false, AnyParams>;
-  // Kernels with products only have no narrow loop: the stages of MLPs are wide.
-  constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
-  auto const biases = Epilogue::biases(run.tensors(p, s), shared.share(s), group, kNarrow ? shared.share(s).lead : 0);
+  // With many tokens a narrow stage ends as one that is multiplied by WGMMA.
+  constexpr bool kGathers = AnyParams::kAttends && !scales_units(Width) && Tiles == 1 && By == Sharing::kChunks;
+  auto const biases = Epilogue<Element, Width, Tiles, By, false, AnyParams>::biases(
+      run.tensors(p, s), shared.share(s), group, kGathers ? shared.share(s).lead : 0);
   Sums<Element, Width, Tiles, By> sums;
   uint32_t const rows = p.stages[s].rows;
-  if (!kNarrow || !is_narrow(rows, Width)) main_loop<kBatch>(sums, p, shared, s, group, at);
-  if constexpr (kNarrow) {
-    if (rows <= 16) {
-      narrow_loop<1>(sums, p, shared, s, group, at);
-    } else if constexpr (narrow_tiles(Width) == 3) {
-      if (rows <= 32) narrow_loop<2>(sums, p, shared, s, group, at);
-      else if (rows <= 48) narrow_loop<3>(sums, p, shared, s, group, at);
-    }
+  if (!kGathers || !is_narrow(rows, Width)) main_loop<kBatch>(sums, p, shared, s, group, at);
+  if constexpr (kGathers) {
+    if (rows <= 16) gathered_loop<1>(sums, p, shared, s, group, at);
+    else if (rows <= 32) gathered_loop<2>(sums, p, shared, s, group, at);
+    else if (rows <= 48) gathered_loop<3>(sums, p, shared, s, group, at);
   }
-  if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
+  trace_math_end(p, s);
   if constexpr (AnyParams::kAttends) {
     if (p.stages[s].epsilon > 0.f) {
       AttendShared& own = attend_shared(p, shared);
-      if (!kNarrow || !is_narrow(rows, Width)) sums.squares.leave(own.scales[threadIdx.x / 32]);
-      // Warpgroups that multiply all chunks have the same squares.
-      scale_tokens(p.stages[s], own, By == Sharing::kChunks ? kMathWarps : kMathWarps / 2, Width);
-      sums.scale(own.scales[0]);
+      if (!kGathers || !is_narrow(rows, Width)) sums.squares.leave(own.scales[threadIdx.x / 32]);
+      if constexpr (!scales_units(Width)) {
+        scale_tokens(p.stages[s], own, Width);
+        sums.scale(own.scales[0]);
+      }
     }
   }
-  // Constructed after the loop: its job state would occupy registers in the loop.
-  if constexpr (takes_curves(AnyParams::kAttends, Width)) {
-    if (rarely(is_curved(p.stages[s].activation, p.stages[s].gated))) {
-      using Curved = decode::Epilogue<Element, Width, Tiles, By, true, AnyParams>;
-      return finish_part<kNarrow>(Curved(p, run.tensors(p, s), run.m(p), shared, s, group, biases), p, shared, s, sums);
+  with_curves<Width>(p, s, [&](auto curved) {
+    using Epilogue = decode::Epilogue<Element, Width, Tiles, By, curved.value, AnyParams>;
+    Epilogue const epilogue(p, run.tensors(p, s), run.m(p), shared, s, group, biases);
+    if constexpr (kGathers) {
+      if (p.pair_of[s]) {
+        uint32_t const number = p.pair_of[s] - 1u, turn = number % 2;
+        Neighbour const neighbour{shared.base + p.pair + turn * p.pair_bytes, attend_shared(p, shared).paired + turn,
+                                  number / 2 % 2, blockIdx.x % 2 ^ 1, p.limit_ns};
+        return epilogue.finish_with_neighbour(sums, neighbour);
+      }
     }
-  }
-  Epilogue const epilogue(p, run.tensors(p, s), run.m(p), shared, s, group, biases);
-  finish_part<kNarrow>(epilogue, p, shared, s, sums);
+    epilogue.finish(sums);
+  });
+}
+
+/// A warp's part of narrow stage `s`, of `Tiles` tiles of 16 rows.
+template <class Element, int Width, int Tiles, class AnyParams>
+CUSYNC_DEVICE void compute_narrow(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t s,
+                                  uint32_t group, MathPosition& at) {
+  auto const biases = NarrowEpilogue<Element, Width, Tiles, false, AnyParams>::biases(run.tensors(p, s), shared.share(s));
+  float sums[Tiles][Width / 8][4] = {};
+  narrow_loop<Element, Width, Tiles>(sums, p, shared, s, group, at);
+  trace_math_end(p, s);
+  with_curves<Width>(p, s, [&](auto curved) {
+    NarrowEpilogue<Element, Width, Tiles, curved.value, AnyParams>(p, run.tensors(p, s), run.m(p), shared, s, biases).finish(sums);
+  });
 }
 
 template <class Element, int Width, class AnyParams>
 CUSYNC_DEVICE void compute_stage(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t s,
                                  uint32_t group, MathPosition& at) {
+  // Kernels with products only have no narrow loop: the stages of MLPs are wide.
+  if constexpr (AnyParams::kAttends && scales_units(Width)) {
+    uint32_t const rows = p.stages[s].rows;
+    if (rows <= 16) return compute_narrow<Element, Width, 1>(p, shared, run, s, group, at);
+    if (rows <= 32) return compute_narrow<Element, Width, 2>(p, shared, run, s, group, at);
+    if (rows <= 48) return compute_narrow<Element, Width, 3>(p, shared, run, s, group, at);
+  }
   uint32_t const tiles = p.stages[s].row_tiles;
   if (tiles == 1) return compute_part<Element, Width, 1, Sharing::kChunks>(p, shared, run, s, group, at);
   if (tiles == 2) return compute_part<Element, Width, 2, Sharing::kChunks>(p, shared, run, s, group, at);

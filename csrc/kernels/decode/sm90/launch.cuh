@@ -204,7 +204,7 @@ uint32_t exchange_bytes(AnyParams const& p, uint32_t width) {
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     if (!takes_turns(p.stages[s].row_tiles, width)) continue;
     uint32_t crossing = 2 * exchange_units(p.stages[s].row_tiles * width / 8) * kUnitBytes;  // both directions
-    if (AnyParams::kAttends && is_narrow(p.stages[s].rows, width)) crossing = std::max(crossing, narrow_exchange_bytes(width));
+    if (AnyParams::kAttends && is_narrow(p.stages[s].rows, width)) crossing = std::max(crossing, narrow_exchange_bytes(p.stages[s].rows, width));
     most = std::max(crossing, most);
   }
   return most;

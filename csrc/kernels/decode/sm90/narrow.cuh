@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The main loop of a stage with few rows per worker, such as QKV projections: WGMMA multiplies 64 rows whether they
 // exist or not, which is most of the time if k is long. Here each warp multiplies its own k-blocks, 16 rows at a time,
-// by mma.sync; the four warps of a group add up their sums at the end, so that the epilogue is the same as after WGMMA.
+// by mma.sync. At the end each warp adds up the sums of all warps for some of the outputs or, with many tokens, the
+// four warps of a group gather their sums in the layout of WGMMA.
 #pragma once
 #include "cute/arch/copy_sm75.hpp"
 
 #include "kernels/decode/sm90/mma.cuh"
+#include "kernels/decode/sm90/outputs.cuh"
 
 namespace cusync::kernels::decode {
 
 /// Maximum 16-row tiles for which a warp has registers.
 CUSYNC_HD constexpr uint32_t narrow_tiles(uint32_t width) { return width <= 32 ? 3 : 1; }
 CUSYNC_HD constexpr bool is_narrow(uint32_t rows, uint32_t width) { return rows <= narrow_tiles(width) * 16; }
-/// Shared memory through which the warps of both groups add up their sums.
-CUSYNC_HD constexpr uint32_t narrow_exchange_bytes(uint32_t width) { return 2 * 4 * width / 8 * 32 * 16; }
+/// 16-row tiles that the warps add up at once, in kernels that scale units: at most one unit per warp, and 16 KiB.
+CUSYNC_HD constexpr uint32_t narrow_at_once(uint32_t tiles, uint32_t width) { return min_u32(tiles, width <= 8 ? 3 : 2); }
+/// Shared memory through which the warps add up their sums of `rows` rows.
+CUSYNC_HD constexpr uint32_t narrow_exchange_bytes(uint32_t rows, uint32_t width) {
+  uint32_t const tiles = scales_units(width) ? narrow_at_once(ceil_div(rows, 16), width) : 1;
+  return tiles * (width / 8) * kMathWarps * 32 * 16;
+}
 
 /// Barrier of the threads of one warpgroup.
 CUSYNC_DEVICE void sync_group(uint32_t group) { ptx::bar_sync(4 + group, 128); }
@@ -91,17 +98,80 @@ CUSYNC_DEVICE void gather_sums(Sums<Element, Width, 1, Sharing::kChunks>& to, fl
   ptx::bar_sync(1, kMathThreads);
 }
 
+/// The end of a narrow stage: each warp adds up the sums of all warps, a unit at a time, and finishes them.
+template <class Element, int Width, int Tiles, bool Curved, class AnyParams>
+class NarrowEpilogue : Outputs<Element, Width, Curved, AnyParams> {
+  using Base = Outputs<Element, Width, Curved, AnyParams>;
+  static constexpr uint32_t kBlocks = Width / 8, kAtOnce = narrow_at_once(Tiles, Width), kRounds = ceil_div(Tiles, kAtOnce);
+  static_assert(scales_units(Width) && kAtOnce * kBlocks <= kMathWarps);
+
+ public:
+  using Biases = decode::Biases<Element, kRounds>;
+
+  /// The biases of the rows that the thread finishes in each round.
+  CUSYNC_DEVICE static Biases biases(Tensors const& tensors, Share const& share) {
+    Biases found;
+#pragma unroll
+    for (uint32_t r = 0; r < kRounds; ++r) found.tiles[r] = Base::bias_of(tensors, share, row(r), share.lead);
+    return found;
+  }
+
+  CUSYNC_DEVICE NarrowEpilogue(AnyParams const& p, Tensors const& tensors, uint32_t m, Shared const& shared, uint32_t s,
+                               Biases const& biases)
+      : Base(p, tensors, m, shared, s), biases_(biases) {}
+
+  CUSYNC_DEVICE void finish(float const (&sums)[Tiles][kBlocks][4]) const {
+#pragma unroll
+    for (uint32_t r = 0; r < kRounds; ++r) {
+      float4 const all = added(sums, r);
+      if (has_unit(r)) this->store(this->scaled(all, block()), row(r), block(), biases_.tiles[r]);
+    }
+  }
+
+ private:
+  /// The warp's unit in a round: a block of tokens, and the rows of one tile.
+  CUSYNC_DEVICE static uint32_t warp() { return threadIdx.x / 32; }
+  CUSYNC_DEVICE static uint32_t block() { return warp() % kBlocks; }
+  CUSYNC_DEVICE static uint32_t tile(uint32_t round) { return round * kAtOnce + warp() / kBlocks; }
+  CUSYNC_DEVICE static uint32_t row(uint32_t round) { return tile(round) * 16 + threadIdx.x % 32 / 4; }
+  CUSYNC_DEVICE static bool has_unit(uint32_t round) { return warp() < kAtOnce * kBlocks && tile(round) < Tiles; }
+
+  /// The sums of all warps for this warp's unit of a round. All math threads.
+  CUSYNC_DEVICE float4 added(float const (&sums)[Tiles][kBlocks][4], uint32_t round) const {
+    float4* const buffer = this->shared_.exchange() + threadIdx.x % 32;
+    if (round) ptx::bar_sync(1, kMathThreads);  // the buffer has been read
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; ++i)
+#pragma unroll
+      for (uint32_t n = 0; n < kBlocks; ++n)
+        if (uint32_t const t = round * kAtOnce + i; t < Tiles)
+          buffer[((i * kBlocks + n) * kMathWarps + warp()) * 32] =
+              make_float4(sums[t][n][0], sums[t][n][1], sums[t][n][2], sums[t][n][3]);
+    ptx::bar_sync(1, kMathThreads);
+    float4 all{};
+    if (has_unit(round)) {
+#pragma unroll
+      for (uint32_t w = 0; w < kMathWarps; ++w) {
+        float4 const more = buffer[(warp() * kMathWarps + w) * 32];
+        all.x += more.x, all.y += more.y, all.z += more.z, all.w += more.w;
+      }
+    }
+    return all;
+  }
+
+  Biases const& biases_;
+};
+
 /// This warpgroup's part of a stage. The whole group advances to the next chunk together, so chunks and slots change
 /// owners as they do between groups that use WGMMA.
-template <int Tiles, class Element, int Width, class AnyParams>
-CUSYNC_DEVICE void narrow_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, AnyParams const& p, Shared const& shared,
-                               uint32_t s, uint32_t group, MathPosition& at) {
+template <class Element, int Width, int Tiles, class AnyParams>
+CUSYNC_DEVICE void narrow_loop(float (&sums)[Tiles][Width / 8][4], AnyParams const& p, Shared const& shared, uint32_t s,
+                               uint32_t group, MathPosition& at) {
   Squares<Element, Width, 32> squares;
   Stage const& stage = p.stages[s];
   Share const share = shared.share(s);
   uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift, warp = threadIdx.x / 32 % 4;
   uint32_t const block_bytes = share.rows * kRowBytes, lead = turn_lead(p.activation_slots, shift, kMaxChunks);
-  float sums[Tiles][Width / 8][4] = {};
 #pragma unroll 1
   for (uint32_t i = 0; i < share.chunks; ++i) {
     at.ring.skip_for(bytes, p.ring_bytes);
@@ -130,6 +200,14 @@ CUSYNC_DEVICE void narrow_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, An
     at.ring.pass(bytes);
   }
   if (stage.epsilon > 0.f) squares.leave(attend_shared(p, shared).scales[threadIdx.x / 32]);
+}
+
+/// The same for the epilogue of stages that are multiplied by WGMMA.
+template <int Tiles, class Element, int Width, class AnyParams>
+CUSYNC_DEVICE void gathered_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, AnyParams const& p, Shared const& shared,
+                                 uint32_t s, uint32_t group, MathPosition& at) {
+  float sums[Tiles][Width / 8][4] = {};
+  narrow_loop<Element, Width, Tiles>(sums, p, shared, s, group, at);
   gather_sums<Element, Width, Tiles>(to, sums, shared, group);
 }
 

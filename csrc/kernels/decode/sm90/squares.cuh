@@ -37,14 +37,30 @@ class Squares {
   float sum_ = 0.f;
 };
 
-/// Turns the sums of squares of `warps` warps into the scales of all tokens, for the epilogue of a stage. All math
-/// threads, after they have left their sums.
-CUSYNC_DEVICE void scale_tokens(Stage const& stage, AttendShared& own, uint32_t warps, uint32_t width) {
+/// Whether epilogues scale each unit by itself. With more tokens, reading the squares for every unit takes longer than
+/// the barrier behind which the factors are ready.
+CUSYNC_HD constexpr bool scales_units(uint32_t width) { return width <= 16; }
+
+/// The factors of tokens `token` and `token + 1`, from the sums of squares of all warps.
+CUSYNC_DEVICE float2 factors(Stage const& stage, AttendShared const& own, uint32_t token) {
+  float2 squares{};
+#pragma unroll
+  for (uint32_t warp = 0; warp < kMathWarps; ++warp) {
+    float2 const more = *reinterpret_cast<float2 const*>(&own.scales[warp][token]);
+    squares.x += more.x, squares.y += more.y;
+  }
+  float const k = float(stage.k);
+  return make_float2(rsqrtf(__fdividef(squares.x, k) + stage.epsilon), rsqrtf(__fdividef(squares.y, k) + stage.epsilon));
+}
+
+/// Turns the sums of squares of all warps into the factors of all tokens. All math threads, after they have left their
+/// sums.
+CUSYNC_DEVICE void scale_tokens(Stage const& stage, AttendShared& own, uint32_t width) {
   ptx::bar_sync(1, kMathThreads);
   if (uint32_t const token = threadIdx.x; token < width) {
     float squares = 0.f;
 #pragma unroll 1
-    for (uint32_t warp = 0; warp < warps; ++warp) squares += own.scales[warp][token];
+    for (uint32_t warp = 0; warp < kMathWarps; ++warp) squares += own.scales[warp][token];
     own.scales[0][token] = rsqrtf(__fdividef(squares, float(stage.k)) + stage.epsilon);
   }
   ptx::bar_sync(1, kMathThreads);
