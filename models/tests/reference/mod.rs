@@ -116,7 +116,8 @@ impl Reference {
         keys.push(qkv[q..q + kv].chunks(columns).flat_map(key).collect());
         values.push(qkv[q + kv..].to_vec());
         // A token outside the window has no weight. Gemma has windows on layers 0, 2, ...
-        let window = config.sliding_window.filter(|_| !self.gemma || layer % 2 == 0).unwrap_or(usize::MAX);
+        let window =
+            config.sliding_window.filter(|_| !self.gemma || layer.is_multiple_of(2)).unwrap_or(usize::MAX);
         let first_seen = keys.len().saturating_sub(window);
         let scale = config.query_pre_attn_scalar.unwrap_or(columns as f64).powf(-0.5);
         let cap = config.attn_logit_softcapping.flatten();
