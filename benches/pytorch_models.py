@@ -6,7 +6,7 @@
     pytorch_models.py judge DIR --cusync PATH                    logits beside float32, fp16 and bf16
     pytorch_models.py serve                                      jobs of `cusync model bench`
 
-Needs python3, torch from 2.5 (with CUDA, but for `serve`) and transformers from 5. `write` and `judge` print one JSON object.
+Needs python3, torch from 2.5 and transformers from 5. `write` and `judge` print one JSON object.
 """
 import argparse
 import gc
@@ -46,6 +46,10 @@ LLAMA3_ROPE = {
     "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+GEMMA2 = dict(
+    model_type="gemma2", vocab_size=256000, max_position_embeddings=8192, rms_norm_eps=1e-6, rope_theta=10000.0,
+    hidden_activation="gelu_pytorch_tanh", attn_logit_softcapping=50.0, final_logit_softcapping=30.0, sliding_window=4096,
+)
 # Sizes as published; TINY ones are for logits.
 MODELS = {
     "llama32_1b": dict(
@@ -78,6 +82,18 @@ MODELS = {
         num_key_value_heads=10, vocab_size=100352, max_position_embeddings=16384, rms_norm_eps=1e-5,
         rope_theta=250000.0, sliding_window=None, tie_word_embeddings=False, pad_token_id=0,
     ),
+    "gemma2_2b": dict(
+        GEMMA2, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8,
+        num_key_value_heads=4, head_dim=256, query_pre_attn_scalar=256,
+    ),
+    "gemma2_9b": dict(
+        GEMMA2, hidden_size=3584, intermediate_size=14336, num_hidden_layers=42, num_attention_heads=16,
+        num_key_value_heads=8, head_dim=256, query_pre_attn_scalar=256,
+    ),
+    "gemma2_27b": dict(
+        GEMMA2, hidden_size=4608, intermediate_size=36864, num_hidden_layers=46, num_attention_heads=32,
+        num_key_value_heads=16, head_dim=128, query_pre_attn_scalar=144,
+    ),
 }
 
 
@@ -89,11 +105,20 @@ def configuration(name, layers):
     return AutoConfig.for_model(kind, architectures=[f"{kind.capitalize()}ForCausalLM"], **fields)
 
 
+def attention(config):
+    """PyTorch's own attention, which needs no other package; it has no bound of scores."""
+    return "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
+
+
+def stored(folder, dtype):
+    config = AutoConfig.from_pretrained(folder)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention(config)).eval()
+
+
 def seeded(config, dtype, device):
     torch.manual_seed(1)
-    # PyTorch's own attention, which needs no other package.
     with torch.device(device):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention(config))
     for name, parameter in model.named_parameters():
         # Biases start at zero, which would hide them.
         if name.endswith("bias"):
@@ -107,7 +132,7 @@ def write(args):
     if args.bare:
         configuration(args.like, args.layers).save_pretrained(args.folder)
         return {"folder": args.folder, "model": args.like}
-    model = seeded(configuration(args.like, args.layers), getattr(torch, args.dtype), "cuda")
+    model = seeded(configuration(args.like, args.layers), getattr(torch, args.dtype), args.device)
     model.save_pretrained(args.folder)
     size = sum(p.numel() for p in model.parameters())
     return {"folder": args.folder, "model": args.like, "parameters": size}
@@ -120,18 +145,19 @@ def error(have, want):
 @torch.inference_mode()
 def judge(args):
     """Errors in norm against float32 of the same weights, and the share of tokens whose most likely successor agrees."""
-    stored = AutoModelForCausalLM.from_pretrained(args.folder, dtype="auto", attn_implementation="sdpa").cuda().eval()
-    config, dtype = stored.config, next(stored.parameters()).dtype
+    model = stored(args.folder, "auto").to(args.device)
+    config, dtype = model.config, next(model.parameters()).dtype
     generator = torch.Generator().manual_seed(2)
     tokens = torch.randint(0, config.vocab_size, (1, args.tokens), generator=generator)
-    own = stored(tokens.cuda()).logits[0].float().cpu()
-    want = stored.float()(tokens.cuda()).logits[0].cpu()
-    del stored
+    own = model(tokens.to(args.device)).logits[0].float().cpu()
+    want = model.float()(tokens.to(args.device)).logits[0].cpu()
+    del model
     torch.cuda.empty_cache()
     report = {"model": args.folder, "tokens": args.tokens, "dtype": str(dtype).removeprefix("torch."), "torch": error(own, want)}
-    for label, extra in {"steps": [], "prompt": ["--prompt", str(args.tokens // 2)], "cpu": ["--cpu"]}.items():
-        if label == "cpu" and not args.cpu:
-            continue
+    runs = {"steps": [], "prompt": ["--prompt", str(args.tokens // 2)]} if args.device == "cuda" else {}
+    if args.cpu or not runs:
+        runs["cpu"] = ["--cpu"]
+    for label, extra in runs.items():
         with tempfile.NamedTemporaryFile() as file:
             named = ",".join(map(str, tokens[0].tolist()))
             command = [args.cusync, "model", "logits", args.folder, "--tokens", named, "-o", file.name, "--json", *extra]
@@ -293,8 +319,7 @@ def agreed(a, b):
 def tokens(job):
     """Our greedy tokens beside those of the element type and of float32 with the same weights."""
     dtype, ours, prompt = getattr(torch, job["dtype"]), job["tokens"], job["prompt"]
-    model = AutoModelForCausalLM.from_pretrained(job["folder"], dtype=dtype, attn_implementation="sdpa")
-    model = model.to(job["device"]).eval()
+    model = stored(job["folder"], dtype).to(job["device"])
     half, half_scores = greedy(model, prompt, len(ours)), scores(model, prompt, ours)
     report = {"halves_agree_until": agreed(ours, half)}
     try:
@@ -373,6 +398,7 @@ def main():
             continue
         sub.add_argument("folder", metavar="DIR")
         sub.add_argument("--dtype", default="bfloat16", choices=["float16", "bfloat16"])
+        sub.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: both sides run on the host")
         if command is write:
             sub.add_argument("--like", required=True, choices=sorted(MODELS))
             sub.add_argument("--layers", type=int, default=0)

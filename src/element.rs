@@ -14,6 +14,27 @@ use cusync_gen::graph::Element;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
+/// The transpose of a row-major matrix of `cols` columns.
+pub(crate) fn transposed<T: Copy>(matrix: &[T], cols: usize) -> Vec<T> {
+    /// Side of the squares that are read at once, so that rows that are far apart stay in a cache.
+    const SQUARE: usize = 64;
+    let rows = matrix.len().checked_div(cols).unwrap_or(0);
+    let mut out = matrix.to_vec();
+    for (top, left) in squares(rows, cols, SQUARE) {
+        for col in left..cols.min(left + SQUARE) {
+            for row in top..rows.min(top + SQUARE) {
+                out[col * rows + row] = matrix[row * cols + col];
+            }
+        }
+    }
+    out
+}
+
+/// First rows and columns of the squares of a matrix.
+fn squares(rows: usize, cols: usize, side: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..rows).step_by(side).flat_map(move |top| (0..cols).step_by(side).map(move |left| (top, left)))
+}
+
 /// Conversions of an element type, on whole slices because those are vectorized.
 pub trait Bits {
     /// Widens; exact.
@@ -68,6 +89,17 @@ impl Bits for Element {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_transpose_has_rows_for_columns() {
+        for (rows, cols) in [(1, 1), (3, 5), (64, 64), (70, 130), (129, 1), (0, 4), (0, 0)] {
+            let matrix: Vec<usize> = (0..rows * cols).collect();
+            let turned = transposed(&matrix, cols);
+            let expected: Vec<usize> =
+                (0..cols).flat_map(|col| (0..rows).map(move |row| row * cols + col)).collect();
+            assert_eq!(turned, expected, "{rows} x {cols}");
+        }
+    }
 
     #[test]
     fn rounding_is_to_nearest_even_and_poison_is_nan() {

@@ -27,7 +27,7 @@ use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::{DataType, Tensor};
 
 use crate::device::{Device, DeviceBuffer, Plain, Stream};
-use crate::element::Bits;
+use crate::element::{Bits, transposed};
 use crate::inputs::{Inputs, Values};
 use crate::reference::Accuracy;
 use crate::runtime::cpu::{Areas, CpuOptions};
@@ -204,12 +204,12 @@ impl Session {
         runtime::outputs(graph).map(|id| graph.tensors[id.0].name.clone()).collect()
     }
 
-    /// Rows and columns of a tensor.
+    /// Rows and columns of a tensor, as the spec states them.
     ///
     /// # Errors
     /// There is no such tensor.
     pub fn shape(&self, name: &str) -> SessionResult<(usize, usize)> {
-        self.find(name).map(|(_, t)| (t.rows as usize, t.cols as usize))
+        self.find(name).map(|(_, tensor)| kept(tensor))
     }
 
     fn find(&self, name: &str) -> SessionResult<(usize, &Tensor)> {
@@ -239,8 +239,12 @@ impl Session {
     /// As [`Session::set_f32`].
     pub fn set_bits(&mut self, name: &str, bits: Vec<u16>) -> SessionResult<()> {
         let index = self.settable(name, bits.len(), DataType::Element)?;
+        let tensor = &self.plan.graph().tensors[index];
+        let bits = if tensor.turned { transposed(&bits, kept(tensor).1) } else { bits };
         match &mut self.place {
-            Place::Gpu { pipeline, .. } => pipeline.bind(name, upload(pipeline, &bits, name)?)?,
+            Place::Gpu { pipeline, .. } => {
+                pipeline.bind_read(0, name, upload(pipeline, &bits, name)?)?;
+            }
             Place::Host(host) => host.put(index, Values::Bits(Arc::new(bits))),
         }
         Ok(())
@@ -267,7 +271,7 @@ impl Session {
         if tensor.data != data {
             return Err(SessionError::Type(name.into()));
         }
-        let (rows, cols) = (tensor.rows as usize, tensor.cols as usize);
+        let (rows, cols) = kept(tensor);
         if have != rows * cols {
             return Err(SessionError::Length { name: name.into(), rows, cols, want: rows * cols, have });
         }
@@ -275,7 +279,7 @@ impl Session {
     }
 
     /// Binds device memory to an input, a weight or a result ([`Session::outputs`]): every run reads or
-    /// writes it in place.
+    /// writes it in place, except for weights that the spec keeps as N x K ([`Pipeline::bind_in`]).
     ///
     /// # Errors
     /// There is no such tensor, the length differs, or the session is on the host.
@@ -363,8 +367,8 @@ impl Session {
     /// There is no such tensor, or nothing has run yet.
     pub fn read_f32(&self, name: &str) -> SessionResult<Vec<f32>> {
         let (_, tensor) = self.find(name)?;
-        match &self.place {
-            Place::Host(host) => host.read_f32(name),
+        let values = match &self.place {
+            Place::Host(host) => host.read_f32(name)?,
             Place::Gpu { pipeline, .. } => {
                 pipeline.device().synchronize().map_err(runtime::Error::from)?;
                 let buffer = pipeline.tensor(0, name)?;
@@ -372,10 +376,17 @@ impl Session {
                 let mut values = vec![0.0; bits.len()];
                 buffer.download(&mut bits).map_err(runtime::Error::from)?;
                 self.plan.graph().element.widen(&bits, &mut values);
-                Ok(values)
+                values
             }
-        }
+        };
+        Ok(if tensor.turned { transposed(&values, tensor.cols as usize) } else { values })
     }
+}
+
+/// Rows and columns of a tensor, as callers keep it.
+fn kept(tensor: &Tensor) -> (usize, usize) {
+    let (rows, cols) = tensor.kept();
+    (rows as usize, cols as usize)
 }
 
 /// Uploads values into memory of the session.

@@ -215,29 +215,44 @@ impl Block {
             let at = 2 * (first + i);
             u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
         };
-        let stored = match self.dtype {
-            Dtype::F16 => Some(Element::F16),
-            Dtype::BF16 => Some(Element::Bf16),
-            _ => None,
-        };
-        if stored == Some(element) {
+        if self.stored() == Some(element) {
             out.iter_mut().enumerate().for_each(|(i, bits)| *bits = half(i));
             return;
         }
-        let mut wide = vec![0.0; out.len()];
-        match stored {
+        element.round(&self.values(first, out.len()), out);
+    }
+
+    /// Type of the elements, unless it is float32.
+    fn stored(&self) -> Option<Element> {
+        match self.dtype {
+            Dtype::F16 => Some(Element::F16),
+            Dtype::BF16 => Some(Element::Bf16),
+            _ => None,
+        }
+    }
+
+    /// `count` elements from the one numbered `first` on.
+    fn values(&self, first: usize, count: usize) -> Vec<f32> {
+        match self.stored() {
             Some(stored) => {
-                let bits: Vec<u16> = (0..out.len()).map(half).collect();
+                let pairs = self.bytes[2 * first..2 * (first + count)].chunks_exact(2);
+                let bits: Vec<u16> = pairs.map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
+                let mut wide = vec![0.0; count];
                 stored.widen(&bits, &mut wide);
+                wide
             }
             None => {
-                let words = self.bytes[4 * first..].chunks_exact(4);
-                wide.iter_mut()
-                    .zip(words)
-                    .for_each(|(w, b)| *w = f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+                let words = self.bytes[4 * first..4 * (first + count)].chunks_exact(4);
+                words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
             }
         }
-        element.round(&wide, out);
+    }
+
+    /// The block with a function of each element, in float32.
+    pub(crate) fn map(&self, change: impl Fn(f32) -> f32) -> Block {
+        let values = self.values(0, self.rows() * self.cols);
+        let bytes = values.into_iter().flat_map(|value| change(value).to_le_bytes()).collect();
+        Block { bytes, dtype: Dtype::F32, cols: self.cols }
     }
 }
 

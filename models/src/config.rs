@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cusync::codegen::graph::Element;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::error::{Error, Result};
 
@@ -31,6 +31,8 @@ pub struct ModelConfig {
     pub rms_norm_eps: f64,
     /// Activation of the gate.
     pub hidden_act: Option<String>,
+    /// The same in Gemma's checkpoints, some of which state another one above.
+    pub hidden_activation: Option<String>,
     /// Positions that the model was trained for.
     pub max_position_embeddings: usize,
     /// Base of the rotation's frequencies.
@@ -42,8 +44,7 @@ pub struct ModelConfig {
     /// Share of a head that is rotated.
     pub partial_rotary_factor: Option<f64>,
     /// Whether embedding and head are one matrix.
-    #[serde(default)]
-    pub tie_word_embeddings: bool,
+    pub tie_word_embeddings: Option<bool>,
     /// Whether the projections of attention add a bias.
     #[serde(default)]
     pub attention_bias: bool,
@@ -54,6 +55,18 @@ pub struct ModelConfig {
     pub sliding_window: Option<usize>,
     /// Whether the window is in use.
     pub use_sliding_window: Option<bool>,
+    /// Whether a token also attends to those behind it.
+    pub use_bidirectional_attention: Option<bool>,
+    /// Kind of each layer's attention: `full_attention` or `sliding_attention`.
+    pub layer_types: Option<Vec<String>>,
+    /// Scores are divided by its root; default: by that of a head's columns.
+    pub query_pre_attn_scalar: Option<f64>,
+    /// Bound of scores; `null` for none.
+    #[serde(default, deserialize_with = "stated")]
+    pub attn_logit_softcapping: Option<Option<f64>>,
+    /// Bound of logits; `null` for none.
+    #[serde(default, deserialize_with = "stated")]
+    pub final_logit_softcapping: Option<Option<f64>>,
     /// Type of the weights.
     #[serde(alias = "torch_dtype")]
     pub dtype: Option<String>,
@@ -61,6 +74,11 @@ pub struct ModelConfig {
     pub eos_token_id: Option<Tokens>,
     /// Token that begins a text.
     pub bos_token_id: Option<u32>,
+}
+
+/// A field that is there, even if it is `null`.
+fn stated<'de, D: Deserializer<'de>>(field: D) -> std::result::Result<Option<Option<f64>>, D::Error> {
+    Option::deserialize(field).map(Some)
 }
 
 /// Frequencies of the rotation.

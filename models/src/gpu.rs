@@ -120,7 +120,7 @@ impl GpuModel {
         let tokens = StepMemory {
             vocabulary: decoder.vocabulary as u32,
             element: element_code(element),
-            embedding: upload(&weights.table(&decoder.embedding(), element)?, "embedding")?,
+            embedding: upload(&weights.embedding(decoder, element)?, "embedding")?,
             states: state()?,
             logits: Arc::new(outputs.view(0..outputs.len())?),
             lengths: Arc::new(inputs.view(0..slots)?),
@@ -138,7 +138,7 @@ impl GpuModel {
         // Nothing writes weights while steps run.
         let options = Options { overlap: Overlap::All, ..Options::default() };
         let (mut parts, mut kept, mut x) = (Vec::new(), Vec::new(), tokens.states.clone());
-        for layers in page::launches(decoder.layers) {
+        for layers in page::launches(decoder) {
             let text = page::generation(decoder, layers.clone(), slots, rows, element).text();
             let mut session = Session::on_gpu(&text, &[], device, None, options)?;
             let load = |session: &Session, weight: &Weight| -> Result<Arc<DeviceBuffer<u16>>> {
@@ -312,7 +312,7 @@ fn fit(decoder: &Decoder, sizes: &Sizes, device: &Device) -> Result<bool> {
     // The embedding is as large as the head.
     let all = layers as u64 * layer + 2 * head;
     // Originals of one launch at a time, beside their repacked form.
-    let longest = page::launches(layers).into_iter().map(|part| part.len() as u64).max().unwrap_or(0);
+    let longest = page::launches(decoder).into_iter().map(|part| part.len() as u64).max().unwrap_or(0);
     let weights = all + longest * layer + head;
     let free = device.memory()?.0.saturating_sub(SPARE);
     if weights + cache > free {

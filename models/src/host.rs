@@ -38,7 +38,7 @@ impl HostModel {
             (0..devices).map(|device| decoder.shard(device, devices)).collect::<Result<_>>()?;
         let cache = slots * shares[0].kv_heads * rows * decoder.columns;
         let (mut parts, mut loaded) = (Vec::new(), 0);
-        for layers in page::launches(decoder.layers) {
+        for layers in page::launches(decoder) {
             let text = page::generation(&shares[0], layers.clone(), slots, rows, element).text();
             let mut group = Group::on_host(&text, &[])?;
             for (device, share) in shares.iter().enumerate() {
@@ -74,7 +74,7 @@ impl HostModel {
         for Next { slot, token, .. } in next {
             let token = token.unwrap_or(self.drawn[*slot]);
             let row = &mut self.states[slot * width..(slot + 1) * width];
-            weights.embed(&self.decoder.embedding(), token, element, row)?;
+            weights.embed(&self.decoder, token, element, row)?;
         }
         let mut bits = self.states.clone();
         for part in &mut self.parts {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn devices_have_the_same_bits_and_the_logits_of_one() {
-        for name in ["LlamaForCausalLM", "Qwen2ForCausalLM", "Phi3ForCausalLM"] {
+        for name in ["LlamaForCausalLM", "Qwen2ForCausalLM", "Phi3ForCausalLM", "Gemma2ForCausalLM"] {
             for (one, two) in steps(name, 1).iter().zip(steps(name, 2)) {
                 assert!(two[0] == two[1], "{name}");
                 let norm =

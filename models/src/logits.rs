@@ -12,6 +12,8 @@ pub struct Logits<'a> {
     width: usize,
     vocabulary: usize,
     element: Element,
+    /// Logits are the values times this, which is positive.
+    factor: f32,
 }
 
 impl<'a> Logits<'a> {
@@ -21,8 +23,9 @@ impl<'a> Logits<'a> {
         width: usize,
         vocabulary: usize,
         element: Element,
+        factor: f32,
     ) -> Logits<'a> {
-        Logits { bits, slots, width, vocabulary, element }
+        Logits { bits, slots, width, vocabulary, element, factor }
     }
 
     /// Number of rows.
@@ -45,6 +48,7 @@ impl<'a> Logits<'a> {
         let bits = self.bits(row);
         let mut values = vec![0.0; bits.len()];
         self.element.widen(bits, &mut values);
+        values.iter_mut().for_each(|value| *value *= self.factor);
         values
     }
 
@@ -70,9 +74,11 @@ mod tests {
             element.round(&values, &mut bits[8..]);
             element.round(&[-4.0, -2.0, -2.5, -8.0, -2.0, -9.0, -3.0, 100.0], &mut bits[..8]);
             // The last column is padding.
-            let logits = Logits::new(&bits, vec![1, 0], 8, 7, element);
+            let logits = Logits::new(&bits, vec![1, 0], 8, 7, element, 1.0);
             assert_eq!((logits.best(0), logits.best(1)), (3, 1));
             assert_eq!(logits.row(0), values[..7]);
+            let doubled = Logits { factor: 2.0, ..logits };
+            assert_eq!(doubled.row(0), values[..7].iter().map(|value| 2.0 * value).collect::<Vec<_>>());
         }
     }
 }

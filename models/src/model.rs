@@ -307,16 +307,28 @@ impl Model {
             token.map_or(Ok(()), |token| self.known(slot, token))?;
         }
         let lengths: Vec<i32> = self.lengths.iter().map(|length| *length as i32).collect();
+        // Tokens are drawn from what the head writes.
+        let factor = self.logit_factor();
+        let scaled = |next: &Next| {
+            let sampling = Sampling { temperature: next.sampling.temperature / factor, ..next.sampling };
+            Next { sampling, ..*next }
+        };
+        let scaled: Vec<Next> = next.iter().map(scaled).collect();
         match &mut self.backend {
             Backend::Host(_) if !self.queued.is_empty() => {
                 return Err(Error::Request("a step is in flight: read its tokens first".into()));
             }
-            Backend::Host(host) => host.step(next, &lengths, &self.weights)?,
-            Backend::Gpu(gpus) => gpus.queue(next, &lengths)?,
+            Backend::Host(host) => host.step(&scaled, &lengths, &self.weights)?,
+            Backend::Gpu(gpus) => gpus.queue(&scaled, &lengths)?,
         }
         next.iter().for_each(|next| self.lengths[next.slot] += 1);
         self.queued.push_back(next.iter().map(|next| next.slot).collect());
         Ok(())
+    }
+
+    /// Logits are the results of the head times this.
+    fn logit_factor(&self) -> f32 {
+        self.decoder.logit_cap.unwrap_or(1.0) as f32
     }
 
     /// Waits for the oldest step in flight, and returns the tokens that it drew, in the order of its sequences;
@@ -343,13 +355,14 @@ impl Model {
         let next = |&(slot, token)| Next { slot, token: Some(token), sampling: Sampling::default(), seed: 0 };
         self.queue(&tokens.iter().map(next).collect::<Vec<_>>())?;
         self.drawn()?;
+        let factor = self.logit_factor();
         let bits = match &mut self.backend {
             Backend::Host(host) => host.logits(),
             Backend::Gpu(gpus) => gpus.logits()?,
         };
         let slots = tokens.iter().map(|(slot, _)| *slot).collect();
         let (width, vocabulary) = (self.decoder.logits(), self.decoder.vocabulary);
-        Ok(Logits::new(bits, slots, width, vocabulary, self.element))
+        Ok(Logits::new(bits, slots, width, vocabulary, self.element, factor))
     }
 }
 

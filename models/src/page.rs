@@ -1,8 +1,13 @@
 //! Pages of a model: stages of its layers as `docs/spec.md` describes them.
 //!
 //! ```
+//! # use cusync_models::{ModelConfig, architecture::Decoder, page};
+//! # let config = r#"{"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 16, "num_attention_heads": 1,
+//! #     "vocab_size": 8, "rms_norm_eps": 1e-5, "max_position_embeddings": 64}"#;
+//! let decoder = Decoder::new(&ModelConfig::from_json(config)?)?;
 //! // A launch has up to eight layers, and the last one also has the head.
-//! assert_eq!(cusync_models::page::launches(16), [0..8, 8..16]);
+//! assert_eq!(page::launches(&decoder), [0..8, 8..16]);
+//! # Ok::<(), cusync_models::Error>(())
 //! ```
 
 use std::ops::Range;
@@ -12,9 +17,11 @@ use cusync::{PipelineBuilder, Stage};
 
 use crate::architecture::{Decoder, Weight};
 
-/// Most layers of a launch. A kernel has 64 stages, each round of a wide one counted: five or six a layer, and up to
-/// eight of a head.
-const MOST_LAYERS: usize = 8;
+/// Most layers of a launch. A kernel has 64 stages, each round of a wide one counted: five or six a layer, seven to nine
+/// with norms behind attention and MLP, and up to eight of a head.
+fn most_layers(decoder: &Decoder) -> usize {
+    if decoder.norms_behind { 6 } else { 8 }
+}
 
 /// Sizes of the pages of a model that is opened.
 #[derive(Clone, Copy, Debug)]
@@ -26,14 +33,15 @@ pub(crate) struct Sizes {
 }
 
 /// Layers of each launch: as few launches as possible, of about equal length. The last one ends with the head.
-pub fn launches(layers: usize) -> Vec<Range<usize>> {
-    let count = layers.div_ceil(MOST_LAYERS);
+pub fn launches(decoder: &Decoder) -> Vec<Range<usize>> {
+    let layers = decoder.layers;
+    let count = layers.div_ceil(most_layers(decoder));
     (0..count).map(|n| layers * n / count..layers * (n + 1) / count).collect()
 }
 
 /// The page of some layers for the next token of each of `slots` sequences, with caches of `rows` tokens each.
-/// It reads hidden states `X`, and writes `Z`; with the last layer, the head writes `logits` instead. The devices of
-/// a decoder that is divided among several have equal pages.
+/// It reads hidden states `X`, and writes `Z`; with the last layer, the head writes `logits` instead, divided by
+/// [`Decoder::logit_cap`] if there is one. The devices of a decoder that is divided among several have equal pages.
 pub fn generation(
     decoder: &Decoder,
     layers: Range<usize>,
@@ -48,6 +56,7 @@ pub fn generation(
     let last = format!("Z_{}(B,E)", end - 1);
     let page = stack(decoder, layers, (slots, rows), element, &last);
     let head = Stage::gemm("head", &last, "Wh(E,V)", "logits(B,V)");
+    let head = if decoder.logit_cap.is_some() { head.word("epilogue", "Tanh") } else { head };
     page.dim("V", decoder.logits() as u64).stage(normed(head, "gf(E)", decoder.epsilon))
 }
 
@@ -120,17 +129,17 @@ fn attend_cached(decoder: &Decoder, layer: usize, rows: usize) -> Stage {
     let cache =
         format!("Cache(keys: \"K_{layer}(B,HKV,S,D)\", values: \"V_{layer}(B,HKV,S,D)\", lengths: \"n(B)\")");
     let attend = Stage::new("Attention", &format!("attend_{layer}")).word("cache", cache);
-    windowed(attend.text("rotary", "cs(S,D)"), decoder, rows)
+    scored(attend.text("rotary", "cs(S,D)"), decoder, layer, rows)
 }
 
-/// The page of one layer for the first `tokens` tokens of a sequence, which fill a cache of `rows` tokens. The
-/// tensors have the names of layer 0.
+/// The page of one layer for the first `tokens` tokens of a sequence, which fill a cache of `rows` tokens. Its window and
+/// the names of its tensors are those of layer 0.
 pub fn prompt(decoder: &Decoder, tokens: usize, rows: usize, element: Element) -> PipelineBuilder {
     let page = dims("prompt", decoder, element).dim("T", tokens as u64).dim("S", rows as u64);
     let attend = Stage::new("Attention", "attend_0")
         .word("sequences", 1)
         .word("cache", "Cache(keys: \"K_0(1,HKV,S,D)\", values: \"V_0(1,HKV,S,D)\")");
-    let attend = windowed(attend, decoder, tokens);
+    let attend = scored(attend, decoder, 0, tokens);
     let stages = block(decoder, 0, "T", "X(T,E)", "Z(T,E)", LayerPass::Prompt, attend);
     stages.into_iter().fold(page, PipelineBuilder::stage)
 }
@@ -142,12 +151,16 @@ fn dims(name: &str, decoder: &Decoder, element: Element) -> PipelineBuilder {
     dims.into_iter().fold(page, |page, (dim, n)| page.dim(dim, *n as u64))
 }
 
-/// An attention with the window of the model, if sequences of up to `tokens` tokens are longer.
-fn windowed(attend: Stage, decoder: &Decoder, tokens: usize) -> Stage {
-    match decoder.window.filter(|window| *window < tokens) {
-        Some(window) => attend.word("window", window),
-        None => attend,
-    }
+/// An attention with the scores of a layer: its window, if sequences of up to `tokens` tokens are longer, and what else
+/// is unusual about them.
+fn scored(attend: Stage, decoder: &Decoder, layer: usize, tokens: usize) -> Stage {
+    let window = decoder.windows[layer].filter(|window| *window < tokens).map(|window| window.to_string());
+    // RON reads 50 as an integer.
+    let number = |value: f64| format!("{value:?}");
+    let fields =
+        [("window", window), ("scale", decoder.scale.map(number)), ("softcap", decoder.softcap.map(number))];
+    let stated = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    stated.fold(attend, |attend, (name, value)| attend.word(name, value))
 }
 
 /// A product that normalizes its rows first.
@@ -229,7 +242,33 @@ fn summed(decoder: &Decoder, product: Stage) -> Stage {
     if decoder.devices > 1 { product.word("all_reduce", true) } else { product }
 }
 
-/// One layer over `t` tokens, from hidden states `x` to `z`. Norms are stages of their own in prompts only.
+/// A product that is added to hidden states `x`; with a norm behind it, the normalized rows are.
+fn added(
+    decoder: &Decoder,
+    (layer, number): (usize, u32),
+    t: &str,
+    product: &dyn Fn(&str) -> Stage,
+    [x, out]: [&str; 2],
+) -> Vec<Stage> {
+    if !decoder.norms_behind {
+        return vec![summed(decoder, product(out).text("residual", x))];
+    }
+    let rows = tensor(layer, t, &format!("P{number}"), "E");
+    let gain = weight(layer, &format!("p{number}"), "E");
+    let norm = rms_norm(&format!("behind{number}_{layer}"), [&rows, &gain, out], decoder.epsilon)
+        .text("residual", x);
+    let norm = if decoder.one_plus_gain { norm.word("one_plus_gain", true) } else { norm };
+    vec![summed(decoder, product(&rows)), norm]
+}
+
+/// A norm of rows as a stage of its own.
+fn rms_norm(name: &str, [x, gain, out]: [&str; 3], epsilon: f64) -> Stage {
+    let norm = Stage::new("RmsNorm", name).text("x", x).text("gain", gain);
+    norm.text("out", out).word("epsilon", format!("{epsilon:e}"))
+}
+
+/// One layer over `t` tokens, from hidden states `x` to `z`. Norms before products are stages of their own in prompts
+/// only.
 fn block(
     decoder: &Decoder,
     layer: usize,
@@ -249,21 +288,20 @@ fn block(
             return stages.push(normed(make(x), &gain, epsilon));
         }
         let out = tensor(layer, t, &format!("N{number}"), "E");
-        let norm = Stage::new("RmsNorm", &format!("norm{number}_{layer}")).text("x", x).text("gain", &gain);
-        stages.push(norm.text("out", &out).word("epsilon", format!("{epsilon:e}")));
+        stages.push(rms_norm(&format!("norm{number}_{layer}"), [x, &gain, &out], epsilon));
         stages.push(make(&out));
     };
     behind_norm(1, x, &mut stages, &|a| qkv_product(decoder, layer, t, a, phase));
     let attend = if phase == LayerPass::Step { with_head_norm(decoder, layer, attend) } else { attend };
     stages.push(attended(layer, t, attend));
-    stages.push(summed(decoder, projection(layer, t, &h).text("residual", x)));
+    stages.extend(added(decoder, (layer, 1), t, &|out| projection(layer, t, out), [x, &h]));
     behind_norm(2, &h, &mut stages, &|a| {
         let (gate, up) = (weight(layer, "Wg", "E,I"), weight(layer, "Wu", "E,I"));
         let gated = Stage::gated_gemm(&format!("gate_up_{layer}"), a, &gate, &up, &y);
         gated.word("activation", decoder.gate)
     });
-    let down = Stage::gemm(&format!("down_{layer}"), &y, &weight(layer, "Wd", "I,E"), z);
-    stages.push(summed(decoder, down.text("residual", &h)));
+    let down = |out: &str| Stage::gemm(&format!("down_{layer}"), &y, &weight(layer, "Wd", "I,E"), out);
+    stages.extend(added(decoder, (layer, 2), t, &down, [&h, z]));
     stages
 }
 
@@ -340,11 +378,13 @@ mod tests {
 
     #[test]
     fn launches_are_few_and_even() {
-        assert_eq!((launches(1).len(), launches(8).len()), (1, 1));
-        assert_eq!(launches(9), [0..4, 4..9]);
+        let launches = |layers, norms_behind| launches(&Decoder { layers, norms_behind, ..decoder() });
+        assert_eq!((launches(1, false).len(), launches(8, false).len(), launches(8, true).len()), (1, 1, 2));
+        assert_eq!(launches(9, false), [0..4, 4..9]);
         for layers in 1..130 {
-            let parts = launches(layers);
-            assert!(parts.iter().all(|part| part.len() <= MOST_LAYERS), "{layers} layers");
+            let parts = launches(layers, layers % 2 == 0);
+            let most = if layers % 2 == 0 { 6 } else { 8 };
+            assert!(parts.iter().all(|part| part.len() <= most), "{layers} layers");
             let joined: Vec<usize> = parts.into_iter().flatten().collect();
             assert_eq!(joined, (0..layers).collect::<Vec<_>>());
         }

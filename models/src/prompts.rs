@@ -71,14 +71,21 @@ impl Prompts {
         })
     }
 
+    /// Tokens of the longest plan. A plan runs all layers, so it is not longer than a window that only some have.
+    fn longest(&self) -> usize {
+        let windows = &self.decoder.windows;
+        let shortest = windows.iter().flatten().min().filter(|_| windows.iter().any(|w| *w != windows[0]));
+        LONGEST.min(self.sizes.rows).min(shortest.map_or(LONGEST, |window| window / SHORTEST * SHORTEST))
+    }
+
     /// Number of the first tokens that are computed as a prompt, if a new sequence begins with `tokens` tokens.
     pub(crate) fn tokens(&self, tokens: usize) -> Option<usize> {
-        Some(tokens.min(LONGEST).min(self.sizes.rows)).filter(|count| *count >= FEWEST)
+        Some(tokens.min(self.longest())).filter(|count| *count >= FEWEST)
     }
 
     /// Fills the cache of a slot with the keys and values of a prompt.
     pub(crate) fn run(&mut self, slot: usize, tokens: &[u32], embedding: &Tensor) -> Result<()> {
-        let length = tokens.len().next_power_of_two().clamp(SHORTEST, self.sizes.rows);
+        let length = tokens.len().next_power_of_two().clamp(SHORTEST, self.longest());
         let plan = match self.plans.entry(length) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {

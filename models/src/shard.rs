@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn parts_of_all_devices_are_the_whole_weights() {
-        for name in ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Phi3ForCausalLM"] {
+        for architecture in architecture::ALL {
+            let name = architecture.name;
             let decoder = Decoder { bias: name.contains("Qwen2"), ..decoder(name) };
             for (weights, devices) in [(stored(&decoder), 2), (stored(&decoder), 4), (Weights::Random, 2)] {
                 let shards: Vec<Vec<Weight>> = (0..devices)

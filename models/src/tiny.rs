@@ -38,7 +38,7 @@ pub fn write(folder: &Path, architecture: &str) -> Result<()> {
         .map_err(|e| Error::File { path: folder.to_owned(), reason: e.to_string() })?;
     // Names that transformers has for the architectures, and a padding that its layers of Phi-3 have.
     let kind = architecture.trim_end_matches("ForCausalLM").to_lowercase();
-    let config = json!({
+    let mut config = json!({
         "architectures": [architecture],
         "model_type": kind,
         "pad_token_id": END,
@@ -58,6 +58,14 @@ pub fn write(folder: &Path, architecture: &str) -> Result<()> {
         "bos_token_id": END,
         "eos_token_id": END,
     });
+    if kind == "gemma2" {
+        config["hidden_activation"] = "gelu_pytorch_tanh".into();
+        config["tie_word_embeddings"] = true.into();
+        config["query_pre_attn_scalar"] = 48.into();
+        config["sliding_window"] = 8.into();
+        config["attn_logit_softcapping"] = 50.0.into();
+        config["final_logit_softcapping"] = 30.0.into();
+    }
     let config = serde_json::to_string_pretty(&config).map_err(|e| failed("config.json", e.to_string()))?;
     let parsed: ModelConfig =
         serde_json::from_str(&config).map_err(|e| failed("config.json", e.to_string()))?;
@@ -72,7 +80,7 @@ pub fn write(folder: &Path, architecture: &str) -> Result<()> {
     shapes.insert(embedding.tensor, embedding.shape);
     let values = shapes.into_iter().map(|(name, shape)| {
         let rows = vec![architecture::Rows::whole(&name, shape.clone())];
-        let weight = architecture::Weight { name: name.clone(), rows };
+        let weight = architecture::Weight::new(&name, rows);
         let bits = Weights::Random.read(&weight, shape[0], Element::Bf16)?;
         let bytes: Vec<u8> = bits.iter().flat_map(|b| b.to_le_bytes()).collect();
         Ok((name, shape, bytes))

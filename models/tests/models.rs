@@ -1,160 +1,21 @@
 //! Models on the host: logits against a decoder written from its definition in float64, and generation.
 
-use std::collections::HashMap;
+mod reference;
+
 use std::path::Path;
 
+use cusync::codegen::graph::Element;
 use cusync::device::{Device, kernels};
 use cusync_models::{
-    Control, End, Event, GivenWeight, Model, ModelConfig, Options, Place, Request, Rotary, Sampling,
-    Tokenizer, WeightType, architecture, generate, tiny,
+    Control, End, Event, GivenWeight, Model, Options, Place, Request, Sampling, Tokenizer, WeightType,
+    architecture, generate, tiny,
 };
 use safetensors::SafeTensors;
 
+use reference::Reference;
+
 fn host(slots: usize, context: usize) -> Options {
     Options { slots, context: Some(context), place: Place::Host, ..Options::default() }
-}
-
-/// Keys and values of a layer, token by token.
-type Cache = (Vec<Vec<f64>>, Vec<Vec<f64>>);
-
-/// Weights by name, in float64.
-struct Reference {
-    config: ModelConfig,
-    weights: HashMap<String, Vec<f64>>,
-}
-
-impl Reference {
-    fn open(folder: &Path) -> Reference {
-        let bytes = std::fs::read(folder.join("model.safetensors")).expect("it was written");
-        let file = SafeTensors::deserialize(&bytes).expect("valid");
-        let widen = |data: &[u8]| {
-            data.chunks_exact(2)
-                .map(|b| f64::from(f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16)))
-                .collect()
-        };
-        let weights = file.tensors().into_iter().map(|(name, view)| (name, widen(view.data()))).collect();
-        Reference { config: ModelConfig::read(folder).expect("valid"), weights }
-    }
-
-    fn weight(&self, layer: usize, name: &str) -> &[f64] {
-        &self.weights[&format!("model.layers.{layer}.{name}")]
-    }
-
-    fn norm(&self, x: &[f64], gain: &[f64]) -> Vec<f64> {
-        let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
-        let scale = 1.0 / (mean + self.config.rms_norm_eps).sqrt();
-        x.iter().zip(gain).map(|(v, g)| v * scale * g).collect()
-    }
-
-    /// Logits after each token of a text.
-    fn logits(&self, tokens: &[u32]) -> Vec<Vec<f64>> {
-        let config = &self.config;
-        let e = config.hidden_size;
-        let columns = config.head_dim.expect("stated");
-        let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads.expect("stated"));
-        let angles = Rotary::new(config, columns).expect("valid").table(tokens.len());
-        let embedding = &self.weights["model.embed_tokens.weight"];
-        let mut caches = vec![Cache::default(); config.num_hidden_layers];
-        let mut all = Vec::new();
-        for (position, token) in tokens.iter().enumerate() {
-            let mut x = embedding[*token as usize * e..(*token as usize + 1) * e].to_vec();
-            for (layer, (keys, values)) in caches.iter_mut().enumerate() {
-                let n = self.norm(&x, self.weight(layer, "input_layernorm.weight"));
-                let (q, kv) = (heads * columns, kv_heads * columns);
-                let qkv = match self.weights.get(&format!("model.layers.{layer}.self_attn.qkv_proj.weight")) {
-                    Some(joined) => product(joined, &n),
-                    None => ["q", "k", "v"]
-                        .iter()
-                        .flat_map(|p| {
-                            let mut y =
-                                product(self.weight(layer, &format!("self_attn.{p}_proj.weight")), &n);
-                            let bias = format!("model.layers.{layer}.self_attn.{p}_proj.bias");
-                            if let Some(bias) = self.weights.get(&bias) {
-                                y.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
-                            }
-                            y
-                        })
-                        .collect(),
-                };
-                let rotate = |head: &[f64]| -> Vec<f64> {
-                    let row = &angles[position * columns..(position + 1) * columns];
-                    let half = columns / 2;
-                    let angle = |i: usize| (f64::from(row[i % half]), f64::from(row[half + i % half]));
-                    (0..columns)
-                        .map(|i| match angle(i) {
-                            (cos, sin) if i < half => head[i] * cos - head[i + half] * sin,
-                            (cos, sin) => head[i] * cos + head[i - half] * sin,
-                        })
-                        .collect()
-                };
-                let normed = |head: &[f64], name: &str| match self
-                    .weights
-                    .get(&format!("model.layers.{layer}.self_attn.{name}.weight"))
-                {
-                    Some(gain) => self.norm(head, gain),
-                    None => head.to_vec(),
-                };
-                let key = |head: &[f64]| rotate(&normed(head, "k_norm"));
-                keys.push(qkv[q..q + kv].chunks(columns).flat_map(key).collect());
-                values.push(qkv[q + kv..].to_vec());
-                let mut attended = Vec::new();
-                let query = |head: &[f64]| rotate(&normed(head, "q_norm"));
-                for (head, query) in qkv[..q].chunks(columns).map(query).enumerate() {
-                    let first = head / (heads / kv_heads) * columns;
-                    let score = |key: &Vec<f64>| {
-                        let dot: f64 = query.iter().zip(&key[first..]).map(|(q, k)| q * k).sum();
-                        (dot / (columns as f64).sqrt()).exp()
-                    };
-                    // A token outside the window has no weight.
-                    let window = config.sliding_window.unwrap_or(usize::MAX);
-                    let seen = |at: usize| position - at < window;
-                    let scores: Vec<f64> = keys
-                        .iter()
-                        .enumerate()
-                        .map(|(at, key)| if seen(at) { score(key) } else { 0.0 })
-                        .collect();
-                    let sum: f64 = scores.iter().sum();
-                    let weighted =
-                        |i: usize| scores.iter().zip(&*values).map(|(s, v)| s * v[first + i]).sum::<f64>();
-                    attended.extend((0..columns).map(|i| weighted(i) / sum));
-                }
-                add(&mut x, &product(self.weight(layer, "self_attn.o_proj.weight"), &attended));
-                let n = self.norm(&x, self.weight(layer, "post_attention_layernorm.weight"));
-                let (gate, up) =
-                    match self.weights.get(&format!("model.layers.{layer}.mlp.gate_up_proj.weight")) {
-                        Some(joined) => {
-                            let mut gate = product(joined, &n);
-                            let up = gate.split_off(gate.len() / 2);
-                            (gate, up)
-                        }
-                        None => (
-                            product(self.weight(layer, "mlp.gate_proj.weight"), &n),
-                            product(self.weight(layer, "mlp.up_proj.weight"), &n),
-                        ),
-                    };
-                let act = |g: f64| match config.hidden_act.as_deref() {
-                    Some("gelu_pytorch_tanh") => {
-                        0.5 * g * (1.0 + (0.7978845608 * (g + 0.044715 * g.powi(3))).tanh())
-                    }
-                    _ => g / (1.0 + (-g).exp()),
-                };
-                let y: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| act(*g) * u).collect();
-                add(&mut x, &product(self.weight(layer, "mlp.down_proj.weight"), &y));
-            }
-            let n = self.norm(&x, &self.weights["model.norm.weight"]);
-            all.push(product(&self.weights["lm_head.weight"], &n));
-        }
-        all
-    }
-}
-
-/// A matrix of the checkpoint, (N, K), times a vector.
-fn product(matrix: &[f64], x: &[f64]) -> Vec<f64> {
-    matrix.chunks(x.len()).map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
-}
-
-fn add(x: &mut [f64], y: &[f64]) {
-    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
 }
 
 fn tiny_model(architecture: &str) -> tempfile::TempDir {
@@ -176,8 +37,9 @@ fn logits_of_every_architecture_are_those_of_its_definition() {
             assert_eq!(have.len(), want.len());
             let error: f64 = have.iter().zip(want).map(|(h, w)| (f64::from(*h) - w).powi(2)).sum();
             let norm: f64 = want.iter().map(|w| w * w).sum();
-            // Rounding to bf16 after each of 15 stages.
-            assert!((error / norm).sqrt() < 0.02, "{}: {}", architecture.name, (error / norm).sqrt());
+            // Rounding to bf16 after each of 15 stages. Norms behind the blocks of Gemma enlarge the errors of small sums.
+            let most = if architecture.name.starts_with("Gemma") { 0.03 } else { 0.02 };
+            assert!((error / norm).sqrt() < most, "{}: {}", architecture.name, (error / norm).sqrt());
         }
         assert_eq!((model.length(0).expect("a slot"), model.length(1).expect("a slot")), (0, tokens.len()));
     }
@@ -333,9 +195,39 @@ fn windows_and_other_gates_have_the_logits_of_their_definition() {
     }
 }
 
+#[test]
+fn bounds_and_scales_of_gemma_have_the_logits_of_their_definition() {
+    use serde_json::{Value, json};
+    // Bounds that change much, none, and a short window.
+    let cases: [&[(&str, Value)]; 3] = [
+        &[
+            ("final_logit_softcapping", json!(1.5)),
+            ("attn_logit_softcapping", json!(0.5)),
+            ("query_pre_attn_scalar", json!(4)),
+        ],
+        &[("final_logit_softcapping", Value::Null), ("attn_logit_softcapping", Value::Null)],
+        &[("sliding_window", json!(3))],
+    ];
+    for fields in cases {
+        let folder = tiny_model("Gemma2ForCausalLM");
+        fields.iter().for_each(|(field, value)| change(folder.path(), field, value.clone()));
+        let tokens: Vec<u32> = "a window moves along".bytes().map(u32::from).collect();
+        let want = Reference::open(folder.path()).logits(&tokens);
+        // Weights in bf16 are exact in fp16, which rounds eight times as finely.
+        let options = Options { element: Some(Element::F16), ..host(1, 64) };
+        let mut model = Model::open(folder.path(), &options, |_| ()).expect("opened");
+        for (token, want) in tokens.iter().zip(&want) {
+            let have = model.step(&[(0, *token)]).expect("a step").row(0);
+            let error: f64 = have.iter().zip(want).map(|(h, w)| (f64::from(*h) - w).powi(2)).sum();
+            let norm: f64 = want.iter().map(|w| w * w).sum();
+            assert!((error / norm).sqrt() < 0.004, "{fields:?}: {}", (error / norm).sqrt());
+        }
+    }
+}
+
 /// Changes a field of a configuration and returns the error.
-fn refused(field: &str, value: serde_json::Value) -> String {
-    let folder = tiny_model("LlamaForCausalLM");
+fn refused(architecture: &str, field: &str, value: serde_json::Value) -> String {
+    let folder = tiny_model(architecture);
     change(folder.path(), field, value);
     let error = Model::open(folder.path(), &host(1, 64), |_| ()).err().expect("refused");
     error.to_string()
@@ -355,7 +247,17 @@ fn mistakes_are_named_before_weights_are_loaded() {
         ("max_position_embeddings", json!(32), "at most 32"),
     ];
     for (field, value, message) in cases {
-        let error = refused(field, value);
+        let error = refused("LlamaForCausalLM", field, value);
+        assert!(error.contains(message), "{error}");
+    }
+    let cases = [
+        ("final_logit_softcapping", json!(-1.0), "final_logit_softcapping is -1"),
+        ("query_pre_attn_scalar", json!(0), "query_pre_attn_scalar is 0"),
+        ("use_bidirectional_attention", json!(true), "attention to tokens behind"),
+        ("tie_word_embeddings", json!(false), "`lm_head.weight`: is in no safetensors file"),
+    ];
+    for (field, value, message) in cases {
+        let error = refused("Gemma2ForCausalLM", field, value);
         assert!(error.contains(message), "{error}");
     }
     let folder = tiny_model("LlamaForCausalLM");

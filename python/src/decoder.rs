@@ -5,7 +5,7 @@ use std::ops::Range;
 use cusync::PipelineBuilder;
 use cusync::codegen::graph::Element;
 use cusync_models::architecture::{self, Decoder, Weight};
-use cusync_models::{ModelConfig, page};
+use cusync_models::{Error, ModelConfig, page};
 use pyo3::prelude::*;
 
 use super::error::detached;
@@ -32,7 +32,7 @@ impl PyDecoder {
             let weights = layers.clone().flat_map(|layer| self.decoder.layer_weights(layer));
             (page.text(), layers.start, layers.end, weights.chain(more).map(made).collect())
         };
-        page::launches(self.decoder.layers).into_iter().map(launch).collect()
+        page::launches(&self.decoder).into_iter().map(launch).collect()
     }
 }
 
@@ -48,7 +48,14 @@ impl PyDecoder {
     fn new(py: Python<'_>, config: &str) -> PyResult<PyDecoder> {
         detached(py, || {
             let config = ModelConfig::from_json(config)?;
-            Ok(PyDecoder { decoder: architecture::decoder(&config)?, element: config.element()? })
+            let decoder = architecture::decoder(&config)?;
+            if !decoder.as_stored() {
+                let name = config.architectures.first().map_or("it", String::as_str);
+                let fault =
+                    format!("{name} changes embeddings, gains or logits, which steps in torch do not");
+                return Err(Error::Config(fault + "\n  help: `cusync.torch.Model` runs it").into());
+            }
+            Ok(PyDecoder { decoder, element: config.element()? })
         })
     }
 

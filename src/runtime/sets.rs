@@ -114,7 +114,7 @@ impl InputSets {
     pub fn bind(&self, pipeline: &mut Pipeline) -> Result<()> {
         for (index, set) in self.sets.iter().enumerate() {
             for (name, tensor) in &set.tensors {
-                pipeline.bind_in(index, name, tensor.clone())?;
+                pipeline.bind_read(index, name, tensor.clone())?;
             }
             for (name, tensor) in &set.integers {
                 pipeline.bind_integers_in(index, name, tensor.clone())?;

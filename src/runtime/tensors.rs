@@ -10,6 +10,7 @@ use super::error::{Error, Result};
 use super::outputs;
 use super::pipeline::{Integers, Pipeline, Set, TensorBuffer};
 use crate::device::{DeviceBuffer, Plain};
+use crate::element::transposed;
 
 /// Whether a run loads a tensor before it waits for earlier runs: the weights of a product.
 fn constant(graph: &Graph, tensor: usize) -> bool {
@@ -28,7 +29,24 @@ impl Pipeline {
     /// results use memory of the pipeline. Derived copies are made when a set is first used: gate and up
     /// weights of a gated GEMM are interleaved, all weights of a decode plan are repacked, and `library` may
     /// transpose weights. Bind weights again after changing them.
+    ///
+    /// Weights that the spec keeps as N x K (`layout: NK`) are copied and transposed, through the host, by this
+    /// call, so they must have their values before it; the memory is not used afterwards.
     pub fn bind_in(&mut self, set: usize, name: &str, tensor: TensorBuffer) -> Result<()> {
+        let index = self.bindable(name, DataType::Element, tensor.len())?;
+        let shape = &self.plan.graph().tensors[index];
+        if !shape.turned {
+            return self.bind_read(set, name, tensor);
+        }
+        let mut bits = vec![0; tensor.len()];
+        self.device().synchronize()?;
+        tensor.download(&mut bits)?;
+        let bits = transposed(&bits, shape.kept().1 as usize);
+        self.bind_read(set, name, Arc::new(DeviceBuffer::from_slice(self.device(), &bits, name)?))
+    }
+
+    /// [`Pipeline::bind_in`] for memory in the shape in which stages read it.
+    pub(crate) fn bind_read(&mut self, set: usize, name: &str, tensor: TensorBuffer) -> Result<()> {
         let index = self.bindable(name, DataType::Element, tensor.len())?;
         let graph = self.plan.graph();
         self.may_bind(set, name, Some(index), constant(graph, index), &*tensor)?;
@@ -172,7 +190,8 @@ impl Pipeline {
         Ok(&mut self.sets[set])
     }
 
-    /// Memory of a tensor: the pipeline's output, or the memory bound in a set.
+    /// Memory of a tensor: the pipeline's output, or the memory bound in a set. That of weights which the spec keeps as
+    /// N x K is K x N.
     pub fn tensor(&self, set: usize, name: &str) -> Result<TensorBuffer> {
         let tensors = &self.plan.graph().tensors;
         let index = tensors.iter().position(|t| t.name == name);

@@ -1,5 +1,7 @@
 //! The cpu executor against the independent reference at sizes that no GPU kernel takes.
 
+use cusync::Session;
+use cusync::reference::first_wrong;
 use cusync::runtime::cpu::Workers;
 use cusync_gen::graph::Element;
 use cusync_gen::sync::Policy;
@@ -96,4 +98,53 @@ fn filters_with_gaps_are_right() {
             verify(&plan(&source, 0, Element::F16, Some(policy)), options(Workers::TeamPerStage), 2);
         }
     }
+}
+
+/// A layer's products with weights as PyTorch keeps them, or transposed.
+fn products(layout: &str) -> String {
+    let shape = |k: &str, n: &str| if layout == "NK" { format!("{n},{k}") } else { format!("{k},{n}") };
+    format!(
+        r#"Pipeline(name: "kept", dims: {{ "T": 7, "H": 24, "I": 40, "D": 8 }}, stages: [
+            RotatedGemm(name: "qkv", a: "X(T,H)", b: "W({})", layout: {layout}, heads: 3, rotary: "cs(T,D)", out: "QKV(T,9*D)"),
+            Attention(name: "attend", qkv: "QKV(T,9*D)", heads: 3, out: "A(T,3*D)"),
+            Gemm(name: "project", a: "A(T,3*D)", b: "P({})", layout: {layout}, residual: "X(T,H)", out: "O(T,H)"),
+            GatedGemm(name: "gate", a: "O(T,H)", gate: "G({})", up: "U({})", layout: {layout},
+                input_norm: InputNorm(gain: "g(H)"), out: "Y(T,I)"),
+            Gemm(name: "down", a: "Y(T,I)", b: "V({})", layout: {layout}, out: "Z(T,H)"),
+        ])"#,
+        shape("H", "9*D"),
+        shape("3*D", "H"),
+        shape("H", "I"),
+        shape("H", "I"),
+        shape("I", "H"),
+    )
+}
+
+#[test]
+fn weights_may_be_kept_as_rows_of_outputs() {
+    let open = |layout| Session::on_host(&products(layout), &[]).expect("valid");
+    let (mut plain, mut kept) = (open("KN"), open("NK"));
+    for name in plain.inputs() {
+        let (rows, cols) = plain.shape(&name).expect("an input");
+        let values: Vec<f32> = (0..rows * cols).map(|i| ((i * 37) % 64) as f32 / 128.0 - 0.25).collect();
+        let is_weight = ["W", "P", "G", "U", "V"].contains(&name.as_str());
+        assert_eq!(kept.shape(&name).expect("an input"), if is_weight { (cols, rows) } else { (rows, cols) });
+        let turned: Vec<f32> = match is_weight {
+            true => (0..cols)
+                .flat_map(|col| (0..rows).map(move |row| (row, col)))
+                .map(|(row, col)| values[row * cols + col])
+                .collect(),
+            false => values.clone(),
+        };
+        plain.set_f32(&name, &values).expect("set");
+        kept.set_f32(&name, &turned).expect("set");
+    }
+    plain.run().expect("it runs");
+    kept.run().expect("it runs");
+    assert_eq!(plain.read_f32("Z").expect("it ran"), kept.read_f32("Z").expect("it ran"));
+    assert_eq!(first_wrong(&kept.verify().expect("it ran")), None);
+    // Weights are read back as they are kept.
+    let (from_plain, from_kept) = (plain.read_f32("G").expect("it ran"), kept.read_f32("G").expect("it ran"));
+    let (rows, cols) = plain.shape("G").expect("an input");
+    assert_eq!((from_plain[1], from_plain[cols]), (from_kept[rows], from_kept[1]));
 }

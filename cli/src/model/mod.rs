@@ -166,7 +166,7 @@ fn spec(args: &ModelArgs, slots: usize, launch: usize, prompt: Option<usize>) ->
     if let Some(tokens) = prompt {
         return Ok(page::prompt(&decoder, tokens, rows.max(tokens), element).text());
     }
-    let launches = page::launches(decoder.layers);
+    let launches = page::launches(&decoder);
     let layers = launches.get(launch).cloned().ok_or_else(|| {
         let fault = Fault::input("bad-argument", format!("there is no launch {launch}"));
         fault.help(format!("the model has {} launches, from 0", launches.len()))

@@ -136,6 +136,11 @@ fn handles_compile_alone_and_warn_of_nothing() {
     let dir = scratch("handle");
     let mut plans = plans();
     plans[0].edges.clear();
+    plans[0].graph.tensors[1].turned = true;
+    assert!(
+        handle(&plans[0], "cargo test")
+            .contains("512 x 1000, an input: the transpose of what the spec states.")
+    );
     for (i, plan) in plans.iter().enumerate() {
         let path = dir.join(format!("handle{i}.rs"));
         std::fs::write(&path, handle(plan, "cargo test")).expect("written");

@@ -34,6 +34,7 @@ struct TensorView {
     cols: u32,
     producer: Option<String>,
     alias: Option<String>,
+    turned: bool,
 }
 
 /// A stage as its plan runs it.
@@ -126,6 +127,7 @@ impl View {
             cols: t.cols,
             producer: t.producer.map(stage_name),
             alias: t.alias.map(|id| graph.tensors[id.0].name.clone()),
+            turned: t.turned,
         };
         let names = edge_names(plan);
         View {

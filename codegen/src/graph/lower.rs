@@ -3,7 +3,7 @@
 use super::Graph;
 use super::dims::{Dims, Tensors};
 use super::resolved::{Read, Resolved, ResolvedStage};
-use super::{StageId, Tensor, devices, op, stated};
+use super::{OperandKind, StageId, Tensor, devices, op, stated};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::spec::{Spec, StageSpec, parse};
 
@@ -87,7 +87,8 @@ fn resolve_stage(
 ) -> Result<ResolvedStage, Diagnostic> {
     let mut reads = Vec::new();
     for (kind, used) in &stage.reads {
-        let (tensor, view) = tensors.read(dims, *kind, used)?;
+        let turned = stage.turned && matches!(kind, OperandKind::B | OperandKind::Up);
+        let (tensor, view) = tensors.read(dims, *kind, used, turned)?;
         reads.push(Read { kind: *kind, tensor, view, span: used.span, footprint: None });
     }
     let out = Spanned::new(tensors.write(dims, &stage.out)?, stage.out.span);

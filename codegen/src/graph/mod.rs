@@ -80,13 +80,29 @@ pub struct Tensor {
     /// Whether stages change some elements in place, as attention appends to a cache: the tensor is both input and
     /// result, and persists across runs.
     pub state: bool,
+    /// Whether callers keep it as columns x rows: it is transposed when they set or bind it.
+    pub turned: bool,
 }
 
 impl Tensor {
     /// A tensor of elements with its own memory, which no stage changes in place.
     pub fn new(name: impl Into<String>, rows: u32, cols: u32, producer: Option<StageId>) -> Tensor {
         let name = name.into();
-        Tensor { name, rows, cols, producer, alias: None, data: DataType::Element, state: false }
+        Tensor {
+            name,
+            rows,
+            cols,
+            producer,
+            alias: None,
+            data: DataType::Element,
+            state: false,
+            turned: false,
+        }
+    }
+
+    /// Rows and columns as callers keep it.
+    pub fn kept(&self) -> (u32, u32) {
+        if self.turned { (self.cols, self.rows) } else { (self.rows, self.cols) }
     }
 
     /// Number of elements.

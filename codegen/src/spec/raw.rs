@@ -44,9 +44,9 @@ macro_rules! raw {
 raw!(struct Pipeline { name dims stages; element devices tiles orders sync alias split_k });
 
 raw!(enum Stage {
-    Gemm { name a b out; input_norm all_reduce bias residual residual_at epilogue }
-    RotatedGemm { name a b heads rotary out; bias kv_heads sequences head_norm }
-    GatedGemm { name a gate up out; activation input_norm }
+    Gemm { name a b out; layout input_norm all_reduce bias residual residual_at epilogue }
+    RotatedGemm { name a b heads rotary out; layout bias kv_heads sequences head_norm }
+    GatedGemm { name a gate up out; layout activation input_norm }
     Conv2d { name input filter out; bias residual residual_at groups stride padding dilation epilogue }
     Attention { name qkv heads out; kv_heads causal window softcap scale sequences cache pages rotary head_norm expected }
     RmsNorm { name x gain out; epsilon one_plus_gain residual }
@@ -66,6 +66,13 @@ raw!(struct Edge { from to; operand policy wait });
 pub(super) enum PoolKind {
     Max,
     Average,
+}
+
+/// How callers keep the weights of a product.
+#[derive(Deserialize)]
+pub(super) enum Layout {
+    KN,
+    NK,
 }
 
 #[derive(Deserialize)]

@@ -42,8 +42,9 @@ fn gemm<'a>(source: Source<'a>, raw: raw::Gemm<'a>) -> Result<StageSpec, Diagnos
         None => StageKind::Gemm(epilogue),
     };
     let all_reduce = raw.all_reduce.map(|raw| source.spanned(raw, "`true` or `false`")).transpose()?;
-    let out = tensor(source, raw.out)?;
-    Ok(StageSpec { name: name(source, raw.name)?, kind, all_reduce, reads, out })
+    let turned = turned(source, raw.layout)?;
+    let stage = StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?);
+    Ok(StageSpec { all_reduce, turned, ..stage })
 }
 
 fn rotated_gemm<'a>(source: Source<'a>, raw: raw::RotatedGemm<'a>) -> Result<StageSpec, Diagnostic> {
@@ -52,7 +53,8 @@ fn rotated_gemm<'a>(source: Source<'a>, raw: raw::RotatedGemm<'a>) -> Result<Sta
     reads.push((OperandKind::Rotary, tensor(source, raw.rotary)?));
     let norm = head_norm(source, raw.head_norm, &mut reads)?;
     let kind = StageKind::Rotated(heads_spec(source, raw.heads, raw.kv_heads, raw.sequences, norm)?);
-    Ok(StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?))
+    let turned = turned(source, raw.layout)?;
+    Ok(StageSpec { turned, ..StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?) })
 }
 
 fn gated_gemm<'a>(source: Source<'a>, raw: raw::GatedGemm<'a>) -> Result<StageSpec, Diagnostic> {
@@ -66,8 +68,17 @@ fn gated_gemm<'a>(source: Source<'a>, raw: raw::GatedGemm<'a>) -> Result<StageSp
         Some(epsilon) => StageKind::NormedGemm { gated: true, epilogue: gate.into(), epsilon },
         None => StageKind::GatedGemm(gate),
     };
-    let out = tensor(source, raw.out)?;
-    Ok(StageSpec::new(name(source, raw.name)?, kind, reads, out))
+    let turned = turned(source, raw.layout)?;
+    Ok(StageSpec { turned, ..StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?) })
+}
+
+/// Whether the weights of a product are stated as N x K.
+fn turned<'a>(source: Source<'a>, raw: Option<&'a RawValue>) -> Result<bool, Diagnostic> {
+    let layout = raw.map(|raw| source.parse(raw, "`KN` or `NK`")).transpose()?;
+    Ok(match layout {
+        Some(raw::Layout::NK) => true,
+        Some(raw::Layout::KN) | None => false,
+    })
 }
 
 fn conv2d<'a>(source: Source<'a>, raw: raw::Conv2d<'a>) -> Result<StageSpec, Diagnostic> {

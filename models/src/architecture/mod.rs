@@ -5,6 +5,7 @@
 //! assert!(names.contains(&"LlamaForCausalLM"));
 //! ```
 
+mod gemma2;
 mod llama;
 mod mistral;
 mod phi3;
@@ -26,7 +27,8 @@ pub struct Architecture {
 }
 
 /// All architectures.
-pub const ALL: &[Architecture] = &[llama::LLAMA, mistral::MISTRAL, qwen2::QWEN2, qwen3::QWEN3, phi3::PHI3];
+pub const ALL: &[Architecture] =
+    &[llama::LLAMA, mistral::MISTRAL, qwen2::QWEN2, qwen3::QWEN3, phi3::PHI3, gemma2::GEMMA2];
 
 /// Activations of gates by their names in configurations, and in specs.
 const GATES: [(&str, &str); 8] = [
@@ -63,16 +65,28 @@ pub struct Decoder {
     pub rotary: Rotary,
     /// Largest number of tokens of a sequence.
     pub context: usize,
-    /// Tokens that a token attends to at most, itself included; `None`: all before it.
-    pub window: Option<usize>,
+    /// For each layer, tokens that a token attends to at most, itself included; `None`: all before it.
+    pub windows: Vec<Option<usize>>,
+    /// Factor on the products of queries and keys; `None`: one over the root of a head's columns.
+    pub scale: Option<f64>,
+    /// Bound of scores: see `softcap` of an `Attention`.
+    pub softcap: Option<f64>,
     /// Activation of the gate, as a spec names it.
     pub gate: &'static str,
     /// Whether queries, keys and values have a bias.
     pub bias: bool,
     /// Whether each head of queries and keys is normalized.
     pub head_norm: bool,
+    /// Whether norms multiply by one plus their gain.
+    pub one_plus_gain: bool,
+    /// Whether the results of attention and MLP are normalized before they are added to the hidden state.
+    pub norms_behind: bool,
     /// Whether embedding and head are one matrix.
     pub tied: bool,
+    /// Factor on the rows of the embedding, which is rounded to the type of hidden states.
+    pub embedding_factor: Option<f32>,
+    /// Bound c of logits: they are c tanh(x / c) for the products x of the head.
+    pub logit_cap: Option<f64>,
     /// Whether queries, keys and values are one matrix of the checkpoint, and gate and up another.
     pub joined: bool,
     /// Devices that each compute `heads`, `kv_heads` and `inner`: see [`Decoder::shard`].
@@ -106,12 +120,23 @@ impl Rows {
 
 /// A tensor of a page and the blocks of the checkpoint that it is made of, one after the other. Matrices are
 /// transposed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Weight {
     /// Name in the page.
     pub name: String,
     /// Its rows in the checkpoint.
     pub rows: Vec<Rows>,
+    /// Added to each element of the checkpoint.
+    pub added: f32,
+    /// Each sum is multiplied by this.
+    pub factor: f32,
+}
+
+impl Weight {
+    /// Rows as the checkpoint has them.
+    pub(crate) fn new(name: impl Into<String>, rows: Vec<Rows>) -> Weight {
+        Weight { name: name.into(), rows, added: 0.0, factor: 1.0 }
+    }
 }
 
 impl Decoder {
@@ -165,11 +190,17 @@ impl Decoder {
             epsilon: config.rms_norm_eps,
             rotary: Rotary::new(config, columns)?,
             context: config.max_position_embeddings,
-            window: None,
+            windows: vec![None; config.num_hidden_layers],
+            scale: None,
+            softcap: None,
             gate,
             bias: config.attention_bias,
             head_norm: false,
-            tied: config.tie_word_embeddings,
+            one_plus_gain: false,
+            norms_behind: false,
+            tied: config.tie_word_embeddings.unwrap_or(false),
+            embedding_factor: None,
+            logit_cap: None,
             joined: false,
             devices: 1,
             device: 0,
@@ -178,7 +209,7 @@ impl Decoder {
 
     /// With the window of the configuration, which all layers have.
     pub fn windowed(self, config: &ModelConfig) -> Decoder {
-        Decoder { window: config.sliding_window, ..self }
+        Decoder { windows: vec![config.sliding_window; self.layers], ..self }
     }
 
     /// For a window that only some layers have. One that is at least as long as every sequence has no effect, so
@@ -186,6 +217,11 @@ impl Decoder {
     pub fn within_window(self, config: &ModelConfig) -> Decoder {
         let window = config.sliding_window.filter(|_| config.use_sliding_window != Some(false));
         Decoder { context: window.map_or(self.context, |w| w.min(self.context)), ..self }
+    }
+
+    /// Whether pages take hidden states and weights as the checkpoint has them, and write logits.
+    pub fn as_stored(&self) -> bool {
+        !self.one_plus_gain && self.embedding_factor.is_none() && self.logit_cap.is_none()
     }
 
     /// Columns of queries, keys and values.
@@ -231,11 +267,16 @@ impl Decoder {
             true => rows("mlp.gate_up_proj.weight", (first, i, 2 * i), Some(e)),
             false => rows(&format!("mlp.{p}_proj.weight"), (0, i, i), Some(e)),
         });
+        // A norm behind attention has the name of the one before the MLP in other architectures.
+        let before_mlp = match self.norms_behind {
+            true => "pre_feedforward_layernorm.weight",
+            false => "post_attention_layernorm.weight",
+        };
         let mut weights = vec![
             ("g1", vec![whole("input_layernorm.weight", e)]),
             ("Wqkv", qkv.to_vec()),
             ("Wo", vec![columns("self_attn.o_proj.weight", q)]),
-            ("g2", vec![whole("post_attention_layernorm.weight", e)]),
+            ("g2", vec![whole(before_mlp, e)]),
             ("Wg", vec![gate]),
             ("Wu", vec![up]),
             ("Wd", vec![columns("mlp.down_proj.weight", i)]),
@@ -249,8 +290,21 @@ impl Decoder {
             let gain = |p: &str| vec![whole(&format!("self_attn.{p}_norm.weight"), self.columns)];
             weights.extend([("gq", gain("q")), ("gk", gain("k"))]);
         }
-        let named = |(name, rows)| Weight { name: format!("{name}_{layer}"), rows };
+        if self.norms_behind {
+            weights.push(("p1", vec![whole("post_attention_layernorm.weight", e)]));
+            weights.push(("p2", vec![whole("post_feedforward_layernorm.weight", e)]));
+        }
+        let named = |(name, rows): (&str, _)| Weight {
+            // Products are multiplied by the gains of their norms; other norms add one themselves.
+            added: if name.starts_with('g') { self.one() } else { 0.0 },
+            ..Weight::new(format!("{name}_{layer}"), rows)
+        };
         weights.into_iter().map(named).collect()
+    }
+
+    /// Added to the gains of norms.
+    fn one(&self) -> f32 {
+        f32::from(u8::from(self.one_plus_gain))
     }
 
     /// Weights of the last norm and the head.
@@ -259,9 +313,12 @@ impl Decoder {
             true => self.embedding(),
             false => Rows::whole("lm_head.weight", vec![self.vocabulary, self.width]),
         };
+        let gain = Rows::whole("model.norm.weight", vec![self.width]);
+        // The page computes tanh(x / c): its gain divides by c.
+        let factor = self.logit_cap.map_or(1.0, |cap| 1.0 / cap) as f32;
         vec![
-            Weight { name: "gf".into(), rows: vec![Rows::whole("model.norm.weight", vec![self.width])] },
-            Weight { name: "Wh".into(), rows: vec![head] },
+            Weight { added: self.one(), factor, ..Weight::new("gf", vec![gain]) },
+            Weight::new("Wh", vec![head]),
         ]
     }
 }

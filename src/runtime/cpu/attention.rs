@@ -10,6 +10,7 @@ use super::generate::Cached;
 use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
 use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
+use crate::element::transposed;
 
 /// State of a query so far: the largest score, and the sum of exponentials relative to it.
 #[derive(Clone, Copy)]
@@ -192,11 +193,6 @@ fn weigh(seen: &mut Seen, scores: &mut [f32], visible: Range<usize>) -> f32 {
     shown.iter_mut().for_each(|s| *s = (*s - largest).exp());
     *seen = Seen { largest, sum: seen.sum * shrink + shown.iter().sum::<f32>() };
     shrink
-}
-
-/// Transposes a matrix of `cols` columns.
-fn transposed(matrix: &[f32], cols: usize) -> Vec<f32> {
-    (0..cols).flat_map(|c| matrix.iter().skip(c).step_by(cols).copied()).collect()
 }
 
 #[cfg(test)]

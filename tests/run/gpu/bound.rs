@@ -5,9 +5,12 @@ use std::sync::Arc;
 use crate::attends::PAGED;
 use crate::common::{Gpu, gpu, plan, plan_of};
 use crate::fused::hopper;
+use cusync::Session;
 use cusync::device::DeviceBuffer;
-use cusync::runtime::{Error, InputSets, Overrides, Pipeline, TensorBuffer};
+use cusync::element::Bits;
+use cusync::runtime::{Error, InputSets, Options, Overrides, Pipeline, TensorBuffer};
 use cusync_gen::check::Executor;
+use cusync_gen::graph::Element;
 
 /// A pipeline A B -> C, C D -> E with tensors of equal size.
 fn two_gemms(gpu: &Gpu) -> Pipeline {
@@ -97,4 +100,49 @@ fn integers_and_caches_have_memory_of_their_own() {
     }
     fork.run(Executor::Fused).expect("queued");
     fork.synchronize().expect("all have room");
+}
+
+#[test]
+fn weights_kept_as_rows_of_outputs_are_transposed() {
+    let Some(gpu) = gpu() else { return };
+    let session = |[up, down, layout]: [&str; 3], executor| {
+        let spec = format!(
+            r#"Pipeline(name: "kept", dims: {{ "M": 8, "H": 256, "I": 512 }}, stages: [
+                GatedGemm(name: "up", a: "X(M,H)", gate: "G({up})", up: "U({up})", layout: {layout}, out: "Y(M,I)"),
+                Gemm(name: "down", a: "Y(M,I)", b: "V({down})", layout: {layout}, out: "Z(M,H)")])"#
+        );
+        Session::on_gpu(&spec, &[], &gpu.device, Some(executor), Options::default()).expect("planned")
+    };
+    let mut executors = vec![Executor::Serial];
+    executors.extend((gpu.device.capability().0 == 9).then_some(Executor::Fused));
+    for executor in executors {
+        let mut plain = session(["H,I", "I,H", "KN"], executor);
+        let mut kept = session(["I,H", "H,I", "NK"], executor);
+        for name in plain.inputs() {
+            let (rows, cols) = plain.shape(&name).expect("an input");
+            let value = |i: usize| ((i * 37) % 64) as f32 / 256.0 - 0.125;
+            plain.set_f32(&name, &(0..rows * cols).map(value).collect::<Vec<_>>()).expect("set");
+            if name == "X" {
+                kept.set_f32(&name, &(0..rows * cols).map(value).collect::<Vec<_>>()).expect("set");
+                continue;
+            }
+            let turned = (0..rows * cols).map(|i| value(i % rows * cols + i / rows));
+            let turned: Vec<f32> = turned.collect();
+            if name == "V" {
+                kept.set_f32(&name, &turned).expect("set");
+                continue;
+            }
+            let mut bits = vec![0; turned.len()];
+            Element::F16.round(&turned, &mut bits);
+            let memory = DeviceBuffer::from_slice(&gpu.device, &bits, &name).expect("memory");
+            kept.bind(&name, Arc::new(memory)).expect("bound");
+        }
+        plain.run().expect("it runs");
+        kept.run().expect("it runs");
+        for name in ["Z", "X"] {
+            assert_eq!(plain.read_f32(name).expect("it ran"), kept.read_f32(name).expect("it ran"), "{name}");
+        }
+        let (straight, turned) = (plain.read_f32("G").expect("set"), kept.read_f32("G").expect("bound"));
+        assert_eq!((straight[1], straight[512]), (turned[256], turned[1]));
+    }
 }

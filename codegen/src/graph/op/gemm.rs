@@ -40,10 +40,14 @@ pub(super) fn lower(stated: &Stated<'_>) -> Result<u32, Diagnostic> {
         let Some((rows, cols)) = operand_shape(read.kind, (m, n, k)) else { continue };
         let tensor = stated.tensor(i);
         if (tensor.rows, tensor.cols) != (rows, cols) {
-            let message =
-                format!("`{}` must be {}, that is {rows} x {cols}", tensor.name, letters(read.kind));
+            let (letters, (rows, cols)) = match tensor.turned {
+                true => ("N x K", (cols, rows)),
+                false => (letters(read.kind), (rows, cols)),
+            };
+            let message = format!("`{}` must be {letters}, that is {rows} x {cols}", tensor.name);
+            let found = tensor.kept();
             let mut diagnostic = Diagnostic::new("shape-mismatch", message)
-                .at(read.span, format!("{} x {} here", tensor.rows, tensor.cols))
+                .at(read.span, format!("{} x {} here", found.0, found.1))
                 .also(stated.out.span, format!("M x N is {m} x {n}"));
             if i > 0 {
                 diagnostic = diagnostic.also(stated.reads[0].span, format!("M x K is {m} x {k}"));

@@ -1,0 +1,191 @@
+//! A decoder written from its definition in float64, token by token.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use cusync_models::{ModelConfig, Rotary};
+use safetensors::SafeTensors;
+
+/// Keys and values of a layer, token by token.
+type Cache = (Vec<Vec<f64>>, Vec<Vec<f64>>);
+
+/// Weights by name, in float64.
+pub(crate) struct Reference {
+    config: ModelConfig,
+    weights: HashMap<String, Vec<f64>>,
+    gemma: bool,
+}
+
+impl Reference {
+    pub(crate) fn open(folder: &Path) -> Reference {
+        let bytes = std::fs::read(folder.join("model.safetensors")).expect("it was written");
+        let file = SafeTensors::deserialize(&bytes).expect("valid");
+        let widen = |data: &[u8]| {
+            data.chunks_exact(2)
+                .map(|b| f64::from(f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16)))
+                .collect()
+        };
+        let weights = file.tensors().into_iter().map(|(name, view)| (name, widen(view.data()))).collect();
+        let config = ModelConfig::read(folder).expect("valid");
+        let gemma = config.architectures[0] == "Gemma2ForCausalLM";
+        Reference { config, weights, gemma }
+    }
+
+    fn weight(&self, layer: usize, name: &str) -> &[f64] {
+        &self.weights[&format!("model.layers.{layer}.{name}")]
+    }
+
+    fn find(&self, layer: usize, name: &str) -> Option<&Vec<f64>> {
+        self.weights.get(&format!("model.layers.{layer}.{name}"))
+    }
+
+    fn norm(&self, x: &[f64], gain: &[f64]) -> Vec<f64> {
+        let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
+        let scale = 1.0 / (mean + self.config.rms_norm_eps).sqrt();
+        let one = f64::from(u8::from(self.gemma));
+        x.iter().zip(gain).map(|(v, g)| v * scale * (one + g)).collect()
+    }
+
+    /// Logits after each token of a text.
+    pub(crate) fn logits(&self, tokens: &[u32]) -> Vec<Vec<f64>> {
+        let config = &self.config;
+        let e = config.hidden_size;
+        let columns = config.head_dim.expect("stated");
+        let angles = Rotary::new(config, columns).expect("valid").table(tokens.len());
+        let embedding = &self.weights["model.embed_tokens.weight"];
+        // A root that bf16 does not hold would be rounded.
+        let factor = if self.gemma { rounded((e as f64).sqrt()) } else { 1.0 };
+        let head = self.weights.get("lm_head.weight").unwrap_or(embedding);
+        let mut caches = vec![Cache::default(); config.num_hidden_layers];
+        let mut all = Vec::new();
+        for (token, angles) in tokens.iter().zip(angles.chunks(columns)) {
+            let row = &embedding[*token as usize * e..(*token as usize + 1) * e];
+            let mut x: Vec<f64> = row.iter().map(|v| v * factor).collect();
+            for (layer, cache) in caches.iter_mut().enumerate() {
+                let (behind, before) = match self.gemma {
+                    true => ("post_attention_layernorm", "pre_feedforward_layernorm"),
+                    false => ("", "post_attention_layernorm"),
+                };
+                let n = self.norm(&x, self.weight(layer, "input_layernorm.weight"));
+                let attended = self.attention(layer, &n, angles, cache);
+                add(&mut x, &self.behind(layer, behind, attended));
+                let n = self.norm(&x, self.weight(layer, &format!("{before}.weight")));
+                let made = self.mlp(layer, &n);
+                add(&mut x, &self.behind(layer, "post_feedforward_layernorm", made));
+            }
+            let logits = product(head, &self.norm(&x, &self.weights["model.norm.weight"]));
+            let cap = config.final_logit_softcapping.flatten();
+            all.push(logits.into_iter().map(|v| capped(v, cap)).collect());
+        }
+        all
+    }
+
+    /// Normalized values where a norm follows a block.
+    fn behind(&self, layer: usize, name: &str, values: Vec<f64>) -> Vec<f64> {
+        match self.find(layer, &format!("{name}.weight")).filter(|_| self.gemma) {
+            Some(gain) => self.norm(&values, gain),
+            None => values,
+        }
+    }
+
+    fn qkv(&self, layer: usize, n: &[f64]) -> Vec<f64> {
+        if let Some(joined) = self.find(layer, "self_attn.qkv_proj.weight") {
+            return product(joined, n);
+        }
+        let part = |p: &&str| {
+            let mut y = product(self.weight(layer, &format!("self_attn.{p}_proj.weight")), n);
+            if let Some(bias) = self.find(layer, &format!("self_attn.{p}_proj.bias")) {
+                add(&mut y, bias);
+            }
+            y
+        };
+        ["q", "k", "v"].iter().flat_map(part).collect()
+    }
+
+    fn attention(&self, layer: usize, n: &[f64], angles: &[f32], (keys, values): &mut Cache) -> Vec<f64> {
+        let config = &self.config;
+        let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads.expect("stated"));
+        let columns = angles.len();
+        let (q, kv) = (heads * columns, kv_heads * columns);
+        let qkv = self.qkv(layer, n);
+        let normed = |head: &[f64], name: &str| match self.find(layer, &format!("self_attn.{name}.weight")) {
+            Some(gain) => self.norm(head, gain),
+            None => head.to_vec(),
+        };
+        let key = |head: &[f64]| rotated(&normed(head, "k_norm"), angles);
+        keys.push(qkv[q..q + kv].chunks(columns).flat_map(key).collect());
+        values.push(qkv[q + kv..].to_vec());
+        // A token outside the window has no weight. Gemma has windows on layers 0, 2, ...
+        let window =
+            config.sliding_window.filter(|_| !self.gemma || layer.is_multiple_of(2)).unwrap_or(usize::MAX);
+        let first_seen = keys.len().saturating_sub(window);
+        let scale = config.query_pre_attn_scalar.unwrap_or(columns as f64).powf(-0.5);
+        let cap = config.attn_logit_softcapping.flatten();
+        let mut attended = Vec::new();
+        let query = |head: &[f64]| rotated(&normed(head, "q_norm"), angles);
+        for (head, query) in qkv[..q].chunks(columns).map(query).enumerate() {
+            let first = head / (heads / kv_heads) * columns;
+            let score = |key: &Vec<f64>| {
+                let dot: f64 = query.iter().zip(&key[first..]).map(|(q, k)| q * k).sum();
+                capped(dot * scale, cap).exp()
+            };
+            let scores: Vec<f64> = keys[first_seen..].iter().map(score).collect();
+            let sum: f64 = scores.iter().sum();
+            let seen = &values[first_seen..];
+            let weighted = |i: usize| scores.iter().zip(seen).map(|(s, v)| s * v[first + i]).sum::<f64>();
+            attended.extend((0..columns).map(|i| weighted(i) / sum));
+        }
+        product(self.weight(layer, "self_attn.o_proj.weight"), &attended)
+    }
+
+    fn mlp(&self, layer: usize, n: &[f64]) -> Vec<f64> {
+        let (gate, up) = match self.find(layer, "mlp.gate_up_proj.weight") {
+            Some(joined) => {
+                let mut gate = product(joined, n);
+                let up = gate.split_off(gate.len() / 2);
+                (gate, up)
+            }
+            None => (
+                product(self.weight(layer, "mlp.gate_proj.weight"), n),
+                product(self.weight(layer, "mlp.up_proj.weight"), n),
+            ),
+        };
+        let named = self.config.hidden_activation.as_ref().or(self.config.hidden_act.as_ref());
+        let act = |g: f64| match named.map(String::as_str) {
+            Some("gelu_pytorch_tanh") => 0.5 * g * (1.0 + (0.7978845608 * (g + 0.044715 * g.powi(3))).tanh()),
+            _ => g / (1.0 + (-g).exp()),
+        };
+        let y: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| act(*g) * u).collect();
+        product(self.weight(layer, "mlp.down_proj.weight"), &y)
+    }
+}
+
+/// A head, rotated by the cosines and sines of a position.
+fn rotated(head: &[f64], angles: &[f32]) -> Vec<f64> {
+    let half = head.len() / 2;
+    let angle = |i: usize| (f64::from(angles[i % half]), f64::from(angles[half + i % half]));
+    let turned = |i: usize| match angle(i) {
+        (cos, sin) if i < half => head[i] * cos - head[i + half] * sin,
+        (cos, sin) => head[i] * cos + head[i - half] * sin,
+    };
+    (0..head.len()).map(turned).collect()
+}
+
+/// A value bounded by the tangent.
+fn capped(value: f64, cap: Option<f64>) -> f64 {
+    cap.map_or(value, |cap| cap * (value / cap).tanh())
+}
+
+/// The nearest bf16 of a positive number.
+fn rounded(value: f64) -> f64 {
+    f64::from(f32::from_bits(((value as f32).to_bits() + 0x8000) & 0xffff_0000))
+}
+
+/// A matrix of the checkpoint, (N, K), times a vector.
+fn product(matrix: &[f64], x: &[f64]) -> Vec<f64> {
+    matrix.chunks(x.len()).map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
+}
+
+fn add(x: &mut [f64], y: &[f64]) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+}
