@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashSet};
 use cusync_gen::emit::fill;
 use serde::Serialize;
 
-use super::allocate::allocate;
 use super::dependence::analyse;
 use super::distribute::Join;
 use super::plan::{Launches, ProvedPlan};
@@ -80,13 +79,13 @@ struct JoinView {
 /// names the form of the plan and the `command` that regenerates it.
 pub fn cuda(plan: &ProvedPlan, form: &str, command: &str) -> String {
     let program = &plan.program;
-    let dependences = analyse(program);
-    let (places, arena_bytes) = allocate(program, &dependences).arena(program);
+    let arena = plan.arena();
     let temporary = |((buffer, place), name): ((&super::Buffer, &Option<u64>), String)| {
         place.map(|first| TemporaryView { name, first, end: first + buffer.bytes })
     };
     let buffers = identifiers(program.buffers().iter().map(|b| b.name.as_str()));
-    let temporaries = program.buffers().iter().zip(&places).zip(buffers).filter_map(temporary).collect();
+    let temporaries =
+        program.buffers().iter().zip(&arena.places).zip(buffers).filter_map(temporary).collect();
     let names = identifiers(program.nodes().iter().map(|n| n.name.as_str()));
     let about = |(name, node): (&String, &Node)| NodeView { name: name.clone(), about: about(program, node) };
     let mut view = CudaView {
@@ -95,10 +94,10 @@ pub fn cuda(plan: &ProvedPlan, form: &str, command: &str) -> String {
         name: program.name().chars().map(word).collect(),
         command: printable(command),
         form: printable(form),
-        dependences: dependences.edges.len(),
+        dependences: analyse(program).edges.len(),
         graph: false,
         captured: false,
-        arena_bytes,
+        arena_bytes: arena.bytes,
         temporaries,
         nodes: names.iter().zip(program.nodes()).map(about).collect(),
         streams: String::new(),
@@ -284,13 +283,17 @@ struct DotEdge {
     after: usize,
     kind: &'static str,
     gate: bool,
+    /// Whether it only lets temporaries reuse memory.
+    reuse: bool,
 }
 
-/// The chosen plan of a program as a Graphviz graph. Gates are dashed, joins are points.
+/// The chosen plan of a program as a Graphviz graph. Gates are dashed, dependences for the
+/// reuse of memory dotted, joins are points.
 pub fn dot(program: &Program, schedule: &KernelSchedule) -> String {
     let escaped = |text: &str| printable(text).replace('\\', "\\\\").replace('"', "\\\"");
     let streams = schedule.streams(schedule.form);
-    let gates: HashSet<_> = schedule.gates().iter().copied().collect();
+    let [gates, reuse] =
+        [schedule.gates(), schedule.reuse()].map(|pairs| pairs.iter().copied().collect::<HashSet<_>>());
     let node = |(id, (node, &stream)): (usize, (&Node, &u32))| DotNode {
         id,
         title: escaped(&node.name),
@@ -298,11 +301,10 @@ pub fn dot(program: &Program, schedule: &KernelSchedule) -> String {
         stream,
         color: stream % 12 + 1,
     };
-    let edge = |edge: super::PlanEdge| DotEdge {
-        before: edge.before,
-        after: edge.after,
-        kind: edge.kind,
-        gate: gates.contains(&(edge.before.into(), edge.after.into())),
+    let edge = |edge: super::PlanEdge| {
+        let pair = (edge.before.into(), edge.after.into());
+        let (gate, reuse) = (gates.contains(&pair), reuse.contains(&pair));
+        DotEdge { before: edge.before, after: edge.after, kind: edge.kind, gate, reuse }
     };
     let plan = schedule.plan(program, schedule.form);
     let view = DotView {

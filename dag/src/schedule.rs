@@ -8,12 +8,14 @@ use cusync_gen::device::{DEVICES, Profile};
 use super::admit::{Admission, Admit, Alone, admit};
 use super::dependence::{Dependences, analyse};
 use super::distribute::{Distribution, Lane, both};
+use super::error::{DagError, Unproved};
 use super::form::{Carrier, EdgeSource, Form, FormEdges};
 use super::limit::{limited, limited_along};
 use super::network::Network;
-use super::plan::{GraphPlan, LaunchPlan, StreamPlan};
+use super::plan::{GraphPlan, LaunchPlan, ProvedPlan, StreamPlan};
 use super::program::{NodeId, Program};
 use super::refine::{Refine, Refinement, refine};
+use super::reuse::{Fit, fit, fit_serial};
 use super::simulate::{Simulation, simulate, simulate_edges};
 use super::times::Times;
 
@@ -33,6 +35,8 @@ const SHARED: f64 = 1.12;
 pub struct ScheduleOptions {
     /// Maximum streams of kernels, and so of concurrent kernels, in whatever form is chosen; `None`: as many as help.
     pub streams: Option<usize>,
+    /// Maximum bytes of all temporaries, in one arena; `None`: as many as concurrency asks for.
+    pub memory: Option<u64>,
     /// Forms to choose from.
     pub forms: Vec<Form>,
     /// The profile of the device.
@@ -46,6 +50,7 @@ impl Default for ScheduleOptions {
     fn default() -> Self {
         ScheduleOptions {
             streams: None,
+            memory: None,
             forms: Form::ALL.to_vec(),
             device: DEVICES[0].clone(),
             admit: Admit::Model,
@@ -72,7 +77,8 @@ pub struct FormPrediction {
 pub struct KernelSchedule {
     /// The dependences.
     pub dependences: Dependences,
-    /// The dependences with the gates that delay tasks of lower priority; streams and graphs are built from these.
+    /// The dependences with the gates that delay tasks of lower priority, and those that let temporaries reuse memory;
+    /// streams and graphs are built from these.
     pub gated: Dependences,
     /// Levels and paths.
     pub times: Times,
@@ -97,6 +103,8 @@ pub struct KernelSchedule {
     pub refinement: Refinement,
     /// The reasons, one sentence each.
     pub why: Vec<String>,
+    /// Places of temporaries within [`ScheduleOptions::memory`].
+    fit: Option<Fit>,
 }
 
 impl KernelSchedule {
@@ -113,6 +121,13 @@ impl KernelSchedule {
     pub fn gates(&self) -> &[(NodeId, NodeId)] {
         let gates = self.admission.as_ref().map(|admission| &admission.gates[..]);
         gates.filter(|_| !self.form.is_serial()).unwrap_or_default()
+    }
+
+    /// Pairs of a node and a later one that waits for it only to reuse the memory of temporaries, in the chosen form.
+    /// Serial forms keep the order of the code and have none.
+    pub fn reuse(&self) -> &[(NodeId, NodeId)] {
+        let reuse = self.fit.as_ref().map(|fit| &fit.reuse[..]);
+        reuse.filter(|_| !self.form.is_serial()).unwrap_or_default()
     }
 
     /// The best of the other forms.
@@ -141,6 +156,18 @@ impl KernelSchedule {
         }
     }
 
+    /// The proved plan of a form, with its temporaries within [`ScheduleOptions::memory`].
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn prove(&self, program: &Program, form: Form) -> Result<ProvedPlan, Unproved> {
+        let plan = self.plan(program, form);
+        match self.fit.as_ref().filter(|_| !form.is_serial()) {
+            Some(fit) => plan.prove_placed(program, &fit.arena),
+            None => plan.prove(program),
+        }
+    }
+
     /// The predicted time of the chosen form, microseconds.
     pub fn predicted_us(&self) -> f64 {
         self.timeline.total_us
@@ -148,7 +175,10 @@ impl KernelSchedule {
 }
 
 /// Schedules a program. The same program and options give the same schedule.
-pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule {
+///
+/// # Errors
+/// [`DagError::Memory`] if temporaries need more than [`ScheduleOptions::memory`] in each of the forms to choose from.
+pub fn schedule(program: &Program, options: &ScheduleOptions) -> Result<KernelSchedule, DagError> {
     let dependences = analyse(program);
     let times = Times::new(program, &dependences);
     // Gates apply to every distribution, so they are decided first.
@@ -157,6 +187,8 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         alone.as_ref().and_then(|alone| admit(program, alone, &dependences, &options.device, options.admit));
     let fair = admission.as_ref().is_some_and(|found| found.raised);
     let gated = dependences.gated(admission.as_ref().map_or(&[], |found| &found.gates));
+    let memory = Memory::new(program, &gated, options)?;
+    let gated = gated.gated(memory.fit.as_ref().map_or(&[], |fit| &fit.reuse));
     let order = Times::new(program, &gated);
     let most = options.streams.unwrap_or(usize::MAX);
     let (mut full, mut written) = both(program, &gated, &order);
@@ -172,6 +204,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
     }
     let chosen = cap(program, &gated, &order, &full, options, &mut why);
     why.extend(admission.as_ref().map(|found| found.reason(program)));
+    why.extend(memory.reason());
     let shared = kernel_streams(&chosen) < kernel_streams(&full);
     // With several priorities, no form is worth starving a task or slowing the highest.
     let mut shared_edges: HashMap<(EdgeSource, bool), FormEdges> = HashMap::new();
@@ -183,12 +216,13 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         let harm = alone.as_ref().map_or(0, |alone| alone.harm(program, &line));
         (harm, if shared && form.edges == EdgeSource::Streams { line.slowed(SHARED) } else { line })
     };
-    let fits = |form: &Form| match form.edges {
+    let narrow = |form: &Form| match form.edges {
         EdgeSource::Code => true,
         EdgeSource::Dependences => width <= most,
         EdgeSource::Streams => kernel_streams(&chosen) <= most,
         EdgeSource::Written => kernel_streams(&written) <= most,
     };
+    let fits = |form: &Form| narrow(form) && memory.holds(*form);
     let better = |this: &(u8, Simulation), best: &(u8, Simulation)| match this.0.cmp(&best.0) {
         Ordering::Equal => this.1.total_us * TIE < best.1.total_us,
         less_or_more => less_or_more == Ordering::Less,
@@ -203,6 +237,9 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
             best = Some((form, timed));
         }
     }
+    if let (None, Some(shortage)) = (&best, &memory.serial) {
+        return Err(shortage.clone());
+    }
     let (form, (_, timeline)) = best.unwrap_or_else(|| (Form::SERIAL, time(Form::SERIAL)));
     why.push(format!("{:.1} us, of which the longest path is {:.1}", timeline.total_us, times.critical_us()));
     let mut refinement = Refinement::default();
@@ -211,7 +248,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         why.extend(refined(program, &refinement));
     }
     let priority = priorities(program, &timeline);
-    KernelSchedule {
+    Ok(KernelSchedule {
         dependences,
         gated,
         times,
@@ -225,6 +262,45 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         timeline,
         refinement,
         why,
+        fit: memory.fit,
+    })
+}
+
+/// The forms that keep temporaries within a limit.
+struct Memory {
+    /// Without a limit, or if only serial forms keep it: none.
+    fit: Option<Fit>,
+    /// Whether forms other than serial ones keep the limit.
+    concurrent: bool,
+    /// Why serial forms do not keep it.
+    serial: Option<DagError>,
+}
+
+impl Memory {
+    fn new(program: &Program, gated: &Dependences, options: &ScheduleOptions) -> Result<Memory, DagError> {
+        let Some(limit) = options.memory else {
+            return Ok(Memory { fit: None, concurrent: true, serial: None });
+        };
+        let found = fit(program, gated, &Times::new(program, gated), &options.device, limit);
+        let serial = fit_serial(program, limit).err();
+        let memory = Memory { fit: found.as_ref().ok().cloned(), concurrent: found.is_ok(), serial };
+        let held = options.forms.iter().any(|&form| memory.holds(form));
+        let concurrent = options.forms.iter().any(|form| !form.is_serial());
+        let shortage = found.err().filter(|_| concurrent).or_else(|| memory.serial.clone());
+        shortage.filter(|_| !held).map_or(Ok(memory), Err)
+    }
+
+    fn holds(&self, form: Form) -> bool {
+        if form.is_serial() { self.serial.is_none() } else { self.concurrent }
+    }
+
+    fn reason(&self) -> Option<String> {
+        let fit = self.fit.as_ref()?;
+        Some(format!(
+            "memory: temporaries take {} bytes, for which {} dependences are added",
+            fit.arena.bytes,
+            fit.reuse.len()
+        ))
     }
 }
 

@@ -76,8 +76,8 @@ fn regret(point: &DagPoint, form: Form) -> f64 {
 fn replay(point: &DagPoint, program: &Program, device: &Profile) -> (Form, Vec<(Form, f64)>) {
     let measured = |form: &Form| point.records.iter().any(|r| r.form == Some(*form));
     let forms: Vec<Form> = Form::ALL.into_iter().filter(measured).collect();
-    let found =
-        schedule(program, &ScheduleOptions { forms, device: device.clone(), ..ScheduleOptions::default() });
+    let options = ScheduleOptions { forms, device: device.clone(), ..ScheduleOptions::default() };
+    let found = schedule(program, &options).expect("no limit");
     (found.form, found.predictions.iter().map(|p| (p.form, p.us)).collect())
 }
 

@@ -46,7 +46,7 @@ impl Bench {
             };
             let recorded = recorded.map_err(fault)?;
             let bound = BoundRecording::new(&recorded.recording, &self.device, &self.module)?;
-            let mut schedule = self.schedule(&bound);
+            let mut schedule = self.schedule(&bound)?;
             if tiled && self.device.capability().0 >= 9 {
                 schedule.refinement =
                     refine(bound.program(), &schedule.dependences, &DEVICES[0], Refine::Everywhere);

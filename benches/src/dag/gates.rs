@@ -35,7 +35,7 @@ impl Bench {
         let mut candidates = Vec::new();
         let allowed: Vec<Form> = self.forms().filter(|form| FORMS.contains(form)).collect();
         for admit in admissions {
-            let schedule = self.schedule_with(field.bound, admit);
+            let schedule = self.schedule_with(field.bound, admit)?;
             for &form in &allowed {
                 candidates.push(Contender::ours(field.bound, &self.main, &schedule, form)?);
             }

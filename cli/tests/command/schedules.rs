@@ -302,3 +302,26 @@ fn rendered_plans_compile_with_nvcc_alone() {
         }
     }
 }
+
+#[test]
+fn a_limit_of_memory_holds_or_is_refused_with_what_is_needed() {
+    let serial = schedule(&["img", "--form", "serial"]);
+    let least = number(&serial["chosen"]["arena_bytes"]);
+    let free = schedule(&["img", "--form", "branch-graph"]);
+    assert!(least < number(&free["chosen"]["arena_bytes"]) && free["chosen"]["memory_limit"].is_null());
+    let limit = least.to_string();
+    let limited = schedule(&["img", "--form", "branch-graph", "--memory", &limit]);
+    let chosen = &limited["chosen"];
+    assert!(number(&chosen["arena_bytes"]) <= least && number(&chosen["memory_limit"]) == least, "{chosen}");
+    assert!(list(&limited["nodes"]).iter().any(|node| !list(&node["reuses"]).is_empty()), "{limited}");
+    let text = cusync(&["schedule", "img", "--memory", &limit]);
+    assert!(String::from_utf8_lossy(&text.stdout).contains("\nmemory: "), "{text:?}");
+    let dot = written(
+        &folder("schedule_memory").join("img.dot"),
+        &["img", "--form", "branch-graph", "--memory", &limit],
+    );
+    assert!(dot.contains("style=dotted"), "{dot}");
+    let output = cusync(&["schedule", "img", "--form", "serial", "--memory", "1000"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains(&format!("need {least} bytes")), "{error}");
+}

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use cusync_dag::{
     Access, AccessMode, Admit, BufferId, Dependences, Direction, Distribution, Form, Join, Lane,
     LaunchConfig, LaunchPlan, Node, NodeId, NodeWork, Program, RandomDag, Recording, ScheduleOptions, Times,
-    Unproved, ZoneId, all_concurrency, analyse, as_written, limited, schedule,
+    Unproved, ZoneId, all_concurrency, analyse, as_written, limited,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::{kernel, programs, tasks, tiny};
+use crate::{kernel, programs, schedule, tasks, tiny};
 
 /// Pairs (before, after) that streams and waits order.
 pub(crate) fn implied(plan: &Distribution) -> BTreeSet<(u32, u32)> {

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use cusync_dag::{
     Carrier, Form, GRACE_US, Program, RandomDag, SURE_SHARE, ScheduleOptions, Times, all_concurrency,
-    analyse, parse, schedule, shipped, simulate,
+    analyse, parse, shipped, simulate,
 };
 use cusync_gen::device::DEVICES;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use crate::{kernel, programs, tasks};
+use crate::{kernel, programs, schedule, tasks};
 
 fn suite(name: &str) -> Program {
     parse(shipped(name).expect("it ships"), &[], &DEVICES[0]).expect("good")

@@ -39,7 +39,8 @@ impl Rig {
     }
 
     fn admitted(&self, program: &Program, admit: Admit) -> KernelSchedule {
-        schedule(program, &ScheduleOptions { forms: self.forms.clone(), admit, ..ScheduleOptions::default() })
+        let options = ScheduleOptions { forms: self.forms.clone(), admit, ..ScheduleOptions::default() };
+        schedule(program, &options).expect("no limit")
     }
 }
 
