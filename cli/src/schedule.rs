@@ -15,7 +15,7 @@ use super::files;
 use super::print::{Answer, Page, json};
 use super::render::command;
 use super::report::{counted, signed_percent};
-use super::schedule_report::{ChosenReport, FormReport, NodeReport, ProgramReport, report};
+use super::schedule_report::{FormReport, NodeReport, ProgramReport, report};
 use super::source::{PROGRAMS, SourceText};
 use super::target::{dim, profile};
 
@@ -145,9 +145,8 @@ impl Answer for ProgramReport {
             self.edges,
             self.reduced_edges,
         ));
-        let word = if chosen.runner_up.is_some() { "best" } else { "form" };
         page.line(format!(
-            "{word}: {}, {:.1} us{gain}; {}, {}",
+            "form: {}, {:.1} us{gain}; {}, {}",
             self.name(chosen.form),
             chosen.predicted_us,
             counted(chosen.streams, "stream"),

@@ -21,7 +21,6 @@ struct CudaView {
     form: String,
     dependences: usize,
     graph: bool,
-    captured: bool,
     arena_bytes: u64,
     temporaries: Vec<TemporaryView>,
     nodes: Vec<NodeView>,
@@ -96,7 +95,6 @@ pub fn cuda(plan: &ProvedPlan, form: &str, command: &str) -> String {
         form: printable(form),
         dependences: analyse(program).edges.len(),
         graph: false,
-        captured: false,
         arena_bytes: arena.bytes,
         temporaries,
         nodes: names.iter().zip(program.nodes()).map(about).collect(),
@@ -108,18 +106,16 @@ pub fn cuda(plan: &ProvedPlan, form: &str, command: &str) -> String {
         joined: false,
     };
     match plan.launches() {
-        // No form queues programmatic launches on streams; a full edge in their place keeps every dependence.
-        Launches::Streams { steps, programmatic: _, captured } => {
+        // No form queues programmatic launches on streams, or captures them; a full edge in the place of a programmatic
+        // one keeps every dependence, and so does a launch.
+        Launches::Streams { steps, programmatic: _, captured: _ } => {
             let (streams, ranks) = ranks(&steps.priorities);
-            // A captured plan has its own first stream; otherwise the caller's is the first.
-            let main = captured.then(|| "0".to_owned());
-            let created: Vec<String> = main.into_iter().chain(streams.iter().map(usize::to_string)).collect();
-            (view.streams, view.ranks, view.captured) = (created.join(", "), ranks, *captured);
-            view.events = steps.events;
-            let first = usize::from(!captured);
+            let created: Vec<String> = streams.iter().map(usize::to_string).collect();
+            (view.streams, view.ranks, view.events) = (created.join(", "), ranks, steps.events);
+            // The caller's stream is the first.
             let stream = |lane: usize| match lane {
                 0 => "main".to_owned(),
-                _ => format!("streams_[{}]", lane - first),
+                _ => format!("streams_[{}]", lane - 1),
             };
             let step = |step: &LaunchStep| match *step {
                 LaunchStep::Run { node, lane, .. } => {

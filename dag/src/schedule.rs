@@ -1,6 +1,5 @@
 //! From a program to its fastest launch form, according to the model.
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use cusync_gen::device::{DEVICES, Profile};
@@ -22,8 +21,7 @@ use super::times::Times;
 /// Numbers of streams tried below full concurrency.
 const LIMITS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128];
 
-/// Predicted slowdown that is accepted for fewer streams or a simpler form: smaller differences are below the model's
-/// accuracy.
+/// Predicted slowdown that is accepted for fewer streams: smaller differences are below the model's accuracy.
 const TIE: f64 = 1.005;
 
 /// Slowdown, relative to the model, of a program in which independent kernels share a stream: a kernel that ends
@@ -84,7 +82,8 @@ pub struct KernelSchedule {
     pub times: Times,
     /// Full concurrency (as far as [`ScheduleOptions::streams`] allows), with the fewest waits.
     pub full: Distribution,
-    /// The same in program order, with copies on the streams of their kernels: as written by hand.
+    /// The same in program order, with copies on the streams of their kernels: the lanes of graphs whose edges are
+    /// dependences.
     pub written: Distribution,
     /// With no more streams than help; most forms use it.
     pub chosen: Distribution,
@@ -138,7 +137,7 @@ impl KernelSchedule {
 
     /// The launch plan of a form, for the program of this schedule. It must be proved before it is run.
     pub fn plan(&self, program: &Program, form: Form) -> LaunchPlan {
-        let streams = plan_of(form, &self.chosen, &self.written);
+        let streams = &self.chosen;
         match form.carrier {
             Carrier::Graph => {
                 // A single priority needs no list.
@@ -146,13 +145,8 @@ impl KernelSchedule {
                 let priorities = if same { Vec::new() } else { self.priority.clone() };
                 GraphPlan { priorities, ..GraphPlan::for_form(program, &self.gated, streams, form) }.into()
             }
-            Carrier::Launches | Carrier::Capture => {
-                let plan = match form.is_serial() {
-                    true => StreamPlan::serial(0..program.nodes().len()),
-                    false => StreamPlan::from(streams),
-                };
-                StreamPlan { captured: form.carrier == Carrier::Capture, ..plan }.into()
-            }
+            Carrier::Launches if form.is_serial() => StreamPlan::serial(0..program.nodes().len()).into(),
+            Carrier::Launches => StreamPlan::from(streams).into(),
         }
     }
 
@@ -207,40 +201,33 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> Result<KernelSc
     why.extend(memory.reason());
     let shared = kernel_streams(&chosen) < kernel_streams(&full);
     // With several priorities, no form is worth starving a task or slowing the highest.
-    let mut shared_edges: HashMap<(EdgeSource, bool), FormEdges> = HashMap::new();
+    let mut shared_edges: HashMap<EdgeSource, FormEdges> = HashMap::new();
     let mut time = |form: Form| {
-        let plan = plan_of(form, &chosen, &written);
-        let edges = shared_edges.entry((form.edges, form.funnel));
-        let edges = edges.or_insert_with(|| FormEdges::new(program, &gated, plan, form));
-        let line = simulate_edges(program, edges, plan, form, &options.device, fair);
+        let edges = shared_edges.entry(form.edges);
+        let edges = edges.or_insert_with(|| FormEdges::new(program, &gated, &chosen, form));
+        let line = simulate_edges(program, edges, &chosen, form, &options.device, fair);
         let harm = alone.as_ref().map_or(0, |alone| alone.harm(program, &line));
         (harm, if shared && form.edges == EdgeSource::Streams { line.slowed(SHARED) } else { line })
     };
     let narrow = |form: &Form| match form.edges {
         EdgeSource::Code => true,
-        EdgeSource::Dependences => width <= most,
+        EdgeSource::Dependences | EdgeSource::Funnel => width <= most,
         EdgeSource::Streams => kernel_streams(&chosen) <= most,
-        EdgeSource::Written => kernel_streams(&written) <= most,
     };
     let fits = |form: &Form| narrow(form) && memory.holds(*form);
-    let better = |this: &(u8, Simulation), best: &(u8, Simulation)| match this.0.cmp(&best.0) {
-        Ordering::Equal => this.1.total_us * TIE < best.1.total_us,
-        less_or_more => less_or_more == Ordering::Less,
-    };
-    let mut best: Option<(Form, (u8, Simulation))> = None;
     let mut predictions = Vec::new();
+    let mut lines = Vec::new();
     for &form in Form::ALL.iter().filter(|form| options.forms.contains(form) && fits(form)) {
-        let timed = time(form);
+        let (harm, line) = time(form);
         let streams = lanes_of(form, &chosen, &written).map_or(1, Distribution::streams);
-        predictions.push(FormPrediction { form, streams, us: timed.1.total_us, harm: timed.0 });
-        if best.as_ref().is_none_or(|(_, best)| better(&timed, best)) {
-            best = Some((form, timed));
-        }
+        predictions.push(FormPrediction { form, streams, us: line.total_us, harm });
+        lines.push(line);
     }
+    let best = choose(&predictions).map(|at| (predictions[at].form, lines.swap_remove(at)));
     if let (None, Some(shortage)) = (&best, &memory.serial) {
         return Err(shortage.clone());
     }
-    let (form, (_, timeline)) = best.unwrap_or_else(|| (Form::SERIAL, time(Form::SERIAL)));
+    let (form, timeline) = best.unwrap_or_else(|| (Form::SERIAL, time(Form::SERIAL).1));
     why.push(format!("{:.1} us, of which the longest path is {:.1}", timeline.total_us, times.critical_us()));
     let mut refinement = Refinement::default();
     if form.is_programmatic() {
@@ -304,9 +291,11 @@ impl Memory {
     }
 }
 
-/// The distribution from which a form takes its streams or its order.
-fn plan_of<'a>(form: Form, chosen: &'a Distribution, written: &'a Distribution) -> &'a Distribution {
-    if form.edges == EdgeSource::Written { written } else { chosen }
+/// The place of the form to take: of those with the least harm, that of least risk. Predicted times do not decide: with
+/// costs fitted to all other programs, the fastest by prediction was worse than the best constant form.
+fn choose(predictions: &[FormPrediction]) -> Option<usize> {
+    let risk = |form: Form| Form::BY_RISK.into_iter().position(|other| other == form);
+    (0..predictions.len()).min_by_key(|&at| (predictions[at].harm, risk(predictions[at].form)))
 }
 
 /// The distribution with a form's lanes; `None`: one lane.
@@ -314,7 +303,7 @@ fn lanes_of<'a>(form: Form, chosen: &'a Distribution, written: &'a Distribution)
     match form.edges {
         EdgeSource::Code => None,
         EdgeSource::Streams => Some(chosen),
-        EdgeSource::Dependences | EdgeSource::Written => Some(written),
+        EdgeSource::Dependences | EdgeSource::Funnel => Some(written),
     }
 }
 
@@ -380,7 +369,7 @@ fn cap(
     why: &mut Vec<String>,
 ) -> Distribution {
     let time = |plan: &Distribution| {
-        simulate(program, dependences, plan, Form::LANE_GRAPH, &options.device, false).total_us
+        simulate(program, dependences, plan, Form::LANES, &options.device, false).total_us
     };
     let most = kernel_streams(full);
     let mut best = (time(full), full.clone());

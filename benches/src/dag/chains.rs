@@ -148,7 +148,8 @@ impl Bench {
             ("tiles", late),
             ("tiles, early trigger", early),
         ] {
-            let form = Form::SERIAL_PROGRAMMATIC;
+            // A chain has one edge into each kernel, all of them programmatic.
+            let form = Form::BRANCH_PROGRAMMATIC;
             let proved = refinement.clone().prove(program).map_err(cusync::programs::Error::from)?;
             let exec = subject.bound.refined(&proved)?.scheduled(&self.main, schedule, form)?;
             let entry = Entry { name: format!("ours: {name}"), ..Entry::ours(form, exec) };

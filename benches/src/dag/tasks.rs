@@ -108,7 +108,7 @@ impl Mix {
 /// A way of running the tasks together.
 pub(super) struct Contender {
     pub(super) entry: Entry,
-    /// Form for running its tasks alone.
+    /// Form for running its tasks alone; of a peer, that of ours that is nearest to it.
     pub(super) form: Form,
     pub(super) gate: Option<NodeId>,
     pub(super) tuned: bool,
@@ -260,9 +260,9 @@ impl Bench {
         let captured = |plan: &StreamPlan| bound.calls().planned(main, plan.clone().captured());
         let mut entries = vec![
             Contender::peer("serial launches", lanes(&serial)?, Form::SERIAL),
-            Contender::peer("serial graph", captured(&serial)?, Form::SERIAL_GRAPH),
+            Contender::peer("serial graph", captured(&serial)?, Form::BRANCH_GRAPH),
             Contender::peer("uncoordinated streams", lanes(&apart)?, Form::SERIAL),
-            Contender::peer("uncoordinated, captured", captured(&apart)?, Form::SERIAL_GRAPH),
+            Contender::peer("uncoordinated, captured", captured(&apart)?, Form::BRANCH_GRAPH),
         ];
         let free = self.schedule_with(&bound, Admit::Free)?;
         for form in self.forms().filter(|&form| form != Form::SERIAL) {
