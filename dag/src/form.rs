@@ -127,6 +127,11 @@ impl Form {
         Form::ALL.into_iter().find(|form| form.id == id)
     }
 
+    /// Its id, such as `lane-mixed`.
+    pub fn id(self) -> &'static str {
+        self.id
+    }
+
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         self.name

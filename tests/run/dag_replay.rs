@@ -6,73 +6,47 @@ use std::path::Path;
 
 use cusync_bench::Regime;
 use cusync_bench::dag::suite::{SizeClass, case, case_with_copies};
-use cusync_bench::dag::{NodeShape, SpinProgram};
+use cusync_bench::dag::{DagPoint, NodeShape, SpinProgram};
 use cusync_dag::{Form, KernelSchedule, NodeWork, Program, ScheduleOptions, schedule};
 use cusync_gen::device::{DEVICES, Profile, ProgramCost};
 
 #[derive(serde::Deserialize)]
 struct Record {
-    points: Vec<Point>,
+    points: Vec<DagPoint>,
 }
 
-/// A measured program.
-#[derive(Clone, serde::Deserialize)]
-struct Point {
-    name: String,
-    class: Option<SizeClass>,
-    kernels: usize,
-    kernel_us: Vec<f64>,
-    shapes: Vec<NodeShape>,
-    records: Vec<Measured>,
+/// Times of forms of ours in a regime, by id.
+fn ours(point: &DagPoint, regime: Regime) -> impl Iterator<Item = (&str, f64)> {
+    let here = point.records.iter().filter(move |r| r.regime == regime);
+    here.filter_map(|r| Some((r.form.as_deref()?, r.time.median_us)))
 }
 
-/// The time of a variant.
-#[derive(Clone, serde::Deserialize)]
-struct Measured {
-    /// The id of a form; `None`: a peer.
-    form: Option<String>,
-    regime: Regime,
-    median_us: f64,
+/// Ids of the measured forms.
+fn measured(point: &DagPoint) -> BTreeSet<&str> {
+    ours(point, Regime::Rested).map(|(form, _)| form).collect()
 }
 
-impl Point {
-    /// Times of forms of ours in a regime.
-    fn ours(&self, regime: Regime) -> impl Iterator<Item = (&str, f64)> {
-        let here = self.records.iter().filter(move |r| r.regime == regime);
-        here.filter_map(|r| Some((r.form.as_deref()?, r.median_us)))
-    }
+/// The sum of a form's times.
+fn sum_us(point: &DagPoint, form: Form) -> f64 {
+    let all = [Regime::Rested, Regime::Sustained].into_iter().flat_map(|regime| ours(point, regime));
+    all.filter(|(id, _)| *id == form.id()).map(|(_, us)| us).sum()
+}
 
-    /// Ids of the measured forms.
-    fn forms(&self) -> BTreeSet<&str> {
-        self.ours(Regime::Rested).map(|(form, _)| form).collect()
-    }
-
-    /// The sum of a form's times.
-    fn sum_us(&self, form: Form) -> f64 {
-        let regimes = [Regime::Rested, Regime::Sustained].into_iter();
-        regimes
-            .flat_map(|r| self.ours(r))
-            .filter(|(id, _)| Form::named(id) == Some(form))
-            .map(|(_, us)| us)
-            .sum()
-    }
-
-    /// Time of a form over that of the best form, in the regime where this ratio is worst.
-    fn regret(&self, form: &str) -> f64 {
-        let ratios = [Regime::Rested, Regime::Sustained].map(|regime| {
-            let best = self.ours(regime).map(|(_, us)| us).fold(f64::INFINITY, f64::min);
-            let found = self.ours(regime).find(|(id, _)| *id == form);
-            found.map_or(f64::INFINITY, |(_, us)| us / best)
-        });
-        ratios[0].max(ratios[1])
-    }
+/// Time of a form over that of the best form, in the regime where this ratio is worst.
+fn regret(point: &DagPoint, form: &str) -> f64 {
+    let ratios = [Regime::Rested, Regime::Sustained].map(|regime| {
+        let best = ours(point, regime).map(|(_, us)| us).fold(f64::INFINITY, f64::min);
+        let found = ours(point, regime).find(|(id, _)| *id == form);
+        found.map_or(f64::INFINITY, |(_, us)| us / best)
+    });
+    ratios[0].max(ratios[1])
 }
 
 /// Accessor for one launch cost.
 type Parameter = fn(&mut ProgramCost) -> &mut f64;
 
 /// The recorded points, each with its program and measured durations.
-fn record() -> Vec<(Point, Program)> {
+fn record() -> Vec<(DagPoint, Program)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/results/dag_h200.json");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let report: Record = cusync_gen::columns::read(&text).expect("a report of this version");
@@ -80,7 +54,7 @@ fn record() -> Vec<(Point, Program)> {
     points.map(|point| (program(&point), point)).map(|(p, point)| (point, p)).collect()
 }
 
-fn program(point: &Point) -> Program {
+fn program(point: &DagPoint) -> Program {
     let recording = match point.class {
         // Sizes differ only in shapes and durations, which are both recorded; small inputs are quick to create.
         Some(_) => {
@@ -117,11 +91,6 @@ fn program(point: &Point) -> Program {
     program
 }
 
-/// The id of a form.
-fn id(form: Form) -> String {
-    format!("{form:?}")
-}
-
 /// The schedule of a program on a device with these costs.
 fn replay(program: &Program, device: &Profile) -> KernelSchedule {
     let options = ScheduleOptions { device: device.clone(), ..ScheduleOptions::default() };
@@ -144,31 +113,31 @@ fn worst(values: &[f64]) -> f64 {
 
 /// Regrets of the forms that `pick` takes of schedules, and a line for each program.
 fn score(
-    points: &[(Point, Program)],
+    points: &[(DagPoint, Program)],
     device: &Profile,
     pick: impl Fn(&KernelSchedule) -> Form,
 ) -> (Vec<f64>, Vec<String>) {
-    let choice = |(point, program): &(Point, Program)| {
+    let choice = |(point, program): &(DagPoint, Program)| {
         let form = pick(&replay(program, device));
-        let regret = point.regret(&id(form));
-        (regret, format!("{} {:?}: {} {regret:.3}", point.name, point.class, form.name()))
+        let found = regret(point, form.id());
+        (found, format!("{} {:?}: {} {found:.3}", point.name, point.class, form.name()))
     };
     points.iter().map(choice).unzip()
 }
 
 /// The forms by their mean regret.
-fn by_regret(points: &[(Point, Program)]) -> Vec<Form> {
-    let regret =
-        |form: &Form| mean(&points.iter().map(|(point, _)| point.regret(&id(*form))).collect::<Vec<_>>());
+fn by_regret(points: &[(DagPoint, Program)]) -> Vec<Form> {
+    let mean_of =
+        |form: &Form| mean(&points.iter().map(|(point, _)| regret(point, form.id())).collect::<Vec<_>>());
     let mut forms = Form::ALL.to_vec();
-    forms.sort_by(|a, b| regret(a).total_cmp(&regret(b)));
+    forms.sort_by(|a, b| mean_of(a).total_cmp(&mean_of(b)));
     forms
 }
 
 /// Calls `judge` with the points of each program and all others; returns what it gives for all programs.
 fn left_out(
-    points: &[(Point, Program)],
-    mut judge: impl FnMut(&[(Point, Program)], &[(Point, Program)]) -> Vec<f64>,
+    points: &[(DagPoint, Program)],
+    mut judge: impl FnMut(&[(DagPoint, Program)], &[(DagPoint, Program)]) -> Vec<f64>,
 ) -> Vec<f64> {
     let names: BTreeSet<&str> = points.iter().map(|(point, _)| point.name.as_str()).collect();
     let parts =
@@ -177,24 +146,24 @@ fn left_out(
 }
 
 /// The regret of the form that is the best constant for all other programs.
-fn constant(own: &[(Point, Program)], others: &[(Point, Program)]) -> Vec<f64> {
-    let form = id(by_regret(others)[0]);
-    own.iter().map(|(point, _)| point.regret(&form)).collect()
+fn constant(own: &[(DagPoint, Program)], others: &[(DagPoint, Program)]) -> Vec<f64> {
+    let form = by_regret(others)[0].id();
+    own.iter().map(|(point, _)| regret(point, form)).collect()
 }
 
 /// Launch costs that are fitted to points: the regret of the fastest by prediction first, then the error of predicted graph times,
 /// relative to the branch graph.
-fn fitted(points: &[(Point, Program)], mut device: Profile) -> Profile {
+fn fitted(points: &[(DagPoint, Program)], mut device: Profile) -> Profile {
     let loss = |device: &Profile| {
         let (mut regrets, mut error) = (Vec::new(), 0.0);
         for (point, program) in points {
             let found = replay(program, device);
-            regrets.push(point.regret(&id(fastest(&found))));
+            regrets.push(regret(point, fastest(&found).id()));
             let predicted: Vec<(Form, f64)> = found.predictions.iter().map(|p| (p.form, p.us)).collect();
             let predicted_us = |form: Form| predicted.iter().find(|p| p.0 == form).map(|p| p.1);
             let Some(base) = predicted_us(Form::BRANCH_GRAPH) else { continue };
             for &(form, us) in predicted.iter().filter(|p| !matches!(p.0, Form::SERIAL | Form::STREAMS)) {
-                let ratio = (us / base) / (point.sum_us(form) / point.sum_us(Form::BRANCH_GRAPH));
+                let ratio = (us / base) / (sum_us(point, form) / sum_us(point, Form::BRANCH_GRAPH));
                 error += ratio.ln().powi(2) / predicted.len() as f64;
             }
         }
@@ -292,12 +261,12 @@ fn the_order_of_risk_is_that_of_the_record() {
 fn the_forms_that_are_offered_include_the_best_of_every_program() {
     for (point, _) in record() {
         let least = |forms: &mut dyn Iterator<Item = &str>| {
-            forms.map(|form| point.regret(form)).fold(f64::INFINITY, f64::min)
+            forms.map(|form| regret(&point, form)).fold(f64::INFINITY, f64::min)
         };
-        let offered = least(&mut point.forms().into_iter().filter(|id| Form::named(id).is_some()));
-        assert!(offered <= least(&mut point.forms().into_iter()), "{} {:?}", point.name, point.class);
+        let offered = least(&mut measured(&point).into_iter().filter(|id| Form::named(id).is_some()));
+        assert!(offered <= least(&mut measured(&point).into_iter()), "{} {:?}", point.name, point.class);
         assert!(
-            point.forms().len() == 14 && Form::ALL.iter().all(|form| point.forms().contains(&*id(*form)))
+            measured(&point).len() == 14 && Form::ALL.iter().all(|form| measured(&point).contains(form.id()))
         );
     }
 }
