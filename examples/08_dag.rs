@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     let program = code.program();
-    let schedule = schedule(program, &ScheduleOptions::default());
+    let schedule = schedule(program, &ScheduleOptions::default())?;
     show(&format!(
         "{} kernels, {} dependences, {} after reduction, {} streams, {} waits",
         program.nodes().len(),

@@ -226,7 +226,7 @@ impl CDag {
         let forms = Form::ALL.into_iter().filter(|form| early || !form.is_programmatic());
         let forms = forms.filter(|form| options.form.is_none_or(|only| *form == only)).collect();
         let asked = ScheduleOptions { forms, streams: options.most, device: profile, ..Default::default() };
-        let found = schedule(bound.program(), &asked);
+        let found = schedule(bound.program(), &asked)?;
         if options.form.is_some_and(|form| form != found.form) {
             return Err(Failure::Failed(
                 "the form is not offered: it needs more streams, or a newer GPU".into(),

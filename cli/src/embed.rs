@@ -82,6 +82,8 @@ pub struct ProgramRequest<'a> {
     pub device: &'a str,
     /// Maximum kernels at a time: streams, or lanes of a graph.
     pub streams: Option<u64>,
+    /// Maximum bytes of temporary buffers.
+    pub memory: Option<u64>,
     /// Form to take instead of the best, such as `branch-graph`.
     pub form: Option<&'a str>,
     /// File for the chosen plan: a timeline (`.html`), a Graphviz graph (`.dot`) or CUDA C++ (`.cu`).
@@ -91,7 +93,15 @@ pub struct ProgramRequest<'a> {
 impl<'a> ProgramRequest<'a> {
     /// A program with its default dims, in the best form for an H200.
     pub fn new(program: &'a str) -> Self {
-        ProgramRequest { program, dims: &[], device: "h200", streams: None, form: None, output: None }
+        ProgramRequest {
+            program,
+            dims: &[],
+            device: "h200",
+            streams: None,
+            memory: None,
+            form: None,
+            output: None,
+        }
     }
 
     fn choices(&self) -> Result<ScheduleChoices, Fault> {
@@ -112,6 +122,7 @@ impl<'a> ProgramRequest<'a> {
             dims: self.dims.to_vec(),
             device: self.device.to_owned(),
             streams: self.streams.map(streams).transpose()?,
+            memory: self.memory,
             form: self.form.map(form).transpose()?,
             repeat: 1,
             output: self.output.map(output).transpose()?,
@@ -125,6 +136,7 @@ impl<'a> ProgramRequest<'a> {
         let mut words = vec![format!("cusync schedule {program} --device {}", self.device)];
         words.extend(self.dims.iter().map(|(name, value)| format!("--dim {name}={value}")));
         words.extend(self.streams.map(|n| format!("--streams {n}")));
+        words.extend(self.memory.map(|bytes| format!("--memory {bytes}")));
         words.extend(self.form.map(|form| format!("--form {form}")));
         words.extend(self.output.map(|file| format!("-o {}", file.display())));
         words.join(" ")

@@ -24,6 +24,7 @@ mod render;
 mod report;
 mod run;
 mod schedule;
+mod schedule_report;
 mod setup;
 mod simulate;
 mod source;

@@ -234,7 +234,8 @@ mod tests {
 
     fn scheduled(tasks: &[(&Program, i32)], admit: Admit) -> (Program, KernelSchedule) {
         let merged = Program::merge("together", tasks).expect("small");
-        let found = schedule(&merged, &ScheduleOptions { admit, ..ScheduleOptions::default() });
+        let found =
+            schedule(&merged, &ScheduleOptions { admit, ..ScheduleOptions::default() }).expect("no limit");
         (merged, found)
     }
 
@@ -299,7 +300,8 @@ mod tests {
         let found = schedule(
             &program,
             &ScheduleOptions { admit: Admit::After(NodeId(2)), ..ScheduleOptions::default() },
-        );
+        )
+        .expect("no limit");
         assert_eq!(found.admission.expect("two priorities").gates, [(NodeId(2), NodeId(3))]);
         assert_eq!(found.chosen.order.len(), 4);
     }

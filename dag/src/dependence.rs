@@ -11,6 +11,7 @@ use super::bits::BitMatrix;
 use super::history::{History, Touched};
 use super::lists::SharedLists;
 use super::network::Network;
+use super::order::NodeOrder;
 use super::program::{Access, NodeId, Program};
 
 /// Why one node waits for another; several may hold.
@@ -204,7 +205,12 @@ impl Dependences {
 
     /// Whether `after` depends on `before`, directly or indirectly.
     pub fn reaches(&self, before: NodeId, after: NodeId) -> bool {
-        self.ancestors.get(self.place[after.index()], self.place[before.index()])
+        self.node_order().before(before.index(), after.index())
+    }
+
+    /// The order of the nodes.
+    pub(crate) fn node_order(&self) -> NodeOrder<'_> {
+        NodeOrder { place: &self.place, ancestors: &self.ancestors }
     }
 
     /// Whether the two may run at the same time.

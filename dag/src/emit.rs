@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashSet};
 use cusync_gen::emit::fill;
 use serde::Serialize;
 
-use super::allocate::allocate;
 use super::dependence::analyse;
 use super::distribute::Join;
 use super::plan::{Launches, ProvedPlan};
@@ -22,7 +21,6 @@ struct CudaView {
     form: String,
     dependences: usize,
     graph: bool,
-    captured: bool,
     arena_bytes: u64,
     temporaries: Vec<TemporaryView>,
     nodes: Vec<NodeView>,
@@ -80,13 +78,13 @@ struct JoinView {
 /// names the form of the plan and the `command` that regenerates it.
 pub fn cuda(plan: &ProvedPlan, form: &str, command: &str) -> String {
     let program = &plan.program;
-    let dependences = analyse(program);
-    let (places, arena_bytes) = allocate(program, &dependences).arena(program);
+    let arena = plan.arena();
     let temporary = |((buffer, place), name): ((&super::Buffer, &Option<u64>), String)| {
         place.map(|first| TemporaryView { name, first, end: first + buffer.bytes })
     };
     let buffers = identifiers(program.buffers().iter().map(|b| b.name.as_str()));
-    let temporaries = program.buffers().iter().zip(&places).zip(buffers).filter_map(temporary).collect();
+    let temporaries =
+        program.buffers().iter().zip(&arena.places).zip(buffers).filter_map(temporary).collect();
     let names = identifiers(program.nodes().iter().map(|n| n.name.as_str()));
     let about = |(name, node): (&String, &Node)| NodeView { name: name.clone(), about: about(program, node) };
     let mut view = CudaView {
@@ -95,10 +93,9 @@ pub fn cuda(plan: &ProvedPlan, form: &str, command: &str) -> String {
         name: program.name().chars().map(word).collect(),
         command: printable(command),
         form: printable(form),
-        dependences: dependences.edges.len(),
+        dependences: analyse(program).edges.len(),
         graph: false,
-        captured: false,
-        arena_bytes,
+        arena_bytes: arena.bytes,
         temporaries,
         nodes: names.iter().zip(program.nodes()).map(about).collect(),
         streams: String::new(),
@@ -109,18 +106,16 @@ pub fn cuda(plan: &ProvedPlan, form: &str, command: &str) -> String {
         joined: false,
     };
     match plan.launches() {
-        // No form queues programmatic launches on streams; a full edge in their place keeps every dependence.
-        Launches::Streams { steps, programmatic: _, captured } => {
+        // No form queues programmatic launches on streams, or captures them; a full edge in the place of a programmatic
+        // one keeps every dependence, and so does a launch.
+        Launches::Streams { steps, programmatic: _, captured: _ } => {
             let (streams, ranks) = ranks(&steps.priorities);
-            // A captured plan has its own first stream; otherwise the caller's is the first.
-            let main = captured.then(|| "0".to_owned());
-            let created: Vec<String> = main.into_iter().chain(streams.iter().map(usize::to_string)).collect();
-            (view.streams, view.ranks, view.captured) = (created.join(", "), ranks, *captured);
-            view.events = steps.events;
-            let first = usize::from(!captured);
+            let created: Vec<String> = streams.iter().map(usize::to_string).collect();
+            (view.streams, view.ranks, view.events) = (created.join(", "), ranks, steps.events);
+            // The caller's stream is the first.
             let stream = |lane: usize| match lane {
                 0 => "main".to_owned(),
-                _ => format!("streams_[{}]", lane - first),
+                _ => format!("streams_[{}]", lane - 1),
             };
             let step = |step: &LaunchStep| match *step {
                 LaunchStep::Run { node, lane, .. } => {
@@ -284,13 +279,17 @@ struct DotEdge {
     after: usize,
     kind: &'static str,
     gate: bool,
+    /// Whether it only lets temporaries reuse memory.
+    reuse: bool,
 }
 
-/// The chosen plan of a program as a Graphviz graph. Gates are dashed, joins are points.
+/// The chosen plan of a program as a Graphviz graph. Gates are dashed, dependences for the
+/// reuse of memory dotted, joins are points.
 pub fn dot(program: &Program, schedule: &KernelSchedule) -> String {
     let escaped = |text: &str| printable(text).replace('\\', "\\\\").replace('"', "\\\"");
     let streams = schedule.streams(schedule.form);
-    let gates: HashSet<_> = schedule.gates().iter().copied().collect();
+    let [gates, reuse] =
+        [schedule.gates(), schedule.reuse()].map(|pairs| pairs.iter().copied().collect::<HashSet<_>>());
     let node = |(id, (node, &stream)): (usize, (&Node, &u32))| DotNode {
         id,
         title: escaped(&node.name),
@@ -298,11 +297,10 @@ pub fn dot(program: &Program, schedule: &KernelSchedule) -> String {
         stream,
         color: stream % 12 + 1,
     };
-    let edge = |edge: super::PlanEdge| DotEdge {
-        before: edge.before,
-        after: edge.after,
-        kind: edge.kind,
-        gate: gates.contains(&(edge.before.into(), edge.after.into())),
+    let edge = |edge: super::PlanEdge| {
+        let pair = (edge.before.into(), edge.after.into());
+        let (gate, reuse) = (gates.contains(&pair), reuse.contains(&pair));
+        DotEdge { before: edge.before, after: edge.after, kind: edge.kind, gate, reuse }
     };
     let plan = schedule.plan(program, schedule.form);
     let view = DotView {

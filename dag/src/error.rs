@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::history::Cta;
-use super::program::NodeId;
+use super::program::{BufferId, NodeId};
 
 /// Why a program is rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -90,6 +90,20 @@ pub enum DagError {
         /// The limit.
         most: usize,
     },
+    /// Temporaries that need more memory than they may have.
+    #[error(
+        "temporaries need {least} bytes even where fewest nodes overlap, and may take {limit}: raise the limit; at `{node}`, {alive} bytes are alive"
+    )]
+    Memory {
+        /// The limit.
+        limit: u64,
+        /// The fewest bytes that were found.
+        least: u64,
+        /// The node at which most bytes are alive then.
+        node: String,
+        /// The bytes alive at that node.
+        alive: u64,
+    },
 }
 
 /// Why a plan or a refinement is not run.
@@ -110,6 +124,22 @@ pub enum Unproved {
         nodes: [NodeId; 2],
         /// The workspace.
         workspace: usize,
+    },
+    /// Temporary buffers with common bytes, without an order of these nodes of theirs.
+    #[error("buffers {} and {} share bytes, and node {} does not wait for node {}, directly or not", buffers[0].0, buffers[1].0, nodes[1].0, nodes[0].0)]
+    Memory {
+        /// The buffers, the one used first in the order of the plan first.
+        buffers: [BufferId; 2],
+        /// A node of each.
+        nodes: [NodeId; 2],
+    },
+    /// A buffer with a wrong place.
+    #[error("buffer {} {what}", buffer.0)]
+    Buffer {
+        /// The buffer.
+        buffer: BufferId,
+        /// The fault.
+        what: &'static str,
     },
     /// A dependence of CTAs without a path of waits.
     #[error("CTA {} of node {} does not wait for CTA {} of node {}, directly or not", after.cta, after.node.0, before.cta, before.node.0)]

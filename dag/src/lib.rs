@@ -14,14 +14,14 @@
 //!     Kernel(name: "other", reads: "x", writes: "z", us: 20.0),
 //! ])"#;
 //! let options = ScheduleOptions::default();
-//! let found = schedule(&parse(text, &[], &options.device)?, &options);
+//! let found = schedule(&parse(text, &[], &options.device)?, &options)?;
 //! // The kernels run concurrently.
 //! assert!(found.predicted_us() < 40.0);
-//! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod admit;
-mod allocate;
+mod arena;
 mod argument;
 mod bits;
 mod bundles;
@@ -32,10 +32,12 @@ mod emit;
 mod error;
 mod form;
 mod history;
+mod lifetimes;
 mod limit;
 mod lists;
 mod matching;
 mod network;
+mod order;
 mod plan;
 mod program;
 mod random;
@@ -43,6 +45,7 @@ mod read;
 mod read_tiles;
 mod record;
 mod refine;
+mod reuse;
 mod schedule;
 mod scratch;
 mod shipped;
@@ -52,7 +55,7 @@ mod times;
 mod waits;
 
 pub use admit::{Admission, Admit, MOST_SLOWDOWN};
-pub use allocate::{ALIGNMENT, Allocations, allocate};
+pub use arena::{ALIGNMENT, Arena};
 pub use argument::{Addressable, Argument, read, update, write};
 pub use demand::Demand;
 pub use dependence::{Dependences, Edges, Hazards, NodeDependence, analyse};

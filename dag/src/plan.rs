@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::arena::Arena;
 use super::bits::BitMatrix;
 use super::dependence::analyse;
 use super::distribute::{Distribution, Join, Lane};
 use super::error::Unproved;
+use super::order::NodeOrder;
 use super::program::{NodeId, Program};
 use super::scratch;
 use super::scratch::Workspaces;
@@ -90,6 +92,7 @@ pub struct ProvedPlan {
     pub(super) program: Program,
     launches: Launches,
     workspaces: Workspaces,
+    arena: Arena,
 }
 
 /// The launches of a proved plan.
@@ -131,6 +134,11 @@ impl ProvedPlan {
     /// The workspace of each opaque node.
     pub fn workspaces(&self) -> &Workspaces {
         &self.workspaces
+    }
+
+    /// The places of temporary buffers.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
     }
 }
 
@@ -195,12 +203,20 @@ impl LaunchPlan {
 
     /// Proves that every node of the program runs once, that each waits for everything it depends on, and that
     /// programmatic edges only connect kernels built for them. Opaque nodes get the fewest workspaces with which the
-    /// plan orders all nodes of each.
+    /// plan orders all nodes of each. Temporaries get common bytes where the plan orders all their nodes.
     ///
     /// # Errors
     /// The first violation.
     pub fn prove(self, program: &Program) -> Result<ProvedPlan, Unproved> {
-        self.prove_with(program, None)
+        self.prove_with(program, None, None)
+    }
+
+    /// The same with given places of temporaries.
+    ///
+    /// # Errors
+    /// The first violation; [`Unproved::Memory`] for buffers that share bytes and may be alive at the same time.
+    pub fn prove_placed(self, program: &Program, arena: &Arena) -> Result<ProvedPlan, Unproved> {
+        self.prove_with(program, None, Some(arena))
     }
 
     /// The same with given workspaces: the number of each node's workspace, `None` for kernels and copies. Two nodes of
@@ -213,13 +229,14 @@ impl LaunchPlan {
         program: &Program,
         workspaces: &[Option<usize>],
     ) -> Result<ProvedPlan, Unproved> {
-        self.prove_with(program, Some(workspaces))
+        self.prove_with(program, Some(workspaces), None)
     }
 
     fn prove_with(
         self,
         program: &Program,
         workspaces: Option<&[Option<usize>]>,
+        arena: Option<&Arena>,
     ) -> Result<ProvedPlan, Unproved> {
         let nodes = program.nodes().len();
         let (place, edges, joins, launches) = match self {
@@ -246,15 +263,18 @@ impl LaunchPlan {
         }
         // A kernel with programmatic edges waits for all its predecessors, so its end implies theirs.
         let ancestors = ancestors(&place, &edges, &joins);
-        if let Some((before, after)) = race(program, &place, &ancestors) {
+        let order = NodeOrder { place: &place, ancestors: &ancestors };
+        if let Some((before, after)) = race(program, order) {
             return Err(Unproved::Race { before, after });
         }
         let workspaces = match workspaces {
             Some(given) => given.to_vec(),
-            None => scratch::fewest(program, &place, &ancestors),
+            None => scratch::fewest(program, order),
         };
-        let workspaces = Workspaces::proved(program, &place, &ancestors, workspaces)?;
-        Ok(ProvedPlan { program: program.clone(), launches, workspaces })
+        let workspaces = Workspaces::proved(program, order, workspaces)?;
+        let arena = arena.cloned().unwrap_or_else(|| Arena::smallest(program, order));
+        arena.judge(program, order)?;
+        Ok(ProvedPlan { program: program.clone(), launches, workspaces, arena })
     }
 }
 
@@ -292,7 +312,7 @@ fn ancestors(place: &[usize], edges: &[(usize, usize, bool)], joins: &[Join]) ->
 }
 
 /// A dependence of the program between nodes that are not ordered.
-fn race(program: &Program, place: &[usize], ancestors: &BitMatrix) -> Option<(NodeId, NodeId)> {
+fn race(program: &Program, NodeOrder { place, ancestors }: NodeOrder<'_>) -> Option<(NodeId, NodeId)> {
     let (reduced, nodes) = (analyse(program).reduced, place.len());
     let mut wanted = BitMatrix::new(1, nodes);
     let mut by_list: Vec<usize> = (0..nodes).collect();

@@ -1,6 +1,5 @@
 //! From a program to its fastest launch form, according to the model.
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use cusync_gen::device::{DEVICES, Profile};
@@ -8,20 +7,21 @@ use cusync_gen::device::{DEVICES, Profile};
 use super::admit::{Admission, Admit, Alone, admit};
 use super::dependence::{Dependences, analyse};
 use super::distribute::{Distribution, Lane, both};
+use super::error::{DagError, Unproved};
 use super::form::{Carrier, EdgeSource, Form, FormEdges};
 use super::limit::{limited, limited_along};
 use super::network::Network;
-use super::plan::{GraphPlan, LaunchPlan, StreamPlan};
+use super::plan::{GraphPlan, LaunchPlan, ProvedPlan, StreamPlan};
 use super::program::{NodeId, Program};
 use super::refine::{Refine, Refinement, refine};
+use super::reuse::{Fit, fit, fit_serial};
 use super::simulate::{Simulation, simulate, simulate_edges};
 use super::times::Times;
 
 /// Numbers of streams tried below full concurrency.
 const LIMITS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128];
 
-/// Predicted slowdown that is accepted for fewer streams or a simpler form: smaller differences are below the model's
-/// accuracy.
+/// Predicted slowdown that is accepted for fewer streams: smaller differences are below the model's accuracy.
 const TIE: f64 = 1.005;
 
 /// Slowdown, relative to the model, of a program in which independent kernels share a stream: a kernel that ends
@@ -33,6 +33,8 @@ const SHARED: f64 = 1.12;
 pub struct ScheduleOptions {
     /// Maximum streams of kernels, and so of concurrent kernels, in whatever form is chosen; `None`: as many as help.
     pub streams: Option<usize>,
+    /// Maximum bytes of all temporaries, in one arena; `None`: as many as concurrency asks for.
+    pub memory: Option<u64>,
     /// Forms to choose from.
     pub forms: Vec<Form>,
     /// The profile of the device.
@@ -46,6 +48,7 @@ impl Default for ScheduleOptions {
     fn default() -> Self {
         ScheduleOptions {
             streams: None,
+            memory: None,
             forms: Form::ALL.to_vec(),
             device: DEVICES[0].clone(),
             admit: Admit::Model,
@@ -72,13 +75,15 @@ pub struct FormPrediction {
 pub struct KernelSchedule {
     /// The dependences.
     pub dependences: Dependences,
-    /// The dependences with the gates that delay tasks of lower priority; streams and graphs are built from these.
+    /// The dependences with the gates that delay tasks of lower priority, and those that let temporaries reuse memory;
+    /// streams and graphs are built from these.
     pub gated: Dependences,
     /// Levels and paths.
     pub times: Times,
     /// Full concurrency (as far as [`ScheduleOptions::streams`] allows), with the fewest waits.
     pub full: Distribution,
-    /// The same in program order, with copies on the streams of their kernels: as written by hand.
+    /// The same in program order, with copies on the streams of their kernels: the lanes of graphs whose edges are
+    /// dependences.
     pub written: Distribution,
     /// With no more streams than help; most forms use it.
     pub chosen: Distribution,
@@ -97,6 +102,8 @@ pub struct KernelSchedule {
     pub refinement: Refinement,
     /// The reasons, one sentence each.
     pub why: Vec<String>,
+    /// Places of temporaries within [`ScheduleOptions::memory`].
+    fit: Option<Fit>,
 }
 
 impl KernelSchedule {
@@ -115,6 +122,13 @@ impl KernelSchedule {
         gates.filter(|_| !self.form.is_serial()).unwrap_or_default()
     }
 
+    /// Pairs of a node and a later one that waits for it only to reuse the memory of temporaries, in the chosen form.
+    /// Serial forms keep the order of the code and have none.
+    pub fn reuse(&self) -> &[(NodeId, NodeId)] {
+        let reuse = self.fit.as_ref().map(|fit| &fit.reuse[..]);
+        reuse.filter(|_| !self.form.is_serial()).unwrap_or_default()
+    }
+
     /// The best of the other forms.
     pub fn runner_up(&self) -> Option<&FormPrediction> {
         let others = self.predictions.iter().filter(|p| p.form != self.form);
@@ -123,7 +137,7 @@ impl KernelSchedule {
 
     /// The launch plan of a form, for the program of this schedule. It must be proved before it is run.
     pub fn plan(&self, program: &Program, form: Form) -> LaunchPlan {
-        let streams = plan_of(form, &self.chosen, &self.written);
+        let streams = &self.chosen;
         match form.carrier {
             Carrier::Graph => {
                 // A single priority needs no list.
@@ -131,13 +145,20 @@ impl KernelSchedule {
                 let priorities = if same { Vec::new() } else { self.priority.clone() };
                 GraphPlan { priorities, ..GraphPlan::for_form(program, &self.gated, streams, form) }.into()
             }
-            Carrier::Launches | Carrier::Capture => {
-                let plan = match form.is_serial() {
-                    true => StreamPlan::serial(0..program.nodes().len()),
-                    false => StreamPlan::from(streams),
-                };
-                StreamPlan { captured: form.carrier == Carrier::Capture, ..plan }.into()
-            }
+            Carrier::Launches if form.is_serial() => StreamPlan::serial(0..program.nodes().len()).into(),
+            Carrier::Launches => StreamPlan::from(streams).into(),
+        }
+    }
+
+    /// The proved plan of a form, with its temporaries within [`ScheduleOptions::memory`].
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn prove(&self, program: &Program, form: Form) -> Result<ProvedPlan, Unproved> {
+        let plan = self.plan(program, form);
+        match self.fit.as_ref().filter(|_| !form.is_serial()) {
+            Some(fit) => plan.prove_placed(program, &fit.arena),
+            None => plan.prove(program),
         }
     }
 
@@ -148,7 +169,10 @@ impl KernelSchedule {
 }
 
 /// Schedules a program. The same program and options give the same schedule.
-pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule {
+///
+/// # Errors
+/// [`DagError::Memory`] if temporaries need more than [`ScheduleOptions::memory`] in each of the forms to choose from.
+pub fn schedule(program: &Program, options: &ScheduleOptions) -> Result<KernelSchedule, DagError> {
     let dependences = analyse(program);
     let times = Times::new(program, &dependences);
     // Gates apply to every distribution, so they are decided first.
@@ -157,6 +181,8 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         alone.as_ref().and_then(|alone| admit(program, alone, &dependences, &options.device, options.admit));
     let fair = admission.as_ref().is_some_and(|found| found.raised);
     let gated = dependences.gated(admission.as_ref().map_or(&[], |found| &found.gates));
+    let memory = Memory::new(program, &gated, options)?;
+    let gated = gated.gated(memory.fit.as_ref().map_or(&[], |fit| &fit.reuse));
     let order = Times::new(program, &gated);
     let most = options.streams.unwrap_or(usize::MAX);
     let (mut full, mut written) = both(program, &gated, &order);
@@ -172,38 +198,36 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
     }
     let chosen = cap(program, &gated, &order, &full, options, &mut why);
     why.extend(admission.as_ref().map(|found| found.reason(program)));
+    why.extend(memory.reason());
     let shared = kernel_streams(&chosen) < kernel_streams(&full);
     // With several priorities, no form is worth starving a task or slowing the highest.
-    let mut shared_edges: HashMap<(EdgeSource, bool), FormEdges> = HashMap::new();
+    let mut shared_edges: HashMap<EdgeSource, FormEdges> = HashMap::new();
     let mut time = |form: Form| {
-        let plan = plan_of(form, &chosen, &written);
-        let edges = shared_edges.entry((form.edges, form.funnel));
-        let edges = edges.or_insert_with(|| FormEdges::new(program, &gated, plan, form));
-        let line = simulate_edges(program, edges, plan, form, &options.device, fair);
+        let edges = shared_edges.entry(form.edges);
+        let edges = edges.or_insert_with(|| FormEdges::new(program, &gated, &chosen, form));
+        let line = simulate_edges(program, edges, &chosen, form, &options.device, fair);
         let harm = alone.as_ref().map_or(0, |alone| alone.harm(program, &line));
         (harm, if shared && form.edges == EdgeSource::Streams { line.slowed(SHARED) } else { line })
     };
-    let fits = |form: &Form| match form.edges {
+    let narrow = |form: &Form| match form.edges {
         EdgeSource::Code => true,
-        EdgeSource::Dependences => width <= most,
+        EdgeSource::Dependences | EdgeSource::Funnel => width <= most,
         EdgeSource::Streams => kernel_streams(&chosen) <= most,
-        EdgeSource::Written => kernel_streams(&written) <= most,
     };
-    let better = |this: &(u8, Simulation), best: &(u8, Simulation)| match this.0.cmp(&best.0) {
-        Ordering::Equal => this.1.total_us * TIE < best.1.total_us,
-        less_or_more => less_or_more == Ordering::Less,
-    };
-    let mut best: Option<(Form, (u8, Simulation))> = None;
+    let fits = |form: &Form| narrow(form) && memory.holds(*form);
     let mut predictions = Vec::new();
+    let mut lines = Vec::new();
     for &form in Form::ALL.iter().filter(|form| options.forms.contains(form) && fits(form)) {
-        let timed = time(form);
+        let (harm, line) = time(form);
         let streams = lanes_of(form, &chosen, &written).map_or(1, Distribution::streams);
-        predictions.push(FormPrediction { form, streams, us: timed.1.total_us, harm: timed.0 });
-        if best.as_ref().is_none_or(|(_, best)| better(&timed, best)) {
-            best = Some((form, timed));
-        }
+        predictions.push(FormPrediction { form, streams, us: line.total_us, harm });
+        lines.push(line);
     }
-    let (form, (_, timeline)) = best.unwrap_or_else(|| (Form::SERIAL, time(Form::SERIAL)));
+    let best = choose(&predictions).map(|at| (predictions[at].form, lines.swap_remove(at)));
+    if let (None, Some(shortage)) = (&best, &memory.serial) {
+        return Err(shortage.clone());
+    }
+    let (form, timeline) = best.unwrap_or_else(|| (Form::SERIAL, time(Form::SERIAL).1));
     why.push(format!("{:.1} us, of which the longest path is {:.1}", timeline.total_us, times.critical_us()));
     let mut refinement = Refinement::default();
     if form.is_programmatic() {
@@ -211,7 +235,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         why.extend(refined(program, &refinement));
     }
     let priority = priorities(program, &timeline);
-    KernelSchedule {
+    Ok(KernelSchedule {
         dependences,
         gated,
         times,
@@ -225,12 +249,53 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         timeline,
         refinement,
         why,
+        fit: memory.fit,
+    })
+}
+
+/// The forms that keep temporaries within a limit.
+struct Memory {
+    /// Without a limit, or if only serial forms keep it: none.
+    fit: Option<Fit>,
+    /// Whether forms other than serial ones keep the limit.
+    concurrent: bool,
+    /// Why serial forms do not keep it.
+    serial: Option<DagError>,
+}
+
+impl Memory {
+    fn new(program: &Program, gated: &Dependences, options: &ScheduleOptions) -> Result<Memory, DagError> {
+        let Some(limit) = options.memory else {
+            return Ok(Memory { fit: None, concurrent: true, serial: None });
+        };
+        let found = fit(program, gated, &Times::new(program, gated), &options.device, limit);
+        let serial = fit_serial(program, limit).err();
+        let memory = Memory { fit: found.as_ref().ok().cloned(), concurrent: found.is_ok(), serial };
+        let held = options.forms.iter().any(|&form| memory.holds(form));
+        let concurrent = options.forms.iter().any(|form| !form.is_serial());
+        let shortage = found.err().filter(|_| concurrent).or_else(|| memory.serial.clone());
+        shortage.filter(|_| !held).map_or(Ok(memory), Err)
+    }
+
+    fn holds(&self, form: Form) -> bool {
+        if form.is_serial() { self.serial.is_none() } else { self.concurrent }
+    }
+
+    fn reason(&self) -> Option<String> {
+        let fit = self.fit.as_ref()?;
+        Some(format!(
+            "memory: temporaries take {} bytes, for which {} dependences are added",
+            fit.arena.bytes,
+            fit.reuse.len()
+        ))
     }
 }
 
-/// The distribution from which a form takes its streams or its order.
-fn plan_of<'a>(form: Form, chosen: &'a Distribution, written: &'a Distribution) -> &'a Distribution {
-    if form.edges == EdgeSource::Written { written } else { chosen }
+/// The place of the form to take: of those with the least harm, that of least risk. Predicted times do not decide: with
+/// costs fitted to all other programs, the fastest by prediction was worse than the best constant form.
+fn choose(predictions: &[FormPrediction]) -> Option<usize> {
+    let risk = |form: Form| Form::BY_RISK.into_iter().position(|other| other == form);
+    (0..predictions.len()).min_by_key(|&at| (predictions[at].harm, risk(predictions[at].form)))
 }
 
 /// The distribution with a form's lanes; `None`: one lane.
@@ -238,7 +303,7 @@ fn lanes_of<'a>(form: Form, chosen: &'a Distribution, written: &'a Distribution)
     match form.edges {
         EdgeSource::Code => None,
         EdgeSource::Streams => Some(chosen),
-        EdgeSource::Dependences | EdgeSource::Written => Some(written),
+        EdgeSource::Dependences | EdgeSource::Funnel => Some(written),
     }
 }
 
@@ -304,7 +369,7 @@ fn cap(
     why: &mut Vec<String>,
 ) -> Distribution {
     let time = |plan: &Distribution| {
-        simulate(program, dependences, plan, Form::LANE_GRAPH, &options.device, false).total_us
+        simulate(program, dependences, plan, Form::LANES, &options.device, false).total_us
     };
     let most = kernel_streams(full);
     let mut best = (time(full), full.clone());

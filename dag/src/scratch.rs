@@ -1,9 +1,9 @@
 //! Workspaces: scratch memory of opaque nodes, which each of them overwrites.
 
-use super::bits::BitMatrix;
 use super::error::Unproved;
 use super::lists::SharedLists;
 use super::matching::Matching;
+use super::order::NodeOrder;
 use super::program::{NodeId, Program};
 
 /// Earlier opaque nodes that one may follow in a workspace: with more, the fewest workspaces are not guaranteed, but
@@ -31,19 +31,18 @@ impl Workspaces {
     /// Judges workspaces: every opaque node has one, no other node has, and the nodes of each are ordered.
     pub(super) fn proved(
         program: &Program,
-        place: &[usize],
-        ancestors: &BitMatrix,
+        order: NodeOrder<'_>,
         of_node: Vec<Option<usize>>,
     ) -> Result<Workspaces, Unproved> {
         let mut bytes = Vec::new();
         let mut last: Vec<Option<usize>> = Vec::new();
-        for node in in_order(place) {
+        for node in order.sequence() {
             let workspace = of_node.get(node).copied().flatten();
             match (needed(program, node), workspace) {
                 (None, None) => {}
                 (Some(_), None) => return Err(Unproved::node(node, "is opaque and has no workspace")),
                 (None, Some(_)) => return Err(Unproved::node(node, "has a workspace and is not opaque")),
-                (Some(_), Some(workspace)) if workspace >= place.len() => {
+                (Some(_), Some(workspace)) if workspace >= order.place.len() => {
                     return Err(Unproved::node(
                         node,
                         "has a workspace with a number past those of all nodes",
@@ -56,7 +55,7 @@ impl Workspaces {
                     }
                     // An order is transitive, so neighbors are enough.
                     if let Some(before) = last[workspace].replace(node)
-                        && !ancestors.get(place[node], place[before])
+                        && !order.before(before, node)
                     {
                         return Err(Unproved::Workspace { nodes: [before.into(), node.into()], workspace });
                     }
@@ -70,17 +69,18 @@ impl Workspaces {
 
 /// The fewest workspaces with which the nodes of each are ordered: a workspace is a chain of nodes, and a maximum
 /// matching of nodes with later ones leaves the fewest chains.
-pub(super) fn fewest(program: &Program, place: &[usize], ancestors: &BitMatrix) -> Vec<Option<usize>> {
-    let opaque: Vec<usize> = in_order(place).filter(|&node| needed(program, node).is_some()).collect();
+pub(super) fn fewest(program: &Program, order: NodeOrder<'_>) -> Vec<Option<usize>> {
+    let mut opaque = order.sequence();
+    opaque.retain(|&node| needed(program, node).is_some());
     let mut before = SharedLists::new(opaque.len());
     for (at, &node) in opaque.iter().enumerate() {
-        let ordered = |&other: &usize| ancestors.get(place[node], place[opaque[other]]);
+        let ordered = |&other: &usize| order.before(opaque[other], node);
         let latest = (0..at).rev().filter(ordered).map(|other| other as u32).take(MOST_BEFORE);
         before.set(at, &latest.collect::<Vec<u32>>());
     }
     let mut chains = Matching::new(opaque.len());
     chains.complete(&before);
-    let (mut found, mut count) = (vec![None; place.len()], 0);
+    let (mut found, mut count) = (vec![None; order.place.len()], 0);
     for (at, &node) in opaque.iter().enumerate() {
         found[node] = match chains.previous[at] {
             Some(previous) => found[opaque[previous]],
@@ -91,13 +91,6 @@ pub(super) fn fewest(program: &Program, place: &[usize], ancestors: &BitMatrix) 
         };
     }
     found
-}
-
-/// The nodes by their places.
-fn in_order(place: &[usize]) -> impl Iterator<Item = usize> + use<> {
-    let mut order = vec![0; place.len()];
-    place.iter().enumerate().for_each(|(node, &at)| order[at] = node);
-    order.into_iter()
 }
 
 /// Bytes of workspace that an opaque node needs.

@@ -85,7 +85,7 @@ int main() try {
   cusync_dag_options serial{};
   serial.form = "serial";
   std::vector<float> const expected = sums(dag.build(serial), m, stream);
-  for (char const* form : {"", "streams", "captured-streams", "branch-graph", "lane-graph"}) {
+  for (char const* form : {"", "streams", "branch-graph", "lane-mixed"}) {
     cusync_dag_options options{};
     options.form = *form ? form : nullptr;
     cusync::Run const run = dag.build(options);

@@ -105,6 +105,7 @@ def schedule(
     dims: list[tuple[str, int]],
     device: str,
     streams: int | None,
+    memory: int | None,
     form: str | None,
     output: str | PathLike[str] | None,
 ) -> tuple[str, str]: ...

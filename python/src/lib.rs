@@ -76,11 +76,12 @@ mod _cusync {
         dims: Vec<(String, u64)>,
         device: &str,
         streams: Option<u64>,
+        memory: Option<u64>,
         form: Option<&str>,
         output: Option<PathBuf>,
     ) -> PyResult<(String, String)> {
-        let request =
-            ProgramRequest { program, dims: &dims, device, streams, form, output: output.as_deref() };
+        let output = output.as_deref();
+        let request = ProgramRequest { program, dims: &dims, device, streams, memory, form, output };
         detached(py, || embed::schedule(&request)).map(answer)
     }
 

@@ -36,9 +36,9 @@ def test_a_program_can_be_a_text_a_file_or_a_name(tmp_path):
 
 
 def test_the_answer_is_that_of_the_command():
-    arguments = ["schedule", "m1", "--streams", "2", "--form", "lane-graph", "--json"]
+    arguments = ["schedule", "m1", "--streams", "2", "--form", "lane-mixed", "--json"]
     ran = subprocess.run([sys.executable, "-m", "cusync", *arguments], capture_output=True, text=True, check=True)
-    assert json.loads(ran.stdout) == cusync.schedule("m1", streams=2, form="lane-graph")
+    assert json.loads(ran.stdout) == cusync.schedule("m1", streams=2, form="lane-mixed")
 
 
 @pytest.mark.parametrize(("name", "begins"), [("p.html", "<!"), ("p.dot", "digraph"), ("p.cu", "//")])

@@ -27,7 +27,7 @@ impl Bench {
             let recorded =
                 SpinProgram::chain(1, 1, rounds).record("calibration", 1.0, false).map_err(fault)?;
             let bound = BoundRecording::new(&recorded.recording, &self.device, &self.module)?;
-            let exec = bound.executable(&self.main, &self.schedule(&bound), Form::SERIAL)?;
+            let exec = bound.executable(&self.main, &self.schedule(&bound)?, Form::SERIAL)?;
             let entry = Entry::ours(Form::SERIAL, exec);
             // Warm up: clocks are up when programs run.
             for _ in 0..200 {
@@ -148,7 +148,8 @@ impl Bench {
             ("tiles", late),
             ("tiles, early trigger", early),
         ] {
-            let form = Form::SERIAL_PROGRAMMATIC;
+            // A chain has one edge into each kernel, all of them programmatic.
+            let form = Form::BRANCH_PROGRAMMATIC;
             let proved = refinement.clone().prove(program).map_err(cusync::programs::Error::from)?;
             let exec = subject.bound.refined(&proved)?.scheduled(&self.main, schedule, form)?;
             let entry = Entry { name: format!("ours: {name}"), ..Entry::ours(form, exec) };
@@ -213,7 +214,7 @@ struct Subject {
 impl Subject {
     fn bind(bench: &Bench, recorded: SpinRecording) -> Result<Subject> {
         let bound = BoundRecording::new(&recorded.recording, &bench.device, &bench.module)?;
-        let schedule = Rc::new(bench.schedule(&bound));
+        let schedule = Rc::new(bench.schedule(&bound)?);
         Ok(Subject { bound: Rc::new(bound), schedule, arena: recorded.arena, stamps: recorded.stamps })
     }
 }

@@ -15,13 +15,12 @@ use cusync::programs::BoundRecording;
 const LONGEST_NS: u32 = 20_000;
 
 impl Bench {
-    /// Runs random programs in every form but the serial ones, each run twice with different delays, until
+    /// Runs random programs in every form but serial launches, each run twice with different delays, until
     /// `programs` are done or `more` returns false. If edges are programmatic, tiles wait for tiles in half
     /// of the programs.
     pub(super) fn exact(&self, programs: usize, more: &mut dyn FnMut() -> bool) -> Result<ExactRecord> {
         let mut record = ExactRecord { programs: 0, kernels: 0, runs: 0, wrong: Vec::new() };
-        let forms: Vec<Form> =
-            self.forms().filter(|f| ![Form::SERIAL, Form::SERIAL_GRAPH].contains(f)).collect();
+        let forms: Vec<Form> = self.forms().filter(|form| *form != Form::SERIAL).collect();
         for seed in 0..programs as u64 {
             if !more() {
                 break;
@@ -46,7 +45,7 @@ impl Bench {
             };
             let recorded = recorded.map_err(fault)?;
             let bound = BoundRecording::new(&recorded.recording, &self.device, &self.module)?;
-            let mut schedule = self.schedule(&bound);
+            let mut schedule = self.schedule(&bound)?;
             if tiled && self.device.capability().0 >= 9 {
                 schedule.refinement =
                     refine(bound.program(), &schedule.dependences, &DEVICES[0], Refine::Everywhere);

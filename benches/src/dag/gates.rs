@@ -9,7 +9,7 @@ use super::tasks::{Contender, MixBench, Outcome};
 use crate::Result;
 
 /// Forms in which gates are tried: those that were fast without one.
-const FORMS: [Form; 3] = [Form::BRANCH_GRAPH, Form::BRANCH_PROGRAMMATIC, Form::BRANCH_MIXED];
+const FORMS: [Form; 3] = [Form::BRANCH_GRAPH, Form::BRANCH_PROGRAMMATIC, Form::FUNNEL_MIXED];
 /// Number of gates that reach the second heat.
 const FINALISTS: usize = 6;
 /// Safety margin to the limit: among candidates that seem just within it, the one with the shortest total was
@@ -35,7 +35,7 @@ impl Bench {
         let mut candidates = Vec::new();
         let allowed: Vec<Form> = self.forms().filter(|form| FORMS.contains(form)).collect();
         for admit in admissions {
-            let schedule = self.schedule_with(field.bound, admit);
+            let schedule = self.schedule_with(field.bound, admit)?;
             for &form in &allowed {
                 candidates.push(Contender::ours(field.bound, &self.main, &schedule, form)?);
             }

@@ -92,17 +92,16 @@ impl Bench {
     }
 
     /// Schedule of a program on this GPU.
-    pub(super) fn schedule(&self, bound: &BoundRecording) -> KernelSchedule {
+    pub(super) fn schedule(&self, bound: &BoundRecording) -> Result<KernelSchedule> {
         self.schedule_with(bound, Admit::Model)
     }
 
     /// Schedule of a program with the given admission of lower-priority tasks.
-    pub(super) fn schedule_with(&self, bound: &BoundRecording, admit: Admit) -> KernelSchedule {
+    pub(super) fn schedule_with(&self, bound: &BoundRecording, admit: Admit) -> Result<KernelSchedule> {
         let device = self.device.profile().unwrap_or_else(|| DEVICES[0].clone());
-        schedule(
-            bound.program(),
-            &ScheduleOptions { forms: self.forms().collect(), device, admit, ..ScheduleOptions::default() },
-        )
+        let forms = self.forms().collect();
+        let options = ScheduleOptions { forms, device, admit, ..ScheduleOptions::default() };
+        schedule(bound.program(), &options).map_err(fault)
     }
 
     /// Measures one program. Variants with wrong results are named in `wrong` and not timed.
@@ -119,7 +118,7 @@ impl Bench {
             Some(_) => measure_durations(&mut bound, &self.main)?,
             None => bound.program().nodes().iter().map(|node| node.us).collect(),
         };
-        let schedule = self.schedule(&bound);
+        let schedule = self.schedule(&bound)?;
         let mut entries = self.peers(&bound, &schedule.dependences, subject.hand.as_ref())?;
         for form in self.forms().filter(|&form| form != Form::SERIAL) {
             match bound.executable(&self.main, &schedule, form) {
@@ -180,9 +179,9 @@ impl Bench {
             kernel_us,
             shapes,
             kesco,
-            predicted: schedule.predictions.iter().map(|p| (p.form, p.us)).collect(),
-            model: schedule.form,
-            tuned,
+            predicted: schedule.predictions.iter().map(|p| (p.form.id().into(), p.us)).collect(),
+            model: schedule.form.id().into(),
+            tuned: tuned.id().into(),
             contests,
             critical_us: schedule.times.critical_us(),
             saturated_us,
@@ -233,7 +232,7 @@ impl Bench {
                 together.append(recording, 0).map_err(fault)?;
             }
             let bound = BoundRecording::new(&together, &self.device, &self.module)?;
-            let exec = bound.executable(&self.main, &self.schedule(&bound), Form::BRANCH_GRAPH)?;
+            let exec = bound.executable(&self.main, &self.schedule(&bound)?, Form::BRANCH_GRAPH)?;
             *us = quick(&self.device, Entry::ours(Form::BRANCH_GRAPH, exec).timed(1).as_mut(), 15)?;
         }
         Ok((us[1] - us[0]) / (COPIES - 1) as f64)
@@ -259,7 +258,7 @@ impl Bench {
                 records.push(DagRecord {
                     variant: entry.name.clone(),
                     peer: entry.peer,
-                    form: entry.form,
+                    form: entry.form.map(|form| form.id().into()),
                     regime,
                     time,
                     speedup,

@@ -120,7 +120,7 @@ impl Bench {
                     let mut ratios: Vec<f64> = theirs.iter().zip(ours).map(|(t, o)| t / o).collect();
                     let [low, ratio, high] = median_interval(&mut ratios);
                     contests.push(Contest {
-                        form,
+                        form: form.id().into(),
                         regime,
                         peer: peer.name.clone(),
                         ours_us: percentile(&mut ours.clone(), 0.5),

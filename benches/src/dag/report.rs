@@ -14,8 +14,8 @@ pub struct DagRecord {
     pub variant: String,
     /// Whether it is an alternative available to users.
     pub peer: bool,
-    /// The form, for one of ours.
-    pub form: Option<Form>,
+    /// The id of the form, for one of ours. Old records have forms that are not offered any more.
+    pub form: Option<String>,
     /// Regime.
     pub regime: Regime,
     /// Time of one run on the GPU, from the start of the first work to the end of the last.
@@ -30,8 +30,8 @@ pub struct DagRecord {
 /// A choice of ours timed against a peer, in turns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Contest {
-    /// Our form.
-    pub form: Form,
+    /// The id of our form.
+    pub form: String,
     /// Regime.
     pub regime: Regime,
     /// Variant of the peer.
@@ -87,11 +87,11 @@ pub struct DagPoint {
     /// KeSCo's speedup over serial launches on an A100.
     pub kesco: Option<f64>,
     /// Predicted time of each form, microseconds.
-    pub predicted: Vec<(Form, f64)>,
-    /// Choice of the cost model from the measured durations.
-    pub model: Form,
+    pub predicted: Vec<(String, f64)>,
+    /// Choice of the scheduler from the measured durations.
+    pub model: String,
     /// Choice of an earlier measurement: smallest ratio in its worst regime.
-    pub tuned: Form,
+    pub tuned: String,
     /// Both choices against the best peers.
     #[serde(default)]
     pub contests: Vec<Contest>,
@@ -109,7 +109,7 @@ pub struct DagPoint {
 
 impl DagPoint {
     /// Contest of a form against its strongest peer.
-    pub fn hardest(&self, form: Form, regime: Regime) -> Option<&Contest> {
+    pub fn hardest(&self, form: &str, regime: Regime) -> Option<&Contest> {
         let here = self.contests.iter().filter(|c| c.form == form && c.regime == regime);
         here.min_by(|a, b| a.ratio.total_cmp(&b.ratio))
     }
@@ -120,8 +120,8 @@ impl DagPoint {
     }
 
     /// Our speedup over serial launches.
-    pub fn speedup(&self, form: Form, regime: Regime) -> Option<f64> {
-        self.records.iter().find(|r| r.regime == regime && r.form == Some(form)).map(|r| r.speedup)
+    pub fn speedup(&self, form: &str, regime: Regime) -> Option<f64> {
+        self.records.iter().find(|r| r.regime == regime && r.form.as_deref() == Some(form)).map(|r| r.speedup)
     }
 }
 

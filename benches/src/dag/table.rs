@@ -43,6 +43,14 @@ fn us(value: f64) -> String {
     format!("{value:.2}")
 }
 
+/// The name of a form; an old record's may have only an id.
+fn name(form: &str) -> &str {
+    match Form::named(form) {
+        Some(found) => found.name(),
+        None => form,
+    }
+}
+
 fn class(point: &DagPoint) -> String {
     let class = point.class.map(|c| format!(" {c:?}").to_lowercase());
     format!("{}{}", point.name, class.unwrap_or_default())
@@ -69,7 +77,7 @@ fn programs(report: &DagReport, regime: Regime) -> Table {
             find("branch graph by hand"),
             find("captured streams"),
         ];
-        for (form, worst) in [point.model, point.tuned].into_iter().zip(&mut worst) {
+        for (form, worst) in [&point.model, &point.tuned].into_iter().zip(&mut worst) {
             let Some(hardest) = point.hardest(form, regime) else {
                 row.extend(["-".into(), "-".into()]);
                 continue;
@@ -78,12 +86,13 @@ fn programs(report: &DagReport, regime: Regime) -> Table {
                 *worst = (hardest.ratio, class(point));
             }
             let ratio = format!("{:.3} [{:.3}, {:.3}]", hardest.ratio, hardest.low, hardest.high);
-            row.extend([format!("{} ({})", us(hardest.ours_us), form.name()), ratio]);
+            row.extend([format!("{} ({})", us(hardest.ours_us), name(form)), ratio]);
         }
-        let speedup = point.speedup(point.tuned, regime);
+        let speedup = point.speedup(&point.tuned, regime);
         row.push(speedup.map_or_else(|| "-".into(), |s| format!("{s:.2}")));
         row.push(point.kesco.map_or_else(|| "-".into(), |s| format!("{s:.2}")));
-        let serial = point.records.iter().find(|r| r.regime == regime && r.form == Some(Form::SERIAL));
+        let serial =
+            point.records.iter().find(|r| r.regime == regime && r.form.as_deref() == Some(Form::SERIAL.id()));
         row.push(us(point.bound_us()));
         let ceiling = serial.map(|r| r.time.median_us / point.bound_us());
         row.push(ceiling.map_or_else(|| "-".into(), |c| format!("{c:.2}")));

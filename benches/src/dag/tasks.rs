@@ -51,7 +51,7 @@ impl Start {
         let stamp = r.zeros("stamp", 2);
         r.launch("stamp", ONE, 1.5, &[r.write(stamp)]).map_err(fault)?;
         let bound = BoundRecording::new(&r, &bench.device, &bench.module)?;
-        let exec = bound.executable(&bench.main, &bench.schedule(&bound), Form::SERIAL)?;
+        let exec = bound.executable(&bench.main, &bench.schedule(&bound)?, Form::SERIAL)?;
         Ok(Start { bound, stamp, exec })
     }
 }
@@ -108,7 +108,7 @@ impl Mix {
 /// A way of running the tasks together.
 pub(super) struct Contender {
     pub(super) entry: Entry,
-    /// Form for running its tasks alone.
+    /// Form for running its tasks alone; of a peer, that of ours that is nearest to it.
     pub(super) form: Form,
     pub(super) gate: Option<NodeId>,
     pub(super) tuned: bool,
@@ -260,15 +260,15 @@ impl Bench {
         let captured = |plan: &StreamPlan| bound.calls().planned(main, plan.clone().captured());
         let mut entries = vec![
             Contender::peer("serial launches", lanes(&serial)?, Form::SERIAL),
-            Contender::peer("serial graph", captured(&serial)?, Form::SERIAL_GRAPH),
+            Contender::peer("serial graph", captured(&serial)?, Form::BRANCH_GRAPH),
             Contender::peer("uncoordinated streams", lanes(&apart)?, Form::SERIAL),
-            Contender::peer("uncoordinated, captured", captured(&apart)?, Form::SERIAL_GRAPH),
+            Contender::peer("uncoordinated, captured", captured(&apart)?, Form::BRANCH_GRAPH),
         ];
-        let free = self.schedule_with(&bound, Admit::Free);
+        let free = self.schedule_with(&bound, Admit::Free)?;
         for form in self.forms().filter(|&form| form != Form::SERIAL) {
             entries.push(Contender::ours(&bound, main, &free, form)?);
         }
-        let model = self.schedule(&bound);
+        let model = self.schedule(&bound)?;
         entries.push(Contender::ours(&bound, main, &model, model.form)?);
         let alone = self.alone(tasks)?;
         let start = Start::new(self)?;
@@ -318,7 +318,7 @@ impl Bench {
             .map(|task| {
                 let mix = Mix::new(&[*task])?;
                 let bound = BoundRecording::new(&mix.recording, &self.device, &self.module)?;
-                let schedule = self.schedule(&bound);
+                let schedule = self.schedule(&bound)?;
                 let entry = |form| Ok(Entry::ours(form, bound.executable(&self.main, &schedule, form)?));
                 let entries = self.forms().map(entry).collect::<Result<Vec<_>>>()?;
                 Ok(LoneTask { mix, bound, entries })

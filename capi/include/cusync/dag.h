@@ -64,7 +64,7 @@ typedef int32_t (*cusync_dag_enqueue)(void* data, void* stream, const cusync_dag
 /// How a program is built; NULL in place of it, and 0 for each field, are the defaults.
 typedef struct cusync_dag_options {
   void* context;            ///< a CUcontext; NULL: the one that is current on this thread
-  const char* form;         ///< such as "streams" or "lane-graph" (docs/dag.md); NULL: the fastest that is predicted
+  const char* form;         ///< such as "streams" or "lane-mixed" (docs/dag.md); NULL: the fastest that is predicted
   size_t most_streams;      ///< kernels at a time; 0: as many as help
   void* const* streams;     ///< streams of yours for lanes beside the stream of a launch; cusync makes the others
   size_t stream_count;
@@ -94,7 +94,7 @@ int32_t cusync_dag_opaque(cusync_dag* dag, const cusync_dag_node* node, cusync_d
 int32_t cusync_dag_depends(cusync_dag* dag, uint32_t node, uint32_t before, int32_t* depends);
 /// Schedules, proves and builds the program as it is now. Memory, kernels, streams and workspaces must outlive the run.
 int32_t cusync_dag_build(cusync_dag* dag, const cusync_dag_options* options, cusync_dag_run** out);
-/// The form of a run, such as "lane-graph"; valid until its end.
+/// The form of a run, such as "lane-mixed"; valid until its end.
 const char* cusync_dag_form(const cusync_dag_run* run);
 /// The number of workspaces of a run: at most as many as opaque nodes run at a time.
 size_t cusync_dag_workspaces(const cusync_dag_run* run);

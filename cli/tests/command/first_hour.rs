@@ -231,7 +231,7 @@ fn a_program_is_answered_with_the_plan_that_was_chosen() {
     }
     let text = cusync(&["schedule", "vec"]);
     let text = String::from_utf8_lossy(&text.stdout);
-    assert!(text.contains("2 waits\n") && text.contains("best: "), "{text}");
+    assert!(text.contains("3 waits\n") && text.contains("form: "), "{text}");
 }
 
 #[test]

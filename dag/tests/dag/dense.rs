@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use cusync_dag::{
     Access, AccessMode, Form, Join, LaunchPlan, LaunchStep, Launches, NodeId, Program, ScheduleOptions,
-    Steps, Times, Unproved, all_concurrency, analyse, as_written, limited, schedule,
+    Steps, Times, Unproved, all_concurrency, analyse, as_written, limited,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::distribution::{implied, ordered, sound};
-use crate::{kernel, programs};
+use crate::{kernel, programs, schedule};
 
 /// Layers of kernels; each layer reads what most kernels of the layer before wrote. Some kernels read or write other
 /// bytes too.

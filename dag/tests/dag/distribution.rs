@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use cusync_dag::{
     Access, AccessMode, Admit, BufferId, Dependences, Direction, Distribution, Form, Join, Lane,
     LaunchConfig, LaunchPlan, Node, NodeId, NodeWork, Program, RandomDag, Recording, ScheduleOptions, Times,
-    Unproved, ZoneId, all_concurrency, analyse, as_written, limited, schedule,
+    Unproved, ZoneId, all_concurrency, analyse, as_written, limited,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::{kernel, programs, tasks, tiny};
+use crate::{kernel, programs, schedule, tasks, tiny};
 
 /// Pairs (before, after) that streams and waits order.
 pub(crate) fn implied(plan: &Distribution) -> BTreeSet<(u32, u32)> {
@@ -329,8 +329,11 @@ fn forms_have_the_edges_that_they_are_named_for() {
     assert_eq!(edges(Form::BRANCH_GRAPH), Some(branches(false)));
     // A copy has no programmatic edge.
     assert_eq!(edges(Form::BRANCH_PROGRAMMATIC), Some(branches(true)));
-    assert_eq!(edges(Form::SERIAL_GRAPH).map(|edges| edges.len()), Some(3));
-    for form in [Form::SERIAL, Form::STREAMS, Form::ALL_STREAMS, Form::CAPTURED_STREAMS] {
+    // The upload is the only first node and `h` the only last one, so a funnel adds nothing.
+    assert_eq!(edges(Form::FUNNEL_GRAPH), edges(Form::BRANCH_GRAPH));
+    // Mixed edges are full where branches join.
+    assert_eq!(edges(Form::FUNNEL_MIXED), edges(Form::BRANCH_GRAPH));
+    for form in [Form::SERIAL, Form::STREAMS] {
         assert_eq!(edges(form), None, "{form:?}");
     }
     let LaunchPlan::Streams(plan) = found.plan(program, Form::STREAMS) else { panic!("streams") };

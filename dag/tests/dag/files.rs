@@ -1,8 +1,8 @@
 //! Programs read from files, and files refused with a location and a fix.
 
-use cusync_dag::{
-    AccessMode, Direction, NodeWork, ScheduleOptions, TileAccesses, TileBytes, parse, schedule,
-};
+use cusync_dag::{AccessMode, Direction, NodeWork, ScheduleOptions, TileAccesses, TileBytes, parse};
+
+use crate::schedule;
 use cusync_gen::device::DEVICES;
 
 /// Wraps nodes in a file.

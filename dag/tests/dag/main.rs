@@ -15,11 +15,16 @@ mod suite;
 use std::ops::Range;
 
 use cusync_dag::{
-    Access, AccessMode, Direction, Kernel, LaunchConfig, Node, NodeWork, Program, TileAccesses, TileBytes,
-    ZoneId,
+    Access, AccessMode, Direction, Kernel, KernelSchedule, LaunchConfig, Node, NodeWork, Program,
+    ScheduleOptions, TileAccesses, TileBytes, ZoneId,
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
+
+/// The schedule of a program without a limit of memory.
+fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule {
+    cusync_dag::schedule(program, options).expect("nothing limits its memory")
+}
 
 /// Number of random programs in an oracle test.
 fn programs(usual: u64) -> u64 {

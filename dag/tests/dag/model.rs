@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use cusync_dag::{
     Carrier, Form, GRACE_US, Program, RandomDag, SURE_SHARE, ScheduleOptions, Times, all_concurrency,
-    analyse, parse, schedule, shipped, simulate,
+    analyse, parse, shipped, simulate,
 };
 use cusync_gen::device::DEVICES;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use crate::{kernel, programs, tasks};
+use crate::{kernel, programs, schedule, tasks};
 
 fn suite(name: &str) -> Program {
     parse(shipped(name).expect("it ships"), &[], &DEVICES[0]).expect("good")
@@ -39,9 +39,8 @@ fn a_chain_takes_the_time_of_its_kernels_and_edges() {
     let costs = &device.programs;
     let us = |form| simulate(&program, &dependences, &plan, form, device, false).total_us;
     let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{a} against {b}");
-    close(us(Form::SERIAL_GRAPH), costs.graph_launch_us + 30.0 + 9.0 * costs.graph_edge_us);
-    close(us(Form::BRANCH_GRAPH), us(Form::SERIAL_GRAPH));
-    close(us(Form::SERIAL_PROGRAMMATIC), costs.graph_launch_us + 30.0 + 9.0 * costs.programmatic_edge_us);
+    close(us(Form::BRANCH_GRAPH), costs.graph_launch_us + 30.0 + 9.0 * costs.graph_edge_us);
+    close(us(Form::BRANCH_PROGRAMMATIC), costs.graph_launch_us + 30.0 + 9.0 * costs.programmatic_edge_us);
     close(us(Form::SERIAL), costs.launch_us + 30.0 + 9.0 * costs.stream_edge_us);
     // Kernels shorter than a launch: the host is the bottleneck.
     (0..10).for_each(|i| program.set_us(cusync_dag::NodeId(i), 0.5).expect("there"));
@@ -67,36 +66,37 @@ fn kernels_that_fill_the_device_gain_nothing_from_streams() {
         "{} streams for kernels that cannot overlap",
         schedule.chosen.streams()
     );
-    assert!(schedule.predictions[1].us < schedule.predicted_us() * 1.05, "{:?}", schedule.predictions);
+    assert!(schedule.predictions[0].us < schedule.predicted_us() * 1.1, "{:?}", schedule.predictions);
     assert!(schedule.predicted_us() >= 8.0 * 20.0, "nothing is faster than the device");
 }
 
 #[test]
-fn the_choice_is_never_slower_than_any_simple_form_in_the_model() {
+fn the_form_of_least_risk_is_chosen_and_beats_serial_launches() {
+    let mut choices = BTreeSet::new();
+    let mut judge = |program: &Program, options: &ScheduleOptions| {
+        let schedule = schedule(program, options);
+        let harm = schedule.predictions.iter().map(|p| p.harm).min();
+        let mut mild = schedule.predictions.iter().filter(|p| Some(p.harm) == harm);
+        let risk = |form: Form| Form::BY_RISK.into_iter().position(|other| other == form);
+        assert!(mild.all(|p| risk(schedule.form) <= risk(p.form)), "{:?}", schedule.form);
+        assert!(schedule.predicted_us() + 1e-9 >= schedule.times.critical_us() && !schedule.why.is_empty());
+        choices.insert(schedule.form.name());
+        schedule
+    };
     for name in ["vec", "bs", "ml", "hits", "img", "dl", "m1", "m2"] {
-        let schedule = schedule(&suite(name), &ScheduleOptions::default());
-        for p in &schedule.predictions {
-            assert!(schedule.predicted_us() <= p.us * 1.005 + 1e-9, "{name}: {:?} is faster", p.form);
-        }
-        // Full concurrency, with as many streams as the graph is wide, is no faster than the choice.
-        let program = suite(name);
-        for form in Form::ALL {
-            let us =
-                simulate(&program, &schedule.dependences, &schedule.full, form, &DEVICES[0], false).total_us;
-            assert!(schedule.predicted_us() <= us * 1.02, "{name}: {form:?} with all streams takes {us}");
-        }
-        assert!(!schedule.why.is_empty());
+        let found = judge(&suite(name), &ScheduleOptions::default());
+        assert_eq!(found.form, Form::FUNNEL_MIXED, "{name}");
+        judge(&suite(name), &ScheduleOptions { streams: Some(2), ..ScheduleOptions::default() });
     }
     for seed in 0..20 {
         let program = RandomDag { kernels: 60, ..RandomDag::default() }.program(seed).expect("good");
-        let schedule = schedule(&program, &ScheduleOptions::default());
-        assert!(schedule.predicted_us() + 1e-9 >= schedule.times.critical_us());
-        assert!(schedule.predictions.iter().all(|p| schedule.predicted_us() <= p.us * 1.005 + 1e-9));
+        let found = judge(&program, &ScheduleOptions::default());
         assert!(
-            schedule.predicted_us() < schedule.predictions[1].us,
+            found.predicted_us() < found.predictions[0].us,
             "chains side by side beat one after the other"
         );
     }
+    assert!(choices.contains(Form::LANE_MIXED.name()), "{choices:?}");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn together(tasks: &[(&Program, i32)], fair: bool) -> (Vec<f64>, Vec<f64>) {
     let us = |program: &Program| {
         let dependences = analyse(program);
         let plan = all_concurrency(program, &dependences, &Times::new(program, &dependences));
-        simulate(program, &dependences, &plan, Form::LANE_GRAPH, &DEVICES[0], fair).zone_end
+        simulate(program, &dependences, &plan, Form::LANE_MIXED, &DEVICES[0], fair).zone_end
     };
     let alone = tasks.iter().map(|(program, _)| us(program).into_iter().fold(0.0, f64::max)).collect();
     let merged = Program::merge("together", tasks).expect("small");

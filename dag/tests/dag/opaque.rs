@@ -2,12 +2,12 @@
 
 use cusync_dag::{
     DagError, Form, Kernel, LaunchConfig, LaunchPlan, NodeId, NodeWork, Program, Recording, ScheduleOptions,
-    StreamPlan, Unproved, analyse, read, schedule, update, write,
+    StreamPlan, Unproved, analyse, read, update, write,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::{programs, tasks};
+use crate::{programs, schedule, tasks};
 
 /// Tasks in which most kernels are opaque.
 fn opaque_tasks(seed: u64) -> Program {

@@ -3,13 +3,13 @@
 
 use cusync_dag::{
     Access, AccessMode, Cta, Dependences, KernelSchedule, LaunchConfig, NodeId, NodeWork, Program, Refine,
-    Refinement, ScheduleOptions, TileAccesses, TileBytes, Unproved, analyse, refine, schedule,
+    Refinement, ScheduleOptions, TileAccesses, TileBytes, Unproved, analyse, refine,
 };
 use cusync_gen::device::DEVICES;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::{kernel, programs, tiled_chain};
+use crate::{kernel, programs, schedule, tiled_chain};
 
 /// A kernel whose CTA `i` touches tile `i` of each access.
 fn tiled(name: &str, ctas: u32, accesses: Vec<Access>, bytes: Vec<TileBytes>) -> cusync_dag::Node {

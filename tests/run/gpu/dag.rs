@@ -39,7 +39,8 @@ impl Rig {
     }
 
     fn admitted(&self, program: &Program, admit: Admit) -> KernelSchedule {
-        schedule(program, &ScheduleOptions { forms: self.forms.clone(), admit, ..ScheduleOptions::default() })
+        let options = ScheduleOptions { forms: self.forms.clone(), admit, ..ScheduleOptions::default() };
+        schedule(program, &options).expect("no limit")
     }
 }
 
@@ -195,10 +196,10 @@ fn replays_and_launches_of_refined_chains_mix() {
     let schedule = rig.schedule(bound.program());
     let all = refine(bound.program(), &schedule.dependences, &DEVICES[0], Refine::Everywhere);
     let calls = bound.refined(&all.prove(bound.program()).expect("proved")).expect("bound");
-    let graph = calls.scheduled(&rig.main, &schedule, Form::SERIAL_PROGRAMMATIC).expect("built");
+    let graph = calls.scheduled(&rig.main, &schedule, Form::BRANCH_PROGRAMMATIC).expect("built");
     let serial = StreamPlan::serial(0..program.len());
     let eager = calls.planned(&rig.main, serial.programmatic()).expect("built");
-    let plain = bound.executable(&rig.main, &schedule, Form::SERIAL_GRAPH).expect("built");
+    let plain = bound.executable(&rig.main, &schedule, Form::BRANCH_GRAPH).expect("built");
     bound.reset(&[]).expect("reset");
     let mut runs = 0;
     for round in 0..if quick() { 5 } else { 40 } {
