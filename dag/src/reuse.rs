@@ -58,7 +58,8 @@ pub(crate) fn fit(
     sequences.extend(fewer.map(|streams| limited(program, dependences, times, streams).order));
     sequences.push(frugal(dependences, &lives));
     let sequences = sequences.iter().map(|sequence| Sequence::new(&lives, sequence));
-    let (mut best, mut least): (Option<(f64, Fit)>, Option<(u64, DagError)>) = (None, None);
+    let mut best: Option<(f64, Fit)> = None;
+    let mut least: Option<(u64, DagError)> = None;
     for sequence in sequences {
         let Some(found) = sequence.widest(program, dependences, limit) else {
             let (bytes, shortage) = sequence.shortage(program, limit);

@@ -333,7 +333,7 @@ fn chains_take_the_memory_that_they_may() {
         }
     }
     let (least, most) = (free(&program, Form::SERIAL), free(&program, Form::BRANCH_GRAPH));
-    assert_eq!((least, most), (2 * 256 << 10, 80 * 256 << 10));
+    assert_eq!((least, most), ((2 * 256) << 10, (80 * 256) << 10));
     let mut last_us = f64::INFINITY;
     for chains in [1, 2, 4, 10, 20, 40] {
         let found = limited(&program, &Form::ALL, chains * least).expect("it fits");
