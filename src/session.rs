@@ -209,7 +209,7 @@ impl Session {
     /// # Errors
     /// There is no such tensor.
     pub fn shape(&self, name: &str) -> SessionResult<(usize, usize)> {
-        self.find(name).map(|(_, tensor)| kept(tensor))
+        self.find(name).map(|(_, tensor)| caller_shape(tensor))
     }
 
     fn find(&self, name: &str) -> SessionResult<(usize, &Tensor)> {
@@ -240,7 +240,7 @@ impl Session {
     pub fn set_bits(&mut self, name: &str, bits: Vec<u16>) -> SessionResult<()> {
         let index = self.settable(name, bits.len(), DataType::Element)?;
         let tensor = &self.plan.graph().tensors[index];
-        let bits = if tensor.turned { transposed(&bits, kept(tensor).1) } else { bits };
+        let bits = if tensor.transposed { transposed(&bits, caller_shape(tensor).1) } else { bits };
         match &mut self.place {
             Place::Gpu { pipeline, .. } => {
                 pipeline.bind_read(0, name, upload(pipeline, &bits, name)?)?;
@@ -271,7 +271,7 @@ impl Session {
         if tensor.data != data {
             return Err(SessionError::Type(name.into()));
         }
-        let (rows, cols) = kept(tensor);
+        let (rows, cols) = caller_shape(tensor);
         if have != rows * cols {
             return Err(SessionError::Length { name: name.into(), rows, cols, want: rows * cols, have });
         }
@@ -379,13 +379,13 @@ impl Session {
                 values
             }
         };
-        Ok(if tensor.turned { transposed(&values, tensor.cols as usize) } else { values })
+        Ok(if tensor.transposed { transposed(&values, tensor.cols as usize) } else { values })
     }
 }
 
 /// Rows and columns of a tensor, as callers keep it.
-fn kept(tensor: &Tensor) -> (usize, usize) {
-    let (rows, cols) = tensor.kept();
+fn caller_shape(tensor: &Tensor) -> (usize, usize) {
+    let (rows, cols) = tensor.caller_shape();
     (rows as usize, cols as usize)
 }
 

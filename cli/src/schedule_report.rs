@@ -234,7 +234,9 @@ fn nodes(
             level: schedule.times.level[index],
             stream: streams[index],
             priority: priorities[index],
-            waits_for: awaited.filter(|before| !held_by[index].contains(before)).collect(),
+            waits_for: awaited
+                .filter(|before| !held_by[index].contains(before) && !reuses[index].contains(before))
+                .collect(),
             held_by: held_by[index].clone(),
             reuses: reuses[index].clone(),
             edges: edges[index].clone(),

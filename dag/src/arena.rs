@@ -58,11 +58,10 @@ impl Arena {
         for (_, later, bytes) in tenants {
             for earlier in latest.replace(&bytes, later) {
                 let kept = |b: usize| reads_first(program, BufferId(b as u32), &users[b]);
-                let nodes = match kept(earlier) || kept(later) {
-                    true => users[earlier].first().zip(users[later].first()).map(|(&a, &b)| [a, b]),
-                    false => unordered(order, &users[earlier], &users[later]),
-                };
-                if let Some(nodes) = nodes {
+                if let Some(b) = [earlier, later].into_iter().find(|&b| kept(b)) {
+                    return fault(b, "is read before it is written, and shares bytes");
+                }
+                if let Some(nodes) = unordered(order, &users[earlier], &users[later]) {
                     let buffers = [earlier, later].map(|b| BufferId(b as u32));
                     return Err(Unproved::Memory { buffers, nodes });
                 }
@@ -137,7 +136,9 @@ impl Packing<'_> {
     /// The places with the fewest bytes of two sequences of temporaries: the largest first, which leaves gaps that
     /// small ones fill, and the first used first, which suits chains of equal sizes.
     pub(crate) fn smallest(&self, may_share: &Sharing<'_>) -> Vec<u64> {
-        let all = |sequence: Vec<usize>| self.pack(&sequence, u64::MAX, &[may_share]).unwrap_or_default();
+        // Sizes that overflow have places beyond every limit.
+        let beyond = || vec![u64::MAX; self.spans.len()];
+        let all = |sequence: Vec<usize>| self.pack(&sequence, u64::MAX, &[may_share]).unwrap_or_else(beyond);
         let (large, first) = (all(self.by_size()), all(self.by_use()));
         if self.end(&first) < self.end(&large) { first } else { large }
     }

@@ -106,8 +106,8 @@ pub fn cuda(plan: &ProvedPlan, form: &str, command: &str) -> String {
         joined: false,
     };
     match plan.launches() {
-        // No form queues programmatic launches on streams, or captures them; a full edge in the place of a programmatic
-        // one keeps every dependence, and so does a launch.
+        // No form has programmatic or captured streams. Such a plan is emitted as plain launches with full edges, which
+        // keep every dependence.
         Launches::Streams { steps, programmatic: _, captured: _ } => {
             let (streams, ranks) = ranks(&steps.priorities);
             let created: Vec<String> = streams.iter().map(usize::to_string).collect();

@@ -92,7 +92,7 @@ pub enum DagError {
     },
     /// Temporaries that need more memory than they may have.
     #[error(
-        "temporaries need {least} bytes even where fewest nodes overlap, and may take {limit}: raise the limit; at `{node}`, {alive} bytes are alive"
+        "temporaries need {least} bytes in the tightest order that was found, and may take {limit}: raise the limit; at `{node}`, {alive} bytes are alive"
     )]
     Memory {
         /// The limit.

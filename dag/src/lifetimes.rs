@@ -8,7 +8,7 @@ use super::bits::BitMatrix;
 use super::order::NodeOrder;
 use super::program::{BufferId, NodeId, Program};
 
-/// At most so many temporaries share memory, the largest; the matrix of those that may grows with the square.
+/// At most so many temporaries share memory, the largest: the time to compare them grows with the square.
 const MOST_SHARED: usize = 1 << 13;
 
 /// The temporaries of a program that nodes access, and which of them are never alive at the same time.

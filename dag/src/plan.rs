@@ -211,7 +211,7 @@ impl LaunchPlan {
         self.prove_with(program, None, None)
     }
 
-    /// The same with given places of temporaries.
+    /// Like [`LaunchPlan::prove`], with given places of temporaries.
     ///
     /// # Errors
     /// The first violation; [`Unproved::Memory`] for buffers that share bytes and may be alive at the same time.
@@ -219,7 +219,7 @@ impl LaunchPlan {
         self.prove_with(program, None, Some(arena))
     }
 
-    /// The same with given workspaces: the number of each node's workspace, `None` for kernels and copies. Two nodes of
+    /// Like [`LaunchPlan::prove`], with given workspaces: the number of each node's workspace, `None` for kernels and copies. Two nodes of
     /// one workspace write it, and nothing reads it after them, so they need an order, but no particular one.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! From a program to its fastest launch form, according to the model.
+//! From a program to its launch form, and the predicted times of all forms.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,8 @@ const SHARED: f64 = 1.12;
 pub struct ScheduleOptions {
     /// Maximum streams of kernels, and so of concurrent kernels, in whatever form is chosen; `None`: as many as help.
     pub streams: Option<usize>,
-    /// Maximum bytes of all temporaries, in one arena; `None`: as many as concurrency asks for.
+    /// Maximum bytes of all temporaries, in one arena; `None`: as many as concurrency asks for. Rendered programs
+    /// allocate the arena. A recording keeps buffers of its own, and for it the limit only adds dependences.
     pub memory: Option<u64>,
     /// Forms to choose from.
     pub forms: Vec<Form>,
@@ -129,7 +130,7 @@ impl KernelSchedule {
         reuse.filter(|_| !self.form.is_serial()).unwrap_or_default()
     }
 
-    /// The best of the other forms.
+    /// The fastest of the other forms by prediction, among those with the least harm.
     pub fn runner_up(&self) -> Option<&FormPrediction> {
         let others = self.predictions.iter().filter(|p| p.form != self.form);
         others.min_by(|a, b| a.harm.cmp(&b.harm).then(a.us.total_cmp(&b.us)))
@@ -198,7 +199,6 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> Result<KernelSc
     }
     let chosen = cap(program, &gated, &order, &full, options, &mut why);
     why.extend(admission.as_ref().map(|found| found.reason(program)));
-    why.extend(memory.reason());
     let shared = kernel_streams(&chosen) < kernel_streams(&full);
     // With several priorities, no form is worth starving a task or slowing the highest.
     let mut shared_edges: HashMap<EdgeSource, FormEdges> = HashMap::new();
@@ -224,10 +224,13 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> Result<KernelSc
         lines.push(line);
     }
     let best = choose(&predictions).map(|at| (predictions[at].form, lines.swap_remove(at)));
-    if let (None, Some(shortage)) = (&best, &memory.serial) {
+    // Without a form that fits, the limit is to blame only where it excludes a form that streams allow.
+    let excluded = options.forms.iter().any(|form| narrow(form) && !memory.holds(*form));
+    if let (None, true, Some(shortage)) = (&best, excluded, &memory.serial) {
         return Err(shortage.clone());
     }
     let (form, timeline) = best.unwrap_or_else(|| (Form::SERIAL, time(Form::SERIAL).1));
+    why.extend(memory.reason().filter(|_| !form.is_serial()));
     why.push(format!("{:.1} us, of which the longest path is {:.1}", timeline.total_us, times.critical_us()));
     let mut refinement = Refinement::default();
     if form.is_programmatic() {
@@ -268,13 +271,14 @@ impl Memory {
         let Some(limit) = options.memory else {
             return Ok(Memory { fit: None, concurrent: true, serial: None });
         };
-        let found = fit(program, gated, &Times::new(program, gated), &options.device, limit);
         let serial = fit_serial(program, limit).err();
+        if options.forms.iter().all(|form| form.is_serial()) {
+            return serial.map_or(Ok(Memory { fit: None, concurrent: false, serial: None }), Err);
+        }
+        let found = fit(program, gated, &Times::new(program, gated), &options.device, limit);
         let memory = Memory { fit: found.as_ref().ok().cloned(), concurrent: found.is_ok(), serial };
         let held = options.forms.iter().any(|&form| memory.holds(form));
-        let concurrent = options.forms.iter().any(|form| !form.is_serial());
-        let shortage = found.err().filter(|_| concurrent).or_else(|| memory.serial.clone());
-        shortage.filter(|_| !held).map_or(Ok(memory), Err)
+        found.err().filter(|_| !held).map_or(Ok(memory), Err)
     }
 
     fn holds(&self, form: Form) -> bool {

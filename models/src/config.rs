@@ -62,10 +62,10 @@ pub struct ModelConfig {
     /// Scores are divided by its root; default: by that of a head's columns.
     pub query_pre_attn_scalar: Option<f64>,
     /// Bound of scores; `null` for none.
-    #[serde(default, deserialize_with = "stated")]
+    #[serde(default, deserialize_with = "present")]
     pub attn_logit_softcapping: Option<Option<f64>>,
     /// Bound of logits; `null` for none.
-    #[serde(default, deserialize_with = "stated")]
+    #[serde(default, deserialize_with = "present")]
     pub final_logit_softcapping: Option<Option<f64>>,
     /// Type of the weights.
     #[serde(alias = "torch_dtype")]
@@ -76,8 +76,8 @@ pub struct ModelConfig {
     pub bos_token_id: Option<u32>,
 }
 
-/// A field that is there, even if it is `null`.
-fn stated<'de, D: Deserializer<'de>>(field: D) -> std::result::Result<Option<Option<f64>>, D::Error> {
+/// Distinguishes an explicit `null` from an absent field.
+fn present<'de, D: Deserializer<'de>>(field: D) -> std::result::Result<Option<Option<f64>>, D::Error> {
     Option::deserialize(field).map(Some)
 }
 

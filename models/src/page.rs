@@ -18,7 +18,7 @@ use cusync::{PipelineBuilder, Stage};
 use crate::architecture::{Decoder, Weight};
 
 /// Most layers of a launch. A kernel has 64 stages, each round of a wide one counted: five or six a layer, seven to nine
-/// with norms behind attention and MLP, and up to eight of a head.
+/// with norms behind attention and MLP, and up to eight of a head: 6 x 9 + 8 = 62.
 fn most_layers(decoder: &Decoder) -> usize {
     if decoder.norms_behind { 6 } else { 8 }
 }
@@ -151,11 +151,11 @@ fn dims(name: &str, decoder: &Decoder, element: Element) -> PipelineBuilder {
     dims.into_iter().fold(page, |page, (dim, n)| page.dim(dim, *n as u64))
 }
 
-/// An attention with the scores of a layer: its window, if sequences of up to `tokens` tokens are longer, and what else
-/// is unusual about them.
+/// An attention with the scores of a layer: its window, if sequences of up to `tokens` tokens are longer, and its scale
+/// and softcap, where stated.
 fn scored(attend: Stage, decoder: &Decoder, layer: usize, tokens: usize) -> Stage {
     let window = decoder.windows[layer].filter(|window| *window < tokens).map(|window| window.to_string());
-    // RON reads 50 as an integer.
+    // RON reads 50 as an integer, so print 50.0.
     let number = |value: f64| format!("{value:?}");
     let fields =
         [("window", window), ("scale", decoder.scale.map(number)), ("softcap", decoder.softcap.map(number))];

@@ -82,7 +82,8 @@ class Pipeline:
         tensors on the host are copied; float32 and float64 are rounded to the element type. uint16 is taken as bits
         of the element type. Arrays must not be changed during the call.
 
-        Tensors of a GPU with DLPack are used in place, also in ``out``, and must stay as they are until the work
+        Tensors of a GPU with DLPack are used in place (but weights in ``layout: NK`` are transposed into memory of the
+        pipeline's own), also in ``out``, and must stay as they are until the work
         queued is done. Later runs use them too, until others take their places. ``stream`` is the number of a CUDA
         stream on which the run is queued; without one, the run is over when the call returns.
 

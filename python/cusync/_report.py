@@ -60,11 +60,11 @@ def schedule(
     form: str | None = None,
     output: str | PathLike[str] | None = None,
 ) -> Report:
-    """Schedule a program of kernels concurrently: streams, waits and the fastest form, predicted and proved.
+    """Schedule a program of kernels concurrently: streams, waits and a form, predicted and proved.
 
     ``program`` is the text of a program, the path of a RON file, or the name of a shipped program. ``streams`` limits
-    the kernels that run at a time, ``memory`` the bytes of temporary buffers together, ``form`` takes the place of the fastest form, and ``output`` names a file for the
-    plan: a timeline (``.html``), a Graphviz graph (``.dot``) or CUDA C++ (``.cu``). A program that is refused raises
+    the kernels that run at a time, and ``memory`` the bytes of all temporary buffers. ``form`` takes the place of the
+    form of least measured risk, and ``output`` names a file for the plan: a timeline (``.html``), a Graphviz graph (``.dot``) or CUDA C++ (``.cu``). A program that is refused raises
     ``SpecError``.
     """
     return _report(_cusync.schedule(program, sizes(dims), device, streams, memory, form, output))

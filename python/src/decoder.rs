@@ -50,7 +50,7 @@ impl PyDecoder {
             let config = ModelConfig::from_json(config)?;
             let decoder = architecture::decoder(&config)?;
             if !decoder.as_stored() {
-                let name = config.architectures.first().map_or("it", String::as_str);
+                let name = config.architectures.first().map_or("this model", String::as_str);
                 let fault =
                     format!("{name} changes embeddings, gains or logits, which steps in torch do not");
                 return Err(Error::Config(fault + "\n  help: `cusync.torch.Model` runs it").into());

@@ -35,13 +35,13 @@ impl Pipeline {
     pub fn bind_in(&mut self, set: usize, name: &str, tensor: TensorBuffer) -> Result<()> {
         let index = self.bindable(name, DataType::Element, tensor.len())?;
         let shape = &self.plan.graph().tensors[index];
-        if !shape.turned {
+        if !shape.transposed {
             return self.bind_read(set, name, tensor);
         }
         let mut bits = vec![0; tensor.len()];
         self.device().synchronize()?;
         tensor.download(&mut bits)?;
-        let bits = transposed(&bits, shape.kept().1 as usize);
+        let bits = transposed(&bits, shape.caller_shape().1 as usize);
         self.bind_read(set, name, Arc::new(DeviceBuffer::from_slice(self.device(), &bits, name)?))
     }
 

@@ -151,8 +151,8 @@ fn constant(own: &[(DagPoint, Program)], others: &[(DagPoint, Program)]) -> Vec<
     own.iter().map(|(point, _)| regret(point, form)).collect()
 }
 
-/// Launch costs that are fitted to points: the regret of the fastest by prediction first, then the error of predicted graph times,
-/// relative to the branch graph.
+/// Launch costs that are fitted to points: the regret of the fastest by prediction first, then the error of predicted
+/// graph times, relative to the branch graph.
 fn fitted(points: &[(DagPoint, Program)], mut device: Profile) -> Profile {
     let loss = |device: &Profile| {
         let (mut regrets, mut error) = (Vec::new(), 0.0);
@@ -218,7 +218,7 @@ fn fit_costs() {
 }
 
 /// Why predictions do not decide: with costs fitted to all other programs, from 1 us each, the fastest form by
-/// prediction is worse than the best constant form of the other programs. Should this fail, they can.
+/// prediction is worse than the best constant form of the other programs. If this fails, predictions may choose the form.
 #[test]
 #[ignore = "fits launch costs once for each program of the record; minutes"]
 #[allow(clippy::print_stderr)]

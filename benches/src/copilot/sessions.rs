@@ -132,6 +132,8 @@ impl<'a> CopilotBench<'a> {
     fn add_set(&self, to: &mut Pipeline, like: &Pipeline) -> Result<()> {
         let graph = to.plan().graph().clone();
         for tensor in graph.tensors.iter().filter(|t| t.producer.is_none()) {
+            // This memory is K x N already.
+            debug_assert!(!tensor.transposed, "layout: NK");
             let (first, own) = (to.tensor(0, &tensor.name)?, like.tensor(1, &tensor.name)?);
             to.bind_in(1, &tensor.name, if first.len() == own.len() { own } else { first })?;
         }

@@ -165,7 +165,7 @@ pub struct TaskRecord {
     pub mix: String,
     /// Variant.
     pub variant: String,
-    /// Whether it is the cost model's choice.
+    /// Whether it is the automatic choice.
     pub chosen: bool,
     /// Whether it is the choice of an earlier measurement.
     #[serde(default)]

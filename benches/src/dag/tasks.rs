@@ -108,7 +108,7 @@ impl Mix {
 /// A way of running the tasks together.
 pub(super) struct Contender {
     pub(super) entry: Entry,
-    /// Form for running its tasks alone; of a peer, that of ours that is nearest to it.
+    /// Form for running its tasks alone; for a peer, our most similar form.
     pub(super) form: Form,
     pub(super) gate: Option<NodeId>,
     pub(super) tuned: bool,

@@ -64,7 +64,7 @@ typedef int32_t (*cusync_dag_enqueue)(void* data, void* stream, const cusync_dag
 /// How a program is built; NULL in place of it, and 0 for each field, are the defaults.
 typedef struct cusync_dag_options {
   void* context;            ///< a CUcontext; NULL: the one that is current on this thread
-  const char* form;         ///< such as "streams" or "lane-mixed" (docs/dag.md); NULL: the fastest that is predicted
+  const char* form;         ///< such as "streams" or "lane-mixed" (docs/dag.md); NULL: that of least measured risk
   size_t most_streams;      ///< kernels at a time; 0: as many as help
   void* const* streams;     ///< streams of yours for lanes beside the stream of a launch; cusync makes the others
   size_t stream_count;

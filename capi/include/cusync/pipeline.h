@@ -53,7 +53,8 @@ int32_t cusync_pipeline_set_16(cusync_pipeline* pipeline, const char* tensor, co
 /// The same for lengths and page numbers.
 int32_t cusync_pipeline_set_i32(cusync_pipeline* pipeline, const char* tensor, const int32_t* values, size_t count);
 /// Reads an input or a weight, or writes a result, in place from now on: `count` 16-bit floats of device memory that the caller
-/// keeps, aligned to 16 bytes. GPU only.
+/// keeps, aligned to 16 bytes. GPU only. Weights in `layout: NK` are not read in place but transposed at once into memory of the
+/// pipeline, through the host: bind them again after a change.
 int32_t cusync_pipeline_bind(cusync_pipeline* pipeline, const char* tensor, void* device_memory, size_t count);
 /// The same for lengths and page numbers, of 32 bits.
 int32_t cusync_pipeline_bind_i32(cusync_pipeline* pipeline, const char* tensor, void* device_memory, size_t count);

@@ -136,7 +136,7 @@ fn handles_compile_alone_and_warn_of_nothing() {
     let dir = scratch("handle");
     let mut plans = plans();
     plans[0].edges.clear();
-    plans[0].graph.tensors[1].turned = true;
+    plans[0].graph.tensors[1].transposed = true;
     assert!(
         handle(&plans[0], "cargo test")
             .contains("512 x 1000, an input: the transpose of what the spec states.")

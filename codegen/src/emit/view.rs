@@ -34,7 +34,7 @@ struct TensorView {
     cols: u32,
     producer: Option<String>,
     alias: Option<String>,
-    turned: bool,
+    transposed: bool,
 }
 
 /// A stage as its plan runs it.
@@ -127,7 +127,7 @@ impl View {
             cols: t.cols,
             producer: t.producer.map(stage_name),
             alias: t.alias.map(|id| graph.tensors[id.0].name.clone()),
-            turned: t.turned,
+            transposed: t.transposed,
         };
         let names = edge_names(plan);
         View {

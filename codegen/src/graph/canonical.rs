@@ -13,8 +13,8 @@ impl Resolved {
         // Destructured without `..`, here and below, so that a new field is either included or left out on purpose.
         let Resolved { name: _, element: _, dims: _, tensors, stages, edges } = self;
         let mut text = String::new();
-        // Element types and in-place changes follow from the operands. Runs read turned tensors as others.
-        for Tensor { name: _, rows, cols, producer, alias, data: _, state: _, turned: _ } in tensors {
+        // Element types and in-place changes follow from the operands. Runs read transposed tensors as others.
+        for Tensor { name: _, rows, cols, producer, alias, data: _, state: _, transposed: _ } in tensors {
             line(&mut text, format_args!("tensor {rows} x {cols} {producer:?} {alias:?}"));
         }
         for stage in stages {

@@ -101,20 +101,20 @@ impl<'a> Tensors<'a> {
     }
 
     /// The tensor of an operand, checking that all of its uses agree in shape and element type, and the shape under
-    /// which it is read if that is another one. A tensor that is changed in place is used by one stage only. `turned`: the
+    /// which it is read if that is another one. A tensor that is changed in place is used by one stage only. `transposed`: the
     /// use states columns x rows.
     pub(super) fn read(
         &mut self,
         dims: &Dims,
         kind: OperandKind,
         used: &TensorUse,
-        turned: bool,
+        transposed: bool,
     ) -> Result<(TensorId, Option<View>), Diagnostic> {
         let known = self.list.len();
         if let (None, Some(output)) = (self.find(&used.name), self.outputs.get(used.name.as_str()).copied()) {
             self.write(dims, output)?;
         }
-        let (id, view) = self.intern(dims, used, (kind.data(), turned), kind.takes_views())?;
+        let (id, view) = self.intern(dims, used, (kind.data(), transposed), kind.takes_views())?;
         let first = self.first_use[id.0];
         let tensor = &mut self.list[id.0];
         if id.0 < known && (tensor.state || kind.is_state()) {
@@ -139,23 +139,23 @@ impl<'a> Tensors<'a> {
         &mut self,
         dims: &Dims,
         used: &TensorUse,
-        (data, turned): (DataType, bool),
+        (data, transposed): (DataType, bool),
         takes_views: bool,
     ) -> Result<(TensorId, Option<View>), Diagnostic> {
         let stated = shape_of(dims, used)?;
-        let shape = if turned { (stated.1, stated.0, stated.2) } else { stated };
+        let shape = if transposed { (stated.1, stated.0, stated.2) } else { stated };
         let (rows, cols, images) = shape;
         if let Some(id) = self.find(&used.name) {
             let known = &self.list[id.0];
             let seen = self.images[id.0];
-            if known.turned != turned {
-                let layout = |turned| if turned { "N x K here" } else { "rows x columns here" };
+            if known.transposed != transposed {
+                let layout = |transposed| if transposed { "N x K here" } else { "rows x columns here" };
                 return Err(Diagnostic::new(
                     "two-layouts",
                     format!("`{}` is used in two layouts", used.name),
                 )
-                .at(used.span, layout(turned))
-                .also(self.first_use[id.0], layout(known.turned))
+                .at(used.span, layout(transposed))
+                .also(self.first_use[id.0], layout(known.transposed))
                 .note("with `layout: NK`, weights are transposed when they are set or bound")
                 .help(
                     "state one layout at all products that read these weights; no stage writes weights in NK",
@@ -165,7 +165,7 @@ impl<'a> Tensors<'a> {
             let view = (other || (known.rows, known.cols) != (rows, cols)).then_some(View { rows, cols });
             let fits = |view: &View| takes_views && images.is_none() && view.fits(known);
             if view.is_some_and(|view| !fits(&view)) {
-                let (rows, cols) = known.kept();
+                let (rows, cols) = known.caller_shape();
                 return Err(two_shapes(
                     (used, stated),
                     (self.first_use[id.0], (rows, cols, seen)),
@@ -183,7 +183,7 @@ impl<'a> Tensors<'a> {
             self.images[id.0] = seen.or(images);
             return Ok((id, view));
         }
-        let tensor = Tensor { data, turned, ..Tensor::new(&used.name, rows, cols, None) };
+        let tensor = Tensor { data, transposed, ..Tensor::new(&used.name, rows, cols, None) };
         let bytes = tensor.bytes();
         if bytes >= MAX_BYTES {
             return Err(Diagnostic::new(

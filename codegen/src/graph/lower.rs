@@ -87,8 +87,8 @@ fn resolve_stage(
 ) -> Result<ResolvedStage, Diagnostic> {
     let mut reads = Vec::new();
     for (kind, used) in &stage.reads {
-        let turned = stage.turned && matches!(kind, OperandKind::B | OperandKind::Up);
-        let (tensor, view) = tensors.read(dims, *kind, used, turned)?;
+        let transposed = stage.transposed && matches!(kind, OperandKind::B | OperandKind::Up);
+        let (tensor, view) = tensors.read(dims, *kind, used, transposed)?;
         reads.push(Read { kind: *kind, tensor, view, span: used.span, footprint: None });
     }
     let out = Spanned::new(tensors.write(dims, &stage.out)?, stage.out.span);

@@ -81,7 +81,7 @@ pub struct Tensor {
     /// result, and persists across runs.
     pub state: bool,
     /// Whether callers keep it as columns x rows: it is transposed when they set or bind it.
-    pub turned: bool,
+    pub transposed: bool,
 }
 
 impl Tensor {
@@ -96,13 +96,13 @@ impl Tensor {
             alias: None,
             data: DataType::Element,
             state: false,
-            turned: false,
+            transposed: false,
         }
     }
 
     /// Rows and columns as callers keep it.
-    pub fn kept(&self) -> (u32, u32) {
-        if self.turned { (self.cols, self.rows) } else { (self.rows, self.cols) }
+    pub fn caller_shape(&self) -> (u32, u32) {
+        if self.transposed { (self.cols, self.rows) } else { (self.rows, self.cols) }
     }
 
     /// Number of elements.

@@ -109,7 +109,7 @@ pub(crate) struct StageSpec {
     /// Whether its products are summed over the devices, and where that is stated.
     pub(crate) all_reduce: Option<Spanned<bool>>,
     /// Whether its weights are stated, and kept by callers, as N x K.
-    pub(crate) turned: bool,
+    pub(crate) transposed: bool,
     /// Its reads, in the order of the graph's operands.
     pub(crate) reads: Vec<(OperandKind, TensorUse)>,
     pub(crate) out: TensorUse,
@@ -123,7 +123,7 @@ impl StageSpec {
         reads: Vec<(OperandKind, TensorUse)>,
         out: TensorUse,
     ) -> StageSpec {
-        StageSpec { name, kind, all_reduce: None, turned: false, reads, out }
+        StageSpec { name, kind, all_reduce: None, transposed: false, reads, out }
     }
 }
 

@@ -42,9 +42,9 @@ fn gemm<'a>(source: Source<'a>, raw: raw::Gemm<'a>) -> Result<StageSpec, Diagnos
         None => StageKind::Gemm(epilogue),
     };
     let all_reduce = raw.all_reduce.map(|raw| source.spanned(raw, "`true` or `false`")).transpose()?;
-    let turned = turned(source, raw.layout)?;
+    let transposed = transposed(source, raw.layout)?;
     let stage = StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?);
-    Ok(StageSpec { all_reduce, turned, ..stage })
+    Ok(StageSpec { all_reduce, transposed, ..stage })
 }
 
 fn rotated_gemm<'a>(source: Source<'a>, raw: raw::RotatedGemm<'a>) -> Result<StageSpec, Diagnostic> {
@@ -53,8 +53,11 @@ fn rotated_gemm<'a>(source: Source<'a>, raw: raw::RotatedGemm<'a>) -> Result<Sta
     reads.push((OperandKind::Rotary, tensor(source, raw.rotary)?));
     let norm = head_norm(source, raw.head_norm, &mut reads)?;
     let kind = StageKind::Rotated(heads_spec(source, raw.heads, raw.kv_heads, raw.sequences, norm)?);
-    let turned = turned(source, raw.layout)?;
-    Ok(StageSpec { turned, ..StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?) })
+    let transposed = transposed(source, raw.layout)?;
+    Ok(StageSpec {
+        transposed,
+        ..StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?)
+    })
 }
 
 fn gated_gemm<'a>(source: Source<'a>, raw: raw::GatedGemm<'a>) -> Result<StageSpec, Diagnostic> {
@@ -68,12 +71,15 @@ fn gated_gemm<'a>(source: Source<'a>, raw: raw::GatedGemm<'a>) -> Result<StageSp
         Some(epsilon) => StageKind::NormedGemm { gated: true, epilogue: gate.into(), epsilon },
         None => StageKind::GatedGemm(gate),
     };
-    let turned = turned(source, raw.layout)?;
-    Ok(StageSpec { turned, ..StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?) })
+    let transposed = transposed(source, raw.layout)?;
+    Ok(StageSpec {
+        transposed,
+        ..StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?)
+    })
 }
 
 /// Whether the weights of a product are stated as N x K.
-fn turned<'a>(source: Source<'a>, raw: Option<&'a RawValue>) -> Result<bool, Diagnostic> {
+fn transposed<'a>(source: Source<'a>, raw: Option<&'a RawValue>) -> Result<bool, Diagnostic> {
     let layout = raw.map(|raw| source.parse(raw, "`KN` or `NK`")).transpose()?;
     Ok(match layout {
         Some(raw::Layout::NK) => true,

@@ -15,14 +15,29 @@ fn decoder(config: &ModelConfig) -> Result<Decoder> {
     }
     // Checkpoints leave out what transformers assumes, such as the matrix that embedding and head share.
     let activation = config.hidden_activation.clone().or_else(|| Some("gelu_pytorch_tanh".into()));
-    let decoder = Decoder::new(&ModelConfig { hidden_act: activation, ..config.clone() })?;
-    let windowed = |layer: usize| match &config.layer_types {
-        Some(types) => types.get(layer).is_some_and(|kind| kind == "sliding_attention"),
-        None => layer.is_multiple_of(2),
+    let columns = config.head_dim.or(Some(256));
+    let stated = ModelConfig { hidden_act: activation, head_dim: columns, ..config.clone() };
+    let decoder = Decoder::new(&stated)?;
+    let window = Some(config.sliding_window.unwrap_or(4096));
+    let windows = match &config.layer_types {
+        None => (0..decoder.layers).map(|layer| window.filter(|_| layer.is_multiple_of(2))).collect(),
+        Some(types) if types.len() == decoder.layers => {
+            let kind = |kind: &String| match kind.as_str() {
+                "sliding_attention" => Ok(window),
+                "full_attention" => Ok(None),
+                other => Err(Error::Config(format!(
+                    "layer_types has {other}\n  help: layers have sliding_attention or full_attention"
+                ))),
+            };
+            types.iter().map(kind).collect::<Result<_>>()?
+        }
+        Some(types) => {
+            let (have, want) = (types.len(), decoder.layers);
+            return Err(Error::Config(format!("layer_types has {have} entries for {want} layers")));
+        }
     };
-    let windows = (0..decoder.layers).map(|layer| config.sliding_window.filter(|_| windowed(layer)));
     Ok(Decoder {
-        windows: windows.collect(),
+        windows,
         tied: config.tie_word_embeddings.unwrap_or(true),
         embedding_factor: Some((config.hidden_size as f32).sqrt()),
         one_plus_gain: true,
@@ -36,7 +51,7 @@ fn decoder(config: &ModelConfig) -> Result<Decoder> {
     })
 }
 
-/// A stated bound, none if `null` is stated, or the usual one.
+/// The configured cap; `null` disables it, and an absent one means the default.
 fn cap(stated: Option<Option<f64>>, usual: f64, name: &str) -> Result<Option<f64>> {
     stated.unwrap_or(Some(usual)).map(|cap| positive(cap, name)).transpose()
 }

@@ -126,9 +126,9 @@ pub struct Weight {
     pub name: String,
     /// Its rows in the checkpoint.
     pub rows: Vec<Rows>,
-    /// Added to each element of the checkpoint.
+    /// Elements load as `(x + added) * factor`.
     pub added: f32,
-    /// Each sum is multiplied by this.
+    /// See `added`.
     pub factor: f32,
 }
 

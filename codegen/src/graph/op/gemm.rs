@@ -40,12 +40,12 @@ pub(super) fn lower(stated: &Stated<'_>) -> Result<u32, Diagnostic> {
         let Some((rows, cols)) = operand_shape(read.kind, (m, n, k)) else { continue };
         let tensor = stated.tensor(i);
         if (tensor.rows, tensor.cols) != (rows, cols) {
-            let (letters, (rows, cols)) = match tensor.turned {
+            let (letters, (rows, cols)) = match tensor.transposed {
                 true => ("N x K", (cols, rows)),
                 false => (letters(read.kind), (rows, cols)),
             };
             let message = format!("`{}` must be {letters}, that is {rows} x {cols}", tensor.name);
-            let found = tensor.kept();
+            let found = tensor.caller_shape();
             let mut diagnostic = Diagnostic::new("shape-mismatch", message)
                 .at(read.span, format!("{} x {} here", found.0, found.1))
                 .also(stated.out.span, format!("M x N is {m} x {n}"));

@@ -73,16 +73,16 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
       all[i] = make_float4(kept.x + more.x, kept.y + more.y, kept.z + more.z, kept.w + more.w);
     }
     uint32_t const upper = row(0, group_), token = threadIdx.x % 4 * 2;
-    uint32_t const its_first = this->share_.lead ? 0 : this->share_.count, its_count = this->share_.rows - this->share_.count;
+    uint32_t const neighbor_first = this->share_.lead ? 0 : this->share_.count, neighbor_count = this->share_.rows - this->share_.count;
 #pragma unroll
     for (uint32_t i = 0; i < kKept; ++i) {
       uint32_t const block = 2 * i + group_, at = block * 8 + token;
       if (block >= kUnits) continue;
-      if (upper - its_first < its_count) neighbour.send((upper - its_first) * Width + at, all[i].x, all[i].y);
-      if (upper + 8 - its_first < its_count) neighbour.send((upper + 8 - its_first) * Width + at, all[i].z, all[i].w);
+      if (upper - neighbor_first < neighbor_count) neighbour.send((upper - neighbor_first) * Width + at, all[i].x, all[i].y);
+      if (upper + 8 - neighbor_first < neighbor_count) neighbour.send((upper + 8 - neighbor_first) * Width + at, all[i].z, all[i].w);
     }
     ptx::mbarrier_wait_parity_or_trap(neighbour.there, neighbour.parity, neighbour.limit_ns);
-    uint32_t const mine = upper - this->share_.lead;
+    uint32_t const own_row = upper - this->share_.lead;
 #pragma unroll
     for (uint32_t i = 0; i < kKept; ++i) {
       uint32_t const block = 2 * i + group_, at = block * 8 + token;
@@ -92,8 +92,8 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
         this->put(x + more.x + float(bias), feature, at);
         this->put(y + more.y + float(bias), feature, at + 1);
       };
-      finish(mine, all[i].x, all[i].y, biases_.tiles[0].upper);
-      finish(mine + 8, all[i].z, all[i].w, biases_.tiles[0].lower);
+      finish(own_row, all[i].x, all[i].y, biases_.tiles[0].upper);
+      finish(own_row + 8, all[i].z, all[i].w, biases_.tiles[0].lower);
     }
   }
 

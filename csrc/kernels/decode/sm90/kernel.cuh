@@ -12,7 +12,8 @@
 
 namespace cusync::kernels::decode {
 
-/// Notes when a stage's products end.
+/// Notes when a stage's products end: before the sums of warps are added up, but after they are gathered in the layout of
+/// WGMMA.
 template <class AnyParams>
 CUSYNC_DEVICE void trace_math_end(AnyParams const& p, uint32_t s) {
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
@@ -33,7 +34,7 @@ template <class Element, int Width, int Tiles, Sharing By, class AnyParams>
 CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t s,
                                 uint32_t group, MathPosition& at) {
   constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
-  // With many tokens a narrow stage ends as one that is multiplied by WGMMA.
+  // With many tokens, narrow stages use the epilogue of WGMMA.
   constexpr bool kGathers = AnyParams::kAttends && !scales_units(Width) && Tiles == 1 && By == Sharing::kChunks;
   auto const biases = Epilogue<Element, Width, Tiles, By, false, AnyParams>::biases(
       run.tensors(p, s), shared.share(s), group, kGathers ? shared.share(s).lead : 0);

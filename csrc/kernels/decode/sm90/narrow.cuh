@@ -202,7 +202,7 @@ CUSYNC_DEVICE void narrow_loop(float (&sums)[Tiles][Width / 8][4], AnyParams con
   if (stage.epsilon > 0.f) squares.leave(attend_shared(p, shared).scales[threadIdx.x / 32]);
 }
 
-/// The same for the epilogue of stages that are multiplied by WGMMA.
+/// Runs `narrow_loop`, then gathers the sums in the layout of WGMMA.
 template <int Tiles, class Element, int Width, class AnyParams>
 CUSYNC_DEVICE void gathered_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, AnyParams const& p, Shared const& shared,
                                  uint32_t s, uint32_t group, MathPosition& at) {

@@ -16,7 +16,7 @@ struct Bias {
   Element upper, lower;
 };
 
-/// Those of a thread's units in `Count` tiles.
+/// The biases of a thread's units in `Count` tiles.
 template <class Element, uint32_t Count>
 struct Biases {
   Bias<Element> tiles[Count];
@@ -29,7 +29,7 @@ class Outputs {
  public:
   /// Loads the biases of rows `row` and `row + 8`. Called before the main loop; they are used only after it, so nothing
   /// waits for them. `lead`: rows before the worker's own.
-  CUSYNC_DEVICE static Bias<Element> bias_of(Tensors const& tensors, Share const& share, uint32_t row, uint32_t lead = 0) {
+  CUSYNC_DEVICE static Bias<Element> bias_of(Tensors const& tensors, Share const& share, uint32_t row, uint32_t lead) {
     Element const* const from = static_cast<Element const*>(tensors.bias);
     auto const bias = [&](uint32_t feature) {
       return from && feature < share.count ? from[share.first + feature] : Element(0.f);
