@@ -28,6 +28,10 @@ const TIE: f64 = 1.005;
 /// leaves SMs idle, which the fluid model always uses.
 const SHARED: f64 = 1.12;
 
+/// Predicted times within this factor of the fastest do not decide between forms: with 1.15 the choice is worse than the
+/// best constant form on measured programs.
+const CLOSE: f64 = 1.3;
+
 /// Options of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScheduleOptions {
@@ -295,11 +299,17 @@ impl Memory {
     }
 }
 
-/// The place of the form to take: of those with the least harm, that of least risk. Predicted times do not decide: with
-/// costs fitted to all other programs, the fastest by prediction was worse than the best constant form.
+/// The place of the form to take: of those with the least harm that are predicted within [`CLOSE`] of the fastest of
+/// these, that of least risk. Closer predictions do not decide: with costs fitted to all other programs, the fastest by
+/// prediction was worse than the best constant form.
 fn choose(predictions: &[FormPrediction]) -> Option<usize> {
+    let least = predictions.iter().map(|p| p.harm).min()?;
+    let harmless = || (0..predictions.len()).filter(|&at| predictions[at].harm == least);
+    let fastest = harmless().map(|at| predictions[at].us).min_by(f64::total_cmp)?;
     let risk = |form: Form| Form::BY_RISK.into_iter().position(|other| other == form);
-    (0..predictions.len()).min_by_key(|&at| (predictions[at].harm, risk(predictions[at].form)))
+    harmless()
+        .filter(|&at| predictions[at].us <= fastest * CLOSE)
+        .min_by_key(|&at| risk(predictions[at].form))
 }
 
 /// The distribution with a form's lanes; `None`: one lane.

@@ -218,7 +218,8 @@ fn fit_costs() {
 }
 
 /// Why predictions do not decide: with costs fitted to all other programs, from 1 us each, the fastest form by
-/// prediction is worse than the best constant form of the other programs. If this fails, predictions may choose the form.
+/// prediction is worse than the best constant form of the other programs. If this fails, predictions may choose the
+/// form.
 #[test]
 #[ignore = "fits launch costs once for each program of the record; minutes"]
 #[allow(clippy::print_stderr)]
