@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `two_gemms`, inputs c81d715aef063e30. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `two_gemms`, inputs a762beda29833d53. Do not edit: change the
 // spec and run `cargo xtask render`.
 // fp16, device h200, executor streams; start guarantee: consumers start after all their producers' CTAs.
 #pragma once
