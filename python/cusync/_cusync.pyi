@@ -104,8 +104,7 @@ def schedule(
     program: str,
     dims: list[tuple[str, int]],
     device: str,
-    streams: int | None,
-    memory: int | None,
+    limits: tuple[int | None, int | None],
     form: str | None,
     output: str | PathLike[str] | None,
 ) -> tuple[str, str]: ...

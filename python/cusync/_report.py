@@ -67,7 +67,7 @@ def schedule(
     form of least measured risk, and ``output`` names a file for the plan: a timeline (``.html``), a Graphviz graph (``.dot``) or CUDA C++ (``.cu``). A program that is refused raises
     ``SpecError``.
     """
-    return _report(_cusync.schedule(program, sizes(dims), device, streams, memory, form, output))
+    return _report(_cusync.schedule(program, sizes(dims), device, (streams, memory), form, output))
 
 
 def doctor() -> Report:

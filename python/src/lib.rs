@@ -68,19 +68,18 @@ mod _cusync {
         detached(py, || embed::explain(&SpecRequest { spec, dims: &dims, device, executor })).map(answer)
     }
 
-    /// JSON and text of `cusync schedule`.
+    /// JSON and text of `cusync schedule`; `limits`: of streams, and of the bytes of temporary buffers.
     #[pyfunction]
     fn schedule(
         py: Python<'_>,
         program: &str,
         dims: Vec<(String, u64)>,
         device: &str,
-        streams: Option<u64>,
-        memory: Option<u64>,
+        limits: (Option<u64>, Option<u64>),
         form: Option<&str>,
         output: Option<PathBuf>,
     ) -> PyResult<(String, String)> {
-        let output = output.as_deref();
+        let (output, (streams, memory)) = (output.as_deref(), limits);
         let request = ProgramRequest { program, dims: &dims, device, streams, memory, form, output };
         detached(py, || embed::schedule(&request)).map(answer)
     }
