@@ -219,7 +219,8 @@ impl LaunchPlan {
         self.prove_with(program, None, Some(arena))
     }
 
-    /// Like [`LaunchPlan::prove`], with given workspaces: the number of each node's workspace, `None` for kernels and copies. Two nodes of
+    /// Like [`LaunchPlan::prove`], with given workspaces: the number of each node's workspace, `None` for
+    /// kernels and copies. Two nodes of
     /// one workspace write it, and nothing reads it after them, so they need an order, but no particular one.
     ///
     /// # Errors

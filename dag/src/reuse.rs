@@ -30,7 +30,7 @@ const GAIN: f64 = 1.005;
 
 /// Places of temporaries within a limit, and the dependences that they need.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fit {
+pub(crate) struct LimitedArena {
     pub(crate) arena: Arena,
     /// Pairs (before, after) that no dependence implies.
     pub(crate) reuse: Vec<(NodeId, NodeId)>,
@@ -46,10 +46,10 @@ pub(crate) fn fit(
     times: &Times,
     device: &Profile,
     limit: u64,
-) -> Result<Fit, DagError> {
+) -> Result<LimitedArena, DagError> {
     let arena = Arena::smallest(program, dependences.node_order());
     if arena.bytes <= limit {
-        return Ok(Fit { arena, reuse: Vec::new() });
+        return Ok(LimitedArena { arena, reuse: Vec::new() });
     }
     let lives = Lifetimes::new(program, dependences.node_order());
     let mut sequences = vec![dependences.order.clone(), times.issue_order(program)];
@@ -58,7 +58,7 @@ pub(crate) fn fit(
     sequences.extend(fewer.map(|streams| limited(program, dependences, times, streams).order));
     sequences.push(frugal(dependences, &lives));
     let sequences = sequences.iter().map(|sequence| Sequence::new(&lives, sequence));
-    let mut best: Option<(f64, Fit)> = None;
+    let mut best: Option<(f64, LimitedArena)> = None;
     let mut least: Option<(u64, DagError)> = None;
     for sequence in sequences {
         let Some(found) = sequence.widest(program, dependences, limit) else {
@@ -71,7 +71,7 @@ pub(crate) fn fit(
         let gated = dependences.gated(&found.reuse);
         let plan = all_concurrency(program, &gated, &Times::new(program, &gated));
         let us = simulate(program, &gated, &plan, Form::BRANCH_GRAPH, device, false).total_us;
-        let better = |(other, with): &(f64, Fit)| {
+        let better = |(other, with): &(f64, LimitedArena)| {
             us * GAIN < *other || us < *other * GAIN && found.reuse.len() < with.reuse.len()
         };
         if best.as_ref().is_none_or(better) {
@@ -119,7 +119,7 @@ impl<'a> Sequence<'a> {
     }
 
     /// The fit with the widest window.
-    fn widest(&self, program: &Program, dependences: &Dependences, limit: u64) -> Option<Fit> {
+    fn widest(&self, program: &Program, dependences: &Dependences, limit: u64) -> Option<LimitedArena> {
         let lives = self.packing.lives;
         let ordered = |a: usize, b: usize| lives.are_ordered(a, b);
         let within = |window: usize| {
@@ -137,7 +137,7 @@ impl<'a> Sequence<'a> {
             }
         }
         let reuse = self.reuse(dependences, &places);
-        Some(Fit { arena: self.packing.arena(program, &places), reuse })
+        Some(LimitedArena { arena: self.packing.arena(program, &places), reuse })
     }
 
     /// The dependences that places need: of each temporary, the earliest nodes follow all nodes of the temporaries

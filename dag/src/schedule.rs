@@ -14,7 +14,7 @@ use super::network::Network;
 use super::plan::{GraphPlan, LaunchPlan, ProvedPlan, StreamPlan};
 use super::program::{NodeId, Program};
 use super::refine::{Refine, Refinement, refine};
-use super::reuse::{Fit, fit, fit_serial};
+use super::reuse::{LimitedArena, fit, fit_serial};
 use super::simulate::{Simulation, simulate, simulate_edges};
 use super::times::Times;
 
@@ -108,7 +108,7 @@ pub struct KernelSchedule {
     /// The reasons, one sentence each.
     pub why: Vec<String>,
     /// Places of temporaries within [`ScheduleOptions::memory`].
-    fit: Option<Fit>,
+    fit: Option<LimitedArena>,
 }
 
 impl KernelSchedule {
@@ -186,7 +186,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> Result<KernelSc
         alone.as_ref().and_then(|alone| admit(program, alone, &dependences, &options.device, options.admit));
     let fair = admission.as_ref().is_some_and(|found| found.raised);
     let gated = dependences.gated(admission.as_ref().map_or(&[], |found| &found.gates));
-    let memory = Memory::new(program, &gated, options)?;
+    let memory = MemoryLimit::new(program, &gated, options)?;
     let gated = gated.gated(memory.fit.as_ref().map_or(&[], |fit| &fit.reuse));
     let order = Times::new(program, &gated);
     let most = options.streams.unwrap_or(usize::MAX);
@@ -261,26 +261,30 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> Result<KernelSc
 }
 
 /// The forms that keep temporaries within a limit.
-struct Memory {
+struct MemoryLimit {
     /// Without a limit, or if only serial forms keep it: none.
-    fit: Option<Fit>,
+    fit: Option<LimitedArena>,
     /// Whether forms other than serial ones keep the limit.
     concurrent: bool,
     /// Why serial forms do not keep it.
     serial: Option<DagError>,
 }
 
-impl Memory {
-    fn new(program: &Program, gated: &Dependences, options: &ScheduleOptions) -> Result<Memory, DagError> {
+impl MemoryLimit {
+    fn new(
+        program: &Program,
+        gated: &Dependences,
+        options: &ScheduleOptions,
+    ) -> Result<MemoryLimit, DagError> {
         let Some(limit) = options.memory else {
-            return Ok(Memory { fit: None, concurrent: true, serial: None });
+            return Ok(MemoryLimit { fit: None, concurrent: true, serial: None });
         };
         let serial = fit_serial(program, limit).err();
         if options.forms.iter().all(|form| form.is_serial()) {
-            return serial.map_or(Ok(Memory { fit: None, concurrent: false, serial: None }), Err);
+            return serial.map_or(Ok(MemoryLimit { fit: None, concurrent: false, serial: None }), Err);
         }
         let found = fit(program, gated, &Times::new(program, gated), &options.device, limit);
-        let memory = Memory { fit: found.as_ref().ok().cloned(), concurrent: found.is_ok(), serial };
+        let memory = MemoryLimit { fit: found.as_ref().ok().cloned(), concurrent: found.is_ok(), serial };
         let held = options.forms.iter().any(|&form| memory.holds(form));
         found.err().filter(|_| !held).map_or(Ok(memory), Err)
     }

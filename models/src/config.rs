@@ -31,7 +31,7 @@ pub struct ModelConfig {
     pub rms_norm_eps: f64,
     /// Activation of the gate.
     pub hidden_act: Option<String>,
-    /// The same in Gemma's checkpoints, some of which state another one above.
+    /// Gemma's name for the activation; some of its checkpoints also state another one as `hidden_act`.
     pub hidden_activation: Option<String>,
     /// Positions that the model was trained for.
     pub max_position_embeddings: usize,

@@ -307,7 +307,7 @@ impl Model {
             token.map_or(Ok(()), |token| self.known(slot, token))?;
         }
         let lengths: Vec<i32> = self.lengths.iter().map(|length| *length as i32).collect();
-        // Tokens are drawn from what the head writes.
+        // Draws read the head's output.
         let factor = self.logit_factor();
         let scaled = |next: &Next| {
             let sampling = Sampling { temperature: next.sampling.temperature / factor, ..next.sampling };

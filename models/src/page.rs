@@ -133,7 +133,7 @@ fn attend_cached(decoder: &Decoder, layer: usize, rows: usize) -> Stage {
 }
 
 /// The page of one layer for the first `tokens` tokens of a sequence, which fill a cache of `rows` tokens. Its window and
-/// the names of its tensors are those of layer 0.
+/// tensor names are those of layer 0.
 pub fn prompt(decoder: &Decoder, tokens: usize, rows: usize, element: Element) -> PipelineBuilder {
     let page = dims("prompt", decoder, element).dim("T", tokens as u64).dim("S", rows as u64);
     let attend = Stage::new("Attention", "attend_0")

@@ -134,7 +134,7 @@ fn by_regret(points: &[(DagPoint, Program)]) -> Vec<Form> {
     forms
 }
 
-/// Calls `judge` with the points of each program and all others; returns what it gives for all programs.
+/// Calls `judge` once per program, with that program's points and with all others; joins the results.
 fn left_out(
     points: &[(DagPoint, Program)],
     mut judge: impl FnMut(&[(DagPoint, Program)], &[(DagPoint, Program)]) -> Vec<f64>,

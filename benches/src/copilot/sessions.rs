@@ -133,7 +133,7 @@ impl<'a> CopilotBench<'a> {
         let graph = to.plan().graph().clone();
         for tensor in graph.tensors.iter().filter(|t| t.producer.is_none()) {
             // This memory is K x N already.
-            debug_assert!(!tensor.transposed, "layout: NK");
+            assert!(!tensor.transposed, "layout: NK");
             let (first, own) = (to.tensor(0, &tensor.name)?, like.tensor(1, &tensor.name)?);
             to.bind_in(1, &tensor.name, if first.len() == own.len() { own } else { first })?;
         }

@@ -101,8 +101,8 @@ impl<'a> Tensors<'a> {
     }
 
     /// The tensor of an operand, checking that all of its uses agree in shape and element type, and the shape under
-    /// which it is read if that is another one. A tensor that is changed in place is used by one stage only. `transposed`: the
-    /// use states columns x rows.
+    /// which it is read if that is another one. A tensor that is changed in place is used by one stage only.
+    /// `transposed`: the use states columns x rows.
     pub(super) fn read(
         &mut self,
         dims: &Dims,

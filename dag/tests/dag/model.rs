@@ -102,6 +102,19 @@ fn the_form_of_least_risk_of_those_close_to_the_fastest_is_chosen_and_beats_seri
     assert!(choices.contains(Form::LANE_MIXED.name()), "{choices:?}");
 }
 
+/// The first node of a funnel precedes all others, so two long kernels would run one after the other.
+#[test]
+fn a_funnel_with_a_long_first_node_is_not_chosen() {
+    let text = r#"Dag(name: "fork", buffers: { "x": 4, "y": 4 }, temporary: { "a": 4, "b": 4 }, nodes: [
+        Kernel(name: "left", reads: "x", writes: "a", grid: 16, us: 50.0),
+        Kernel(name: "right", reads: "x", writes: "b", grid: 16, us: 50.0),
+        Kernel(name: "join", reads: ["a", "b"], writes: "y", grid: 16, us: 5.0),
+    ])"#;
+    let options = ScheduleOptions::default();
+    let found = schedule(&parse(text, &[], &options.device).expect("good"), &options);
+    assert!(found.predicted_us() < 80.0, "{} takes {} us", found.form.name(), found.predicted_us());
+}
+
 #[test]
 fn streams_can_be_limited() {
     let program = suite("bs");
