@@ -2,8 +2,9 @@
 """Reads from the PTX of compiled kernels what `KernelContract` says that they do: every path to a post is behind a full bulk wait or a
 barrier, posts release and looks acquire at device scope, a proxy fence lies between a look and the word that lets bulk copies go on.
 
-    python3 xtask/practice.py            compiles a small kernel of each family and judges it
-    python3 xtask/practice.py --mutants  does so for mutants of csrc, each of which must be caught; with words, those that contain one
+    python3 xtask/practice.py            compiles a small kernel of each family, judges it, and judges mutants of its PTX, each of which must
+                                         be caught: inline assembly reaches the PTX unchanged
+    python3 xtask/practice.py --mutants  judges mutants of csrc too; with words, those whose name contains one
 
 Compilers do not move what is volatile and clobbers memory past each other, so the order in the PTX is that of the machine code."""
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,8 +33,9 @@ KERNELS = {
 }
 
 
-def ptx_of(kernel, csrc):
-    """The PTX of a kernel, from a copy of csrc."""
+@cache
+def ptx_of(kernel, csrc=ROOT / "csrc"):
+    """The PTX of a kernel."""
     call = KERNELS[kernel]
     operations = [word.lower() for word in re.findall(r"CUSYNC_(\w+)", call)[1:]]
     family, arch = re.match(r"(\w+)_(sm\d+)", call).groups()
@@ -251,9 +254,9 @@ NEEDS = {
 }
 
 
-def judge(kernel, csrc):
+def judge(kernel, ptx):
     faults, most = [], {}
-    for name, body in bodies(ptx_of(kernel, csrc)):
+    for name, body in bodies(ptx):
         found, counts = practice(name, body, kernel)
         faults += found
         for what, count in counts.items():
@@ -264,18 +267,18 @@ def judge(kernel, csrc):
     return sorted(set(faults)), most
 
 
-PTX, WAITS = "include/cusync/ptx.cuh", "kernels/common/sm90/wait.cuh"
+PTX, WAITS = None, "kernels/common/sm90/wait.cuh"
 CHAIN, GEMM = "kernels/chain/sm90/epilogue.cuh", "kernels/gemm/sm90/epilogue.cuh"
 FULL, READ = "ptx::cp_async_bulk_wait_group<0>();", "ptx::cp_async_bulk_wait_group_read<0>();"
-# What is done to which file, and the kernel that is compiled.
+# What is done to which file, or to the PTX, and the kernel that is compiled.
 MUTANTS = [
     ("a post is relaxed", PTX, "red.release.gpu.global.add", "red.relaxed.gpu.global.add", "gemm"),
     ("a post releases to its CTA only", PTX, "red.release.gpu.global.add", "red.release.cta.global.add", "gemm"),
     ("a look is relaxed", PTX, "ld.acquire.gpu.global.u32", "ld.relaxed.gpu.global.u32", "gemm"),
     ("a look acquires from its CTA only", PTX, "ld.acquire.gpu.global.u32", "ld.acquire.cta.global.u32", "gemm"),
-    ("full waits are `.read`", PTX, '"cp.async.bulk.wait_group %0;"', '"cp.async.bulk.wait_group.read %0;"', "gemm"),
-    ("the proxy fence is gone", PTX, '"fence.proxy.async.global;"', '""', "gemm"),
-    ("the proxy fence is for shared memory", PTX, '"fence.proxy.async.global;"', '"fence.proxy.async.shared::cta;"', "gemm"),
+    ("full waits are `.read`", PTX, "cp.async.bulk.wait_group ", "cp.async.bulk.wait_group.read ", "gemm"),
+    ("the proxy fence is gone", PTX, "fence.proxy.async.global;", "", "gemm"),
+    ("the proxy fence is for shared memory", PTX, "fence.proxy.async.global;", "fence.proxy.async.shared::cta;", "gemm"),
     ("the fence before the word is gone", WAITS, "        order_reads<ReadBy::kTma>();\n", "", "gemm"),
     ("the word is set relaxed", PTX, "atom.release.cta.shared.exch", "atom.relaxed.cta.shared.exch", "gemm"),
     ("the word is read relaxed", PTX, "atom.acquire.cta.shared.or", "atom.relaxed.cta.shared.or", "gemm"),
@@ -288,10 +291,10 @@ MUTANTS = [
     ("chain: a residual is brought without a proxy fence", CHAIN, "await_in_epilogue<C, ReadBy::kTma", "await_in_epilogue<C, ReadBy::kLoads",
      "chain"),
     ("chain: a flag is relaxed", PTX, "st.release.gpu.global.u32", "st.relaxed.gpu.global.u32", "chain"),
-    ("chain: nobody waits for the run before", PTX, '"griddepcontrol.wait;"', '""', "chain"),
+    ("chain: nobody waits for the run before", PTX, "griddepcontrol.wait;", "", "chain"),
     ("decode: a post is relaxed", PTX, "red.release.gpu.global.add", "red.relaxed.gpu.global.add", "decode"),
     ("decode: a look is relaxed", PTX, "ld.acquire.gpu.global.u32", "ld.relaxed.gpu.global.u32", "decode"),
-    ("decode: nobody waits for the run before", PTX, '"griddepcontrol.wait;"', '""', "decode"),
+    ("decode: nobody waits for the run before", PTX, "griddepcontrol.wait;", "", "decode"),
     ("decode: a loader does not wait for the run before", "kernels/decode/sm90/activations.cuh",
      "  ptx::griddepcontrol_wait();\n  ActivationLoader", "  ActivationLoader", "decode"),
     ("decode: activations are brought without a proxy fence", "kernels/decode/sm90/activations.cuh",
@@ -316,21 +319,26 @@ MUTANTS = [
 
 
 def mutant(name, file, old, new, kernel):
-    """What is wrong with a kernel after a change of csrc."""
+    """What is wrong with a kernel after a change of its PTX or of csrc."""
+    def change(text):
+        if old not in text:
+            raise SystemExit(f"{name}: {file or kernel} has no `{old}`")
+        return text.replace(old, new)
+
+    if file is PTX:
+        return judge(kernel, change(ptx_of(kernel)))[0]
     with tempfile.TemporaryDirectory() as scratch:
         csrc = Path(scratch) / "csrc"
         shutil.copytree(ROOT / "csrc", csrc)
-        text = (csrc / file).read_text()
-        if old not in text:
-            raise SystemExit(f"{name}: {file} has no `{old}`")
-        (csrc / file).write_text(text.replace(old, new))
-        return judge(kernel, csrc)[0]
+        (csrc / file).write_text(change((csrc / file).read_text()))
+        return judge(kernel, ptx_of(kernel, csrc))[0]
 
 
-def mutants(words):
+def mutants(chosen):
+    """Prints what is wrong with each mutant; returns how many were missed."""
     missed = 0
-    chosen = [m for m in MUTANTS if not words or any(word in m[0] for word in words)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(ptx_of, sorted({kernel for _, file, *_, kernel in chosen if file is PTX})))
         for (name, *_), faults in zip(chosen, pool.map(lambda m: mutant(*m), chosen)):
             missed += not faults
             print(f"{name}: {'caught: ' + faults[0] if faults else 'NOT CAUGHT'}", flush=True)
@@ -342,16 +350,16 @@ def main(arguments):
     if not (TOOLS / "nvidia/cu13/bin/nvcc").exists():
         print("skipped: no nvcc in .toolchain (cargo xtask setup)")
         return 0
-    if arguments and arguments[0] == "--mutants":
-        return mutants(arguments[1:]) > 0
-    bad = False
-    chosen = arguments or list(KERNELS)
+    if arguments:
+        words = arguments[1:]
+        return mutants([m for m in MUTANTS if not words or any(word in m[0] for word in words)]) > 0
+    bad = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for kernel, (faults, counts) in zip(chosen, pool.map(lambda k: judge(k, ROOT / "csrc"), chosen)):
-            bad |= bool(faults)
+        for kernel, (faults, counts) in zip(KERNELS, pool.map(lambda k: judge(k, ptx_of(k)), KERNELS)):
+            bad += len(faults)
             told = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
             print(f"{kernel}: {'; '.join(faults) if faults else 'as its contract says'} ({told})", flush=True)
-    return bad
+    return bad + mutants([m for m in MUTANTS if m[1] is PTX]) > 0
 
 
 if __name__ == "__main__":
