@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use cusync_gen::graph::{DataType, Graph, OperandKind, Stage, TensorId};
 use rayon::prelude::*;
 
-use super::bound::{Accuracy, Expected, judge, relative_l2};
+use super::bound::{Accuracy, Expected, judge, judge_given, relative_l2};
 use super::{CustomReference, Given, Matrix, Operands, ReferenceError, Sums, apply, changed, product, round};
 use crate::element::Bits;
 use crate::inputs::Inputs;
@@ -90,15 +90,30 @@ impl Operands for GroupTensors<'_> {
     }
 }
 
+/// The arithmetic of Custom stages.
+#[derive(Clone, Copy)]
+pub(super) struct Forms<'f, 'a> {
+    /// Whole-matrix forms by stage.
+    pub(super) known: &'f HashMap<String, CustomReference<'a>>,
+    /// Whether results of the other Custom stages are taken as given; otherwise a form is missing.
+    pub(super) takes_given: bool,
+}
+
+impl Forms<'_, '_> {
+    fn is_given(&self, stage: &Stage) -> bool {
+        self.takes_given && stage.op.is_custom() && !self.known.contains_key(&stage.name)
+    }
+}
+
 /// Result of a stage from its operands.
 fn expected(
     graph: &Graph,
     stage: &Stage,
     view: &GroupTensors<'_>,
-    custom: &HashMap<String, CustomReference<'_>>,
+    forms: Forms<'_, '_>,
     given: Given,
 ) -> Result<Expected, ReferenceError> {
-    let made = match custom.get(&stage.name).filter(|_| stage.op.is_custom()) {
+    let made = match forms.known.get(&stage.name).filter(|_| stage.op.is_custom()) {
         Some(form) => {
             let reads = stage.operands.iter().map(|operand| view.tensor(operand.tensor));
             // Its arithmetic is unknown.
@@ -115,20 +130,25 @@ fn expected(
 }
 
 /// Every tensor that a stage writes or changes, for each device of a group; each result is rounded before the next
-/// stage reads it.
+/// stage reads it. Given tensors, and all that follow from them, are left out.
 pub(super) fn chain(
     graph: &Graph,
     group: &[&dyn TensorValues],
-    custom: &HashMap<String, CustomReference<'_>>,
+    forms: Forms<'_, '_>,
 ) -> Result<Vec<HashMap<TensorId, Matrix>>, ReferenceError> {
     let mut written = vec![HashMap::new(); group.len()];
+    let mut unknown = Vec::new();
     for stage in &graph.stages {
+        if forms.is_given(stage) || stage.operands.iter().any(|operand| unknown.contains(&operand.tensor)) {
+            unknown.push(stage.out);
+            continue;
+        }
         let pairs = group.iter().zip(&written);
         let memories: Vec<_> =
             pairs.map(|(values, instead)| DeviceTensors { values: *values, instead }).collect();
         let make = |own: &DeviceTensors<'_>| -> Result<_, ReferenceError> {
             let view = GroupTensors { own: *own, group: &memories };
-            let mut made = vec![(stage.out, expected(graph, stage, &view, custom, Given::default())?.values)];
+            let mut made = vec![(stage.out, expected(graph, stage, &view, forms, Given::default())?.values)];
             for (operand, after) in changes(stage, &view, true)? {
                 made.push((operand, after.values));
             }
@@ -174,6 +194,8 @@ struct Made {
 pub(crate) struct Stages<'a> {
     graph: Graph,
     custom: HashMap<String, CustomReference<'a>>,
+    /// Whether results of Custom stages without a form are taken as given.
+    takes_given: bool,
     chain: Vec<HashMap<TensorId, Matrix>>,
     /// Results of the last comparison: reused if operands and roundings are unchanged.
     made: Vec<Mutex<Vec<Option<Made>>>>,
@@ -185,10 +207,11 @@ impl<'a> Stages<'a> {
         graph: &Graph,
         group: &[&dyn TensorValues],
         custom: HashMap<String, CustomReference<'a>>,
+        takes_given: bool,
     ) -> Result<Self, ReferenceError> {
-        let chain = chain(graph, group, &custom)?;
+        let chain = chain(graph, group, Forms { known: &custom, takes_given })?;
         let made = group.iter().map(|_| Mutex::new(graph.stages.iter().map(|_| None).collect())).collect();
-        Ok(Stages { graph: graph.clone(), custom, chain, made })
+        Ok(Stages { graph: graph.clone(), custom, takes_given, chain, made })
     }
 
     /// Compares every tensor that a stage has written or changed on a device of a group. `before` holds its caches as
@@ -200,7 +223,8 @@ impl<'a> Stages<'a> {
         device: usize,
         before: Option<&dyn TensorValues>,
     ) -> Result<Vec<Accuracy>, ReferenceError> {
-        let Stages { graph, custom, chain, made } = self;
+        let Stages { graph, custom, takes_given, chain, made } = self;
+        let forms = Forms { known: custom, takes_given: *takes_given };
         let (memory, chain) = (group[device], &chain[device]);
         let mut made = made[device].lock().unwrap_or_else(PoisonError::into_inner);
         let (none, mut lost) = (HashMap::new(), HashMap::new());
@@ -210,6 +234,15 @@ impl<'a> Stages<'a> {
         let mut list = Vec::new();
         for (index, (stage, made)) in graph.stages.iter().zip(made.iter_mut()).enumerate() {
             let overwritten = |tensor| self.overwritten(tensor, index);
+            if forms.is_given(stage) {
+                // Nothing else could stand for a tensor that is gone.
+                if self.overwritten(stage.out, index + 1) {
+                    return Err(ReferenceError::NoCustom(stage.name.clone()));
+                }
+                let found = memory.tensor(stage.out)?;
+                list.extend(judge_given(&graph.tensors[stage.out.0].name, &found.data, found.cols));
+                continue;
+            }
             let instead = stage
                 .operands
                 .iter()
@@ -233,7 +266,7 @@ impl<'a> Stages<'a> {
                 .filter(|made| made.operands == operands && made.rounds_product == rounds_product);
             if known.is_none() {
                 let given = Given { appended: true, rounds_product };
-                let mut out = expected(graph, stage, &view, custom, given)?;
+                let mut out = expected(graph, stage, &view, forms, given)?;
                 if !instead.is_empty() {
                     out = out.of_unknown_operands();
                 }
@@ -365,7 +398,7 @@ impl<'a> Judge<'a> {
     ) -> Result<Self, ReferenceError> {
         let memories: Vec<_> = inputs.iter().map(|inputs| HostMemory::inputs(graph, inputs)).collect();
         let memories: Vec<&dyn TensorValues> = memories.iter().map(|m| m as &dyn TensorValues).collect();
-        Ok(Judge { stages: Stages::new(graph, &memories, custom)?, inputs })
+        Ok(Judge { stages: Stages::new(graph, &memories, custom, false)?, inputs })
     }
 
     /// Compares every tensor that a stage has written, and every cache that it has appended to, with the
