@@ -27,7 +27,8 @@ pub(crate) fn resolve(target: &Target) -> Result<Resolved, Fault> {
             let stages = resolved.stages.iter().filter(|stage| stage.custom.is_some());
             let names: Vec<&str> = stages.map(|stage| stage.name.value.as_str()).collect();
             let have = if names.is_empty() { "it has none".to_owned() } else { names.join(", ") };
-            let message = format!("the pipeline has no Custom stage `{stage}`, for which --kernel gives a kernel");
+            let message =
+                format!("the pipeline has no Custom stage `{stage}`, for which --kernel gives a kernel");
             Err(Fault::input("custom-arithmetic", message).help(format!("its Custom stages: {have}")))
         }
     }

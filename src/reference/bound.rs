@@ -192,7 +192,11 @@ impl std::fmt::Display for Accuracy {
                 self.tensor
             ),
             Some(Wrong::NoNumber(row, col)) => {
-                write!(f, "{}({row}, {col}) is no number: the kernel of its stage did not store one", self.tensor)
+                write!(
+                    f,
+                    "{}({row}, {col}) is no number: the kernel of its stage did not store one",
+                    self.tensor
+                )
             }
             Some(Wrong::Unknown) => {
                 write!(f, "{} cannot be judged: its operands hold infinities or no numbers", self.tensor)

@@ -427,3 +427,59 @@ impl<'a> Judge<'a> {
         self.stages.compare(&memories, device, Some(&before(device)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::check::Executor;
+    use cusync_gen::device::Profile;
+    use cusync_gen::sync::Tile;
+
+    use super::super::bound::Wrong;
+    use super::*;
+    use crate::runtime::cpu::{CpuOptions, CpuPipeline, Region};
+    use crate::runtime::{Overrides, plan_text};
+
+    #[test]
+    fn stages_around_a_given_tensor_are_compared_and_it_must_hold_numbers() {
+        let source = r#"Pipeline(name: "own", dims: { "M": 24 }, stages: [
+            Gemm(name: "before", a: "X(M,16)", b: "W(16,16)", out: "Y(M,16)"),
+            Custom(name: "own", tile: (8, 16), writes: "N(M,16)",
+                reads: [Read(tensor: "Y(M,16)", rows: "8*m..8*m + 8", cols: "0..16")]),
+            Gemm(name: "after", a: "N(M,16)", b: "V(16,16)", out: "Z(M,16)"),
+        ])"#;
+        let h200 = Profile::named("h200").expect("it ships");
+        let plan = plan_text(source, "own", &Overrides::default(), h200, Executor::Cpu).expect("proved");
+        let graph = plan.graph();
+        let inputs = Inputs::checked_random(graph, 7).expect("small");
+        let halve = |_: Tile, _: u32, reads: &[Region], out: &mut Region| {
+            out.data.iter_mut().zip(&reads[0].data).for_each(|(out, x)| *out = 0.5 * x);
+        };
+        let pipeline = CpuPipeline::new(&plan, &inputs, CpuOptions::default()).expect("small");
+        let mut pipeline = pipeline.custom("own", halve).expect("a custom stage");
+        pipeline.run().expect("it runs");
+
+        let memory = HostMemory::inputs(graph, &inputs);
+        let unknown = Stages::new(graph, &[&memory], HashMap::new(), false);
+        assert!(matches!(unknown, Err(ReferenceError::NoCustom(_))));
+        let stages = Stages::new(graph, &[&memory], HashMap::new(), true).expect("taken as given");
+        let compare = |spoil: bool| {
+            let found = |name: &str| {
+                let mut values = pipeline.tensor(name).ok()?;
+                if spoil && name == "N" {
+                    values[3 * 16 + 5] = f32::NAN;
+                }
+                Some(values)
+            };
+            let after = HostMemory { found: Some(&found), ..HostMemory::inputs(graph, &inputs) };
+            stages.compare(&[&after], 0, Some(&memory)).expect("all tensors are there")
+        };
+        let judged = compare(false);
+        let names: Vec<&str> = judged.iter().map(|judged| judged.tensor.as_str()).collect();
+        assert_eq!(names, ["Y", "Z"]);
+        assert!(judged.iter().all(|judged| judged.verified), "{judged:?}");
+        assert!(judged[0].end_to_end.is_some() && judged[1].end_to_end.is_none(), "{judged:?}");
+        let judged = compare(true);
+        assert_eq!(judged[1].wrong, Some(Wrong::NoNumber(3, 5)), "{judged:?}");
+        assert!(judged[1].to_string().contains("N(3, 5) is no number"), "{}", judged[1]);
+    }
+}

@@ -11,8 +11,8 @@ use super::one::OneKernel;
 use super::options::{Options, Overlap};
 use super::supported::{runnable, suits};
 use crate::device::{
-    CublasLt, Device, DeviceBuffer, Event, GraphExec, GroupMember, Kernel, KernelArgs, Notes,
-    OwnKernel, RepackedWeights, Stream, TimeoutReport, helpers,
+    CublasLt, Device, DeviceBuffer, Event, GraphExec, GroupMember, Kernel, KernelArgs, Notes, OwnKernel,
+    RepackedWeights, Stream, TimeoutReport, helpers,
 };
 use crate::ffi;
 
@@ -394,8 +394,10 @@ impl Pipeline {
             None => Kernel::new(&self.device, args),
         };
         let launch = self.plan.launch();
-        let tiled =
-            launch.has_semaphores().then(|| Ok::<_, Error>(make(self.tiled(set, index)?, true)?)).transpose()?;
+        let tiled = launch
+            .has_semaphores()
+            .then(|| Ok::<_, Error>(make(self.tiled(set, index)?, true)?))
+            .transpose()?;
         // Without a start guarantee, progress was proved for a fixed number of CTAs per SM.
         if let Some(kernel) = tiled.as_ref().filter(|_| launch.on_gpu() && !launch.guarantees_starts()) {
             let (have, proved) = (kernel.grid().1, launch.ctas_per_sm(StageId(index)));

@@ -38,6 +38,15 @@ fn the_example_compiles_for_every_architecture() {
 }
 
 #[test]
+fn the_kernel_of_the_documentation_compiles() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/spec.md");
+    let page = std::fs::read_to_string(path).expect("the page is there");
+    let kernel = page.split("```cpp\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a kernel");
+    let Some(made) = compile(&KernelCode::source("scale.cu", kernel), (9, 0), None) else { return };
+    assert!(made.is_ok(), "{made:?}");
+}
+
+#[test]
 fn a_kernel_may_include_the_header_of_its_plan() {
     let (spec, h200) = (example("norm.ron"), Profile::named("h200").expect("it ships"));
     for executor in [Executor::Serial, Executor::Streams, Executor::Programmatic] {

@@ -128,7 +128,8 @@ fn kernels_of_ones_own_run_between_products() {
             if !with_kernel(&mut pipeline, case.stage, case.kernel) {
                 return;
             }
-            let forms = HashMap::from([(case.stage.to_owned(), Box::new(case.form) as CustomReference<'static>)]);
+            let forms =
+                HashMap::from([(case.stage.to_owned(), Box::new(case.form) as CustomReference<'static>)]);
             let reference = Reference::with_forms(&mut pipeline, 0, forms).expect("the reference runs");
             let mut all = || -> cusync::runtime::Result<()> {
                 let (one, both) = (pipeline.capture(executor, &[0])?, pipeline.capture(executor, &[1, 0])?);
