@@ -15,6 +15,7 @@
 //! # Ok::<(), SessionError>(())
 //! ```
 
+mod custom;
 mod error;
 mod host;
 

@@ -20,6 +20,8 @@ pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 pub const HEADERS: &[(&str, &str)] = &[
     ("README.md", include_str!("../csrc/include/cusync/README.md")),
     ("cusync.hpp", include_str!("../csrc/include/cusync/cusync.hpp")),
+    ("custom.cuh", include_str!("../csrc/include/cusync/custom.cuh")),
+    ("custom.h", include_str!("../csrc/include/cusync/custom.h")),
     ("desc.h", include_str!("../csrc/include/cusync/desc.h")),
     ("edge.cuh", include_str!("../csrc/include/cusync/edge.cuh")),
     ("edge.hpp", include_str!("../csrc/include/cusync/edge.hpp")),

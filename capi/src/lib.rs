@@ -5,6 +5,7 @@
 //! `unsafe` code reads the arguments of C callers; the header states the contracts.
 #![allow(unsafe_code)]
 
+pub mod custom;
 pub mod dag;
 pub mod model;
 pub mod program;

@@ -94,9 +94,32 @@ static bool told(int32_t status, int32_t want, char const* word) {
   if (!right) std::printf("status %d, not %d: %s\n", status, want, cusync_pipeline_error());
   return right;
 }
+static void twice(void* user, uint32_t, uint32_t, uint32_t, cusync_region const* reads, size_t count, cusync_region const* out) {
+  for (size_t i = 0; count == 1 && i < out->rows * out->cols; ++i) out->data[i] = *static_cast<float*>(user) * reads[0].data[i];
+}
+static bool custom_stage() {
+  char const* const spec = R"(Pipeline(name: "own", dims: {}, stages: [Custom(
+    name: "twice", tile: (2, 8), writes: "Y(4,8)", reads: [Read(tensor: "X(4,8)", rows: "2*m..2*m + 2", cols: "0..8")])]))";
+  cusync_pipeline* p = nullptr;
+  float x[32], y[32], factor = 2;
+  for (int i = 0; i < 32; ++i) x[i] = float(i);
+  bool good = cusync_pipeline_open(spec, nullptr, 0, nullptr, 0, &p) == CUSYNC_PIPELINE_OK;
+  good &= cusync_pipeline_set_f32(p, "X", x, 32) == CUSYNC_PIPELINE_OK;
+  good &= told(cusync_pipeline_run(p, nullptr), CUSYNC_PIPELINE_FAILED, "Custom");
+  good &= told(cusync_pipeline_custom(p, "twice", nullptr, nullptr), CUSYNC_PIPELINE_ARGUMENT, "`function` is null");
+  good &= told(cusync_pipeline_custom(p, "thrice", twice, &factor), CUSYNC_PIPELINE_FAILED, "no custom stage `thrice`");
+  good &= told(cusync_pipeline_kernel(p, "twice", "none.cu"), CUSYNC_PIPELINE_FAILED, "none.cu");
+  good &= cusync_pipeline_custom(p, "twice", twice, &factor) == CUSYNC_PIPELINE_OK;
+  good &= cusync_pipeline_run(p, nullptr) == CUSYNC_PIPELINE_OK;
+  good &= cusync_pipeline_read_f32(p, "Y", y, 32) == CUSYNC_PIPELINE_OK;
+  for (int i = 0; i < 32; ++i) good &= y[i] == 2 * x[i];
+  cusync_pipeline_close(p);
+  return good;
+}
 int main() {
   cusync_pipeline* p = nullptr;
-  bool good = told(cusync_pipeline_open(nullptr, nullptr, 0, "cpu", 0, &p), CUSYNC_PIPELINE_ARGUMENT, "null");
+  bool good = custom_stage();
+  good &= told(cusync_pipeline_open(nullptr, nullptr, 0, "cpu", 0, &p), CUSYNC_PIPELINE_ARGUMENT, "null");
   good &= told(cusync_pipeline_open("\xff", nullptr, 0, "cpu", 0, &p), CUSYNC_PIPELINE_ARGUMENT, "UTF-8");
   good &= told(cusync_pipeline_open("gtp3_mlp", nullptr, 0, "cpu", 0, &p), CUSYNC_PIPELINE_FAILED, "no spec");
   good &= told(cusync_pipeline_open("Pipeline(", nullptr, 0, "cpu", 0, &p), CUSYNC_PIPELINE_FAILED, "error");

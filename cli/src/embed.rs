@@ -58,6 +58,7 @@ impl<'a> SpecRequest<'a> {
             device_stated: true,
             free_sms: 0,
             executor: executor.stated(),
+            kernels: Vec::new(),
         })
     }
 }

@@ -118,6 +118,9 @@ impl From<device::Error> for Fault {
             E::BadArgument(_) | E::Length { .. } => "bad-argument",
             E::Runtime { .. } => "cuda-runtime",
             E::NoLibrary(_) => "no-library",
+            E::Code { file, .. } => {
+                return Fault::input("kernel-code", error.to_string()).in_file(file);
+            }
             E::Library { .. } => "library",
             E::NoHostMemory(_) => "host-memory",
             E::Unconnected { .. } => "unconnected",
@@ -169,6 +172,7 @@ impl From<runtime::Error> for Fault {
             E::Host(error) => return error.into(),
             E::Starved { .. } | E::NoSums { .. } => return Fault::refuted("starved", text),
             E::Cache { .. } => "cache-full",
+            E::NoKernel(_) => "custom-arithmetic",
             E::SharedPage { .. } => "shared-page",
             E::Poisoned(_) => "poisoned",
             E::Unbound { .. } | E::Bound(_) | E::NotBindable(..) => "unbound",

@@ -13,6 +13,7 @@ mod fault;
 mod files;
 #[cfg(feature = "models")]
 mod generate;
+mod kernel;
 mod memory;
 #[cfg(feature = "models")]
 mod model;

@@ -14,10 +14,24 @@ use super::source::SourceText;
 use super::target::Target;
 
 /// Pipeline of a target at its dims.
+///
+/// # Errors
+/// The spec is refused, or a given kernel is for no Custom stage of it.
 pub(crate) fn resolve(target: &Target) -> Result<Resolved, Fault> {
     let source = &target.source;
     let parsed = spec::parse(&source.text, &source.origin).and_then(|spec| spec.resolve(&target.dims));
-    parsed.map_err(|d| source.refused(&d))
+    let mut resolved = parsed.map_err(|d| source.refused(&d))?;
+    match target.kernels.iter().find(|stage| !resolved.give_kernel(stage)) {
+        None => Ok(resolved),
+        Some(stage) => {
+            let stages = resolved.stages.iter().filter(|stage| stage.custom.is_some());
+            let names: Vec<&str> = stages.map(|stage| stage.name.value.as_str()).collect();
+            let have = if names.is_empty() { "it has none".to_owned() } else { names.join(", ") };
+            let message =
+                format!("the pipeline has no Custom stage `{stage}`, for which --kernel gives a kernel");
+            Err(Fault::input("custom-arithmetic", message).help(format!("its Custom stages: {have}")))
+        }
+    }
 }
 
 /// Pipeline of a target; its device must be able to run it by itself.

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use clap::Args;
-use cusync::device;
+use cusync::device::{self, KernelCode};
 use cusync::element::Bits;
 use cusync::inputs::Inputs;
 use cusync::reference::{Accuracy, Judge, Wrong};
 use cusync::runtime::copilot::{JobSession, Settings};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
-use cusync::runtime::{RunOptions, executor_name, run_gpu};
+use cusync::runtime::{RunOptions, executor_name, run_gpu_with};
 use cusync::tune::{Machine, Origin};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose;
@@ -23,6 +23,7 @@ use super::check::dims;
 use super::devices::{self, DevicesReport, devices_line};
 use super::explain::{edges, stages};
 use super::fault::Fault;
+use super::kernel::{self, KernelArgs};
 use super::memory::too_large;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
@@ -45,6 +46,8 @@ pub(crate) struct RunArgs {
     threads: Option<u16>,
     #[command(flatten)]
     cache: CacheArgs,
+    #[command(flatten)]
+    kernels: KernelArgs,
 }
 
 struct Request {
@@ -53,6 +56,8 @@ struct Request {
     /// Threads of the cpu executor; `None`: all.
     threads: Option<usize>,
     cache: CacheArgs,
+    /// Kernels of Custom stages.
+    kernels: Vec<(String, KernelCode)>,
 }
 
 /// A tensor that a stage has written or changed, compared with the result expected from the stage's operands.
@@ -222,6 +227,9 @@ impl RunReport {
             let word = if overflow(&output) { "OVERFLOW" } else { "WRONG" };
             return format!("{}: {}", page.good(false, word), output.text);
         }
+        if self.outputs.is_empty() {
+            return format!("{}: every stage is Custom", page.good(false, "not verified"));
+        }
         let most = |f: fn(&OutputReport) -> f64| self.outputs.iter().map(f).fold(0.0, f64::max);
         format!(
             "{}: off by at most {:.2} of the bounds, {:.1e} in norm; end to end {:.1e}",
@@ -239,9 +247,11 @@ fn proved_line(obligations: &[ObligationReport]) -> String {
 }
 
 pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
-    let RunArgs { target, seed, threads, cache } = args;
-    let target = target.resolve()?;
-    let mut request = Request { target, seed, threads: threads.map(usize::from), cache };
+    let RunArgs { target, seed, threads, cache, kernels } = args;
+    let mut target = target.resolve()?;
+    let kernels = kernels.read()?;
+    target.kernels = kernels.iter().map(|(stage, _)| stage.clone()).collect();
+    let mut request = Request { target, seed, threads: threads.map(usize::from), cache, kernels };
     let progress = Progress::start(output);
     if request.target.executor == Some(Executor::Cpu) {
         return on_host(&request, &progress, None);
@@ -327,10 +337,8 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     };
     let plan = proof.plan()?;
     let graph = plan.graph();
-    if let Some(stage) = graph.stages.iter().find(|s| s.op.is_custom()) {
-        let message = format!("stage `{}` is Custom: its arithmetic is not in the spec", stage.name);
-        return Err(Fault::input("custom-arithmetic", message)
-            .help("run it from Rust, with `CpuPipeline::custom` (examples/06_custom_stage.rs)"));
+    if let Some(fault) = kernel::on_host(graph, &request.target.kernels) {
+        return Err(fault);
     }
     // Host threads also follow the work lists of a chain kernel.
     let mut report = blank(&plan, Proved { executor: Executor::Cpu, obligations, obstacles, predicted });
@@ -454,7 +462,7 @@ fn on_gpu(
         let plan = proof.plan()?;
         let seed = request.seed as u32;
         let options = RunOptions { seed, executor: Some(executor), ..RunOptions::default() };
-        let ran = run_gpu(&plan, options)?;
+        let ran = run_gpu_with(&plan, options, &request.kernels)?;
         let serial = variants.first().filter(|v| v.executor == "serial").map(|v| v.time_us);
         variants.push(VariantReport {
             executor: ran.executor.clone(),
@@ -474,6 +482,7 @@ fn on_gpu(
             (best.max_rel_err, best.rel_l2_err) = (ran.max_rel_err, ran.l2_rel_err);
             best.time_us = ran.time_us;
             best.plan = from.to_string();
+            best.note = kernel::given_note(plan.graph());
             best.outputs = ran.outputs.into_iter().map(OutputReport::from).collect();
             report = Some(best);
         }

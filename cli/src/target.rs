@@ -24,6 +24,8 @@ pub(crate) struct Target {
     pub(crate) free_sms: u32,
     /// `None`: the best predicted executor that can run on the device.
     pub(crate) executor: Option<Executor>,
+    /// Custom stages whose kernels the user has given.
+    pub(crate) kernels: Vec<String>,
 }
 
 #[derive(Args)]
@@ -117,6 +119,7 @@ impl TargetArgs {
             device_stated: plan.device.is_some(),
             free_sms: plan.free_sms,
             executor: plan.executor.stated(),
+            kernels: Vec::new(),
         })
     }
 }
@@ -222,6 +225,7 @@ mod tests {
             device_stated,
             free_sms: 0,
             executor: None,
+            kernels: Vec::new(),
         };
         let own = || device("h200");
         assert_eq!(stated(device("a100"), false).device_on(own()).expect("the GPU's own").name, "h200");

@@ -78,6 +78,14 @@ pub enum Error {
         /// The library's name for the error.
         status: String,
     },
+    /// The code of a Custom stage's kernel does not compile, or does not fit the stage.
+    #[error("{file}: {why}")]
+    Code {
+        /// Its file, as the user named it.
+        file: String,
+        /// The reason, with the compiler's messages if there are some.
+        why: String,
+    },
     /// Host memory ran out.
     #[error("{0}: out of host memory")]
     NoHostMemory(String),

@@ -12,6 +12,7 @@ use super::error::{Error, Result, check_status};
 use super::group::GroupMember;
 use super::helpers;
 use super::memory::{DeviceBuffer, TimeoutReport};
+use super::module::KernelCall;
 use super::notes::Notes;
 use super::stage::BoundStage;
 use super::stream::{LaunchAttributes, Stream};
@@ -154,7 +155,7 @@ pub struct Synchronisation {
 }
 
 impl Synchronisation {
-    fn raw(&self, stages: &[BoundStage]) -> ffi::cusync_sync {
+    pub(super) fn raw(&self, stages: &[BoundStage]) -> ffi::cusync_sync {
         let words = |b: &Option<Arc<DeviceBuffer<u32>>>| {
             b.as_ref().map_or(std::ptr::null_mut(), |b| b.pointer().cast())
         };
@@ -300,7 +301,7 @@ impl KernelArgs {
         self.holds("run counts", length(self.sync.epochs.as_ref().map(|e| e.len())), each * ctas)
     }
 
-    fn holds(&self, name: &str, have: usize, want: usize) -> Result<()> {
+    pub(super) fn holds(&self, name: &str, have: usize, want: usize) -> Result<()> {
         if have >= want {
             return Ok(());
         }
@@ -333,25 +334,44 @@ pub(crate) fn takes_alone(id: &ffi::cusync_kernel_id, stage: &ffi::cusync_stage)
 #[derive(Debug)]
 pub struct Kernel {
     device: Device,
-    handle: NonNull<ffi::cusync_kernel>,
+    code: Code,
     args: KernelArgs,
     grid: (u32, u32),
+}
+
+/// What a launch queues.
+#[derive(Debug)]
+pub(super) enum Code {
+    /// A kernel of the library.
+    Library(Handle),
+    /// The kernel of a Custom stage.
+    Own(KernelCall),
+}
+
+/// A kernel of the library, and the memory of its stages.
+#[derive(Debug)]
+pub(super) struct Handle {
+    raw: NonNull<ffi::cusync_kernel>,
     _table: DeviceBuffer<u8>,
 }
 
 // SAFETY: the handle is plain host data that is read-only after creation.
-unsafe impl Send for Kernel {}
+unsafe impl Send for Handle {}
 // SAFETY: as above.
-unsafe impl Sync for Kernel {}
+unsafe impl Sync for Handle {}
 
-impl Drop for Kernel {
+impl Drop for Handle {
     fn drop(&mut self) {
         // SAFETY: made by `cusync_create`, destroyed once.
-        unsafe { ffi::cusync_destroy(self.handle.as_ptr()) };
+        unsafe { ffi::cusync_destroy(self.raw.as_ptr()) };
     }
 }
 
 impl Kernel {
+    pub(super) fn with_code(device: &Device, code: Code, args: KernelArgs, grid: (u32, u32)) -> Kernel {
+        Kernel { device: device.clone(), code, args, grid }
+    }
+
     /// Prepares a kernel. Create all kernels of a pipeline before running any: loading a module may
     /// synchronize with a kernel that spins.
     ///
@@ -386,7 +406,7 @@ impl Kernel {
         };
         let call = || format!("{} ({})", args.name, describe(&args.id));
         check_status(call, status)?;
-        let handle = NonNull::new(handle).ok_or_else(|| Error::NoHostMemory(call()))?;
+        let raw = NonNull::new(handle).ok_or_else(|| Error::NoHostMemory(call()))?;
         let grid = match &args.work {
             WorkDistribution::Order { order, .. } => {
                 let ctas = if workers > 0 { workers } else { resident.min(order.grid_m * order.grid_n) };
@@ -396,7 +416,7 @@ impl Kernel {
                 (workers * ctas_of(&args.id) as u32, 1)
             }
         };
-        Ok(Kernel { device: device.clone(), handle, args, grid, _table: table })
+        Ok(Kernel::with_code(device, Code::Library(Handle { raw, _table: table }), args, grid))
     }
 
     /// Queues the kernel, and behind it the one that rotates the heads of its product, if any. With a
@@ -404,13 +424,17 @@ impl Kernel {
     /// ends; everything else waits for that kernel's memory.
     pub fn launch(&self, launch: LaunchAttributes<'_>) -> Result<()> {
         let _entered = self.device.enter()?;
+        let handle = match &self.code {
+            Code::Library(handle) => handle.raw.as_ptr(),
+            Code::Own(call) => return call.launch(launch, self.args.id.arch == ffi::CUSYNC_SM90A),
+        };
         let how = ffi::cusync_how {
             stream: launch.stream.pointer(),
             started_event: launch.started.map_or(std::ptr::null_mut(), |e| e.pointer()),
             programmatic: u32::from(launch.programmatic),
         };
         // SAFETY: the handle, stream and event are live.
-        let status = unsafe { ffi::cusync_launch(self.handle.as_ptr(), &how) };
+        let status = unsafe { ffi::cusync_launch(handle, &how) };
         check_status(|| format!("launch of {}", self.args.name), status)?;
         let mut rotated = self.args.stages.iter().filter(|stage| stage.rotates());
         rotated.try_for_each(|stage| helpers::rotate(&stage.out, stage, launch.stream))

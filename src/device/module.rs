@@ -8,7 +8,7 @@ use cudarc::driver::sys::{self, CUlaunchAttributeID_enum as Attribute};
 use super::context::Device;
 use super::error::{Error, Result, check};
 use super::memory::{DeviceBuffer, TimeoutReport};
-use super::stream::Stream;
+use super::stream::{LaunchAttributes, Stream};
 
 /// Kernels of the kernel-level suite in the driver's format; empty if they were not built.
 static SUITE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/suite.fatbin"));
@@ -61,6 +61,27 @@ impl Module {
         // SAFETY: a current context; the image is complete, aligned, and outlives the call, which copies it.
         check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut raw, words.as_ptr().cast()) })?;
         Ok(Module { inner: Arc::new(Loaded { device: device.clone(), raw }) })
+    }
+
+    /// All kernels, loaded like [`Module::function`].
+    pub fn functions(&self) -> Result<Vec<Function>> {
+        let _entered = self.inner.device.enter()?;
+        let mut count = 0;
+        // SAFETY: a live module; `count` outlives the call.
+        check("cuModuleGetFunctionCount", unsafe {
+            sys::cuModuleGetFunctionCount(&mut count, self.inner.raw)
+        })?;
+        let mut list = vec![std::ptr::null_mut(); count as usize];
+        // SAFETY: as above; `list` has room for `count` handles.
+        check("cuModuleEnumerateFunctions", unsafe {
+            sys::cuModuleEnumerateFunctions(list.as_mut_ptr(), count, self.inner.raw)
+        })?;
+        let load = |raw| {
+            // SAFETY: a live function.
+            check("cuFuncLoad", unsafe { sys::cuFuncLoad(raw) })?;
+            Function::of_raw(&self.inner.device, raw, Some(self.clone()))
+        };
+        list.into_iter().map(load).collect()
     }
 
     /// A kernel by its (unmangled) name. Its code is loaded at once, so that the first launch does not wait
@@ -167,6 +188,24 @@ impl Function {
             )
         })?;
         Ok(u32::try_from(ctas).unwrap_or(0))
+    }
+
+    /// Threads that a CTA may have: those of `__launch_bounds__`, or as many as the registers allow.
+    pub fn max_threads(&self) -> Result<u32> {
+        let _entered = self.device.enter()?;
+        let mut threads = 0;
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
+        // SAFETY: a live function; `threads` outlives the call.
+        check("cuFuncGetAttribute", unsafe { sys::cuFuncGetAttribute(&mut threads, attribute, self.raw) })?;
+        Ok(u32::try_from(threads).unwrap_or(0))
+    }
+
+    /// Lets launches have this much dynamic shared memory.
+    pub fn allow_shared(&self, bytes: u32) -> Result<()> {
+        let _entered = self.device.enter()?;
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: a live function.
+        check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(self.raw, attribute, bytes as c_int) })
     }
 
     pub(super) fn raw(&self) -> sys::CUfunction {
@@ -355,14 +394,38 @@ impl Stream {
     /// Queues a kernel. `programmatic`: it may launch once every CTA of the previous kernel in this stream
     /// has triggered or ended, so it must itself wait (`griddepcontrol.wait`) before it accesses memory.
     pub fn launch(&self, call: &KernelCall, programmatic: bool) -> Result<()> {
-        let _entered = self.device().enter()?;
-        let mut attribute = sys::CUlaunchAttribute {
-            id: Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { pad: [0; 64] },
-        };
-        attribute.value.programmaticStreamSerializationAllowed = 1;
-        let shape = call.shape();
+        call.launch(LaunchAttributes { stream: self, started: None, programmatic }, programmatic)
+    }
+}
+
+impl KernelCall {
+    /// [`Stream::launch`], which also records when all CTAs have begun. `triggers`: they issue triggers, as kernels
+    /// for sm_90 do; otherwise the time of the record is a hint.
+    pub(super) fn launch(&self, how: LaunchAttributes<'_>, triggers: bool) -> Result<()> {
+        let _entered = how.stream.device().enter()?;
+        let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
+        let none = || sys::CUlaunchAttributeValue { pad: [0; 64] };
+        let early = Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        let (mut attributes, mut count) = ([attribute(early, none()); 2], 0);
+        if how.programmatic {
+            attributes[0].value.programmaticStreamSerializationAllowed = 1;
+            count = 1;
+        }
+        if let Some(started) = how.started {
+            let (event, flags, mut value) = (started.pointer().cast(), 0, none());
+            let id = if triggers {
+                value.programmaticEvent =
+                    sys::CUlaunchAttributeValue_union__bindgen_ty_2 { event, flags, triggerAtBlockStart: 0 };
+                Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+            } else {
+                value.launchCompletionEvent =
+                    sys::CUlaunchAttributeValue_union__bindgen_ty_3 { event, flags };
+                Attribute::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT
+            };
+            attributes[count] = attribute(id, value);
+            count += 1;
+        }
+        let shape = self.shape();
         let config = sys::CUlaunchConfig {
             gridDimX: shape.grid[0],
             gridDimY: shape.grid[1],
@@ -371,15 +434,15 @@ impl Stream {
             blockDimY: shape.block[1],
             blockDimZ: shape.block[2],
             sharedMemBytes: shape.shared_bytes,
-            hStream: self.raw(),
-            attrs: &raw mut attribute,
-            numAttrs: u32::from(programmatic),
+            hStream: how.stream.raw(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: count as u32,
         };
-        call.with_parameters(|parameters| {
+        self.with_parameters(|parameters| {
             // SAFETY: a live stream and function; the parameters match the kernel's number and sizes, and the
             // driver copies them before it returns.
             check("cuLaunchKernelEx", unsafe {
-                sys::cuLaunchKernelEx(&config, call.function.raw, parameters, std::ptr::null_mut())
+                sys::cuLaunchKernelEx(&config, self.function.raw, parameters, std::ptr::null_mut())
             })
         })
     }

@@ -27,6 +27,26 @@ pub enum OperandSource {
     Repacked(Arc<RepackedWeights>),
 }
 
+impl OperandSource {
+    /// Number of elements; of bytes if they are repacked.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            OperandSource::Matrix(values) => values.len(),
+            OperandSource::Integers(values) => values.len(),
+            OperandSource::Repacked(weights) => weights.bytes(),
+        }
+    }
+
+    /// The device address.
+    pub(super) fn pointer(&self) -> *mut std::ffi::c_void {
+        match self {
+            OperandSource::Matrix(values) => values.pointer(),
+            OperandSource::Integers(values) => values.pointer(),
+            OperandSource::Repacked(weights) => weights.pointer(),
+        }
+    }
+}
+
 /// A stage of a proved plan with its memory. Matrices are row-major.
 #[derive(Clone, Debug)]
 pub struct BoundStage {
@@ -151,7 +171,7 @@ impl BoundStage {
     }
 
     /// A saturated size never equals the length of a buffer.
-    fn exact(&self, name: &str, have: usize, (rows, columns): (u32, u32)) -> Result<()> {
+    pub(super) fn exact(&self, name: &str, have: usize, (rows, columns): (u32, u32)) -> Result<()> {
         let want = rows as usize * columns as usize;
         if have == want {
             return Ok(());

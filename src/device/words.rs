@@ -8,8 +8,8 @@ use cudarc::cublaslt::sys::cublasLtEpilogue_t;
 use cusync_gen::check::EdgeNumbers;
 use cusync_gen::device::Operation;
 use cusync_gen::graph::{
-    Activation, Axis, Cache, Element, Epilogue, GroupNorm, Heads, Norm, NormedGemm, Op, OperandKind, Scores,
-    Sliding, Stage, When,
+    Activation, Axis, Cache, Element, Epilogue, GroupNorm, Heads, Norm, NormedGemm, Op, Operand, OperandKind,
+    Scores, Sliding, Stage, Tensor, When,
 };
 use cusync_gen::sync::{Order, SlotMap, WaitAt};
 
@@ -222,7 +222,6 @@ pub(crate) fn policy(map: &SlotMap, tables: Option<(*const u32, *const u32)>) ->
 
 /// An edge; `tables` are those of its policy.
 pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>) -> ffi::cusync_edge {
-    let axis = |a: &Axis| ffi::cusync_axis { m: a.m, n: a.n, k: a.k, offset: a.offset, extent: a.extent };
     ffi::cusync_edge {
         policy: policy(&edge.policy, tables),
         id: edge.id,
@@ -239,6 +238,24 @@ pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>)
         rows: axis(&edge.rows),
         cols: axis(&edge.cols),
     }
+}
+
+/// A read of a Custom stage: sizes and boxes, without anything to wait for.
+pub(crate) fn read(stage: &Stage, operand: &Operand, tensor: &Tensor) -> ffi::cusync_edge {
+    ffi::cusync_edge {
+        operand: role(operand.kind),
+        tensor_rows: tensor.rows,
+        tensor_cols: tensor.cols,
+        k_blocks: stage.k_blocks,
+        rows: axis(&operand.footprint.rows),
+        cols: axis(&operand.footprint.cols),
+        ..Default::default()
+    }
+}
+
+fn axis(axis: &Axis) -> ffi::cusync_axis {
+    let Axis { m, n, k, offset, extent } = *axis;
+    ffi::cusync_axis { m, n, k, offset, extent }
 }
 
 /// An order on a grid; `table` holds [`Order::table`], if it has one.

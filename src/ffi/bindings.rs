@@ -650,6 +650,41 @@ pub struct cusync_share {
     pub chunks: u32,
     pub offset: ::std::os::raw::c_ulonglong,
 }
+pub const CUSYNC_CUSTOM_READS: _bindgen_ty_6 = 8;
+pub const CUSYNC_CUSTOM_POSTS: _bindgen_ty_6 = 4;
+pub type _bindgen_ty_6 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_custom {
+    pub data: [*const ::std::os::raw::c_void; 8usize],
+    pub reads: [cusync_edge; 8usize],
+    pub posts: [cusync_policy; 4usize],
+    pub read_count: u32,
+    pub post_count: u32,
+    pub waits: u32,
+    pub index: u32,
+    pub bf16: u32,
+    pub rows: u32,
+    pub cols: u32,
+    pub tile_rows: u32,
+    pub tile_cols: u32,
+    pub k_blocks: u32,
+    pub order: cusync_order,
+    pub out: *mut ::std::os::raw::c_void,
+    pub semaphores: *mut u32,
+    pub tickets: *mut ::std::os::raw::c_ulonglong,
+    pub report: *mut cusync_report,
+    pub timeout_ns: ::std::os::raw::c_ulonglong,
+}
+impl Default for cusync_custom {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 unsafe extern "C" {
     pub fn cusync_kernels(out: *mut cusync_kernel_info, capacity: u32) -> u32;
     pub fn cusync_resident(id: *const cusync_kernel_id, workers: *mut u32) -> i32;

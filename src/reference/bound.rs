@@ -146,6 +146,9 @@ pub enum Wrong {
     Norm(f64, f64),
     /// First element that overflows the element type. The arithmetic is not to blame.
     Overflow(Offender),
+    /// The first element of a given tensor that is not a number, by row and column: the kernel of its Custom stage did
+    /// not store it, or made it from infinities.
+    NoNumber(usize, usize),
     /// The definition gives no finite value for any element, because an operand has none: nothing could be
     /// compared.
     Unknown,
@@ -188,6 +191,13 @@ impl std::fmt::Display for Accuracy {
                 "{}({row}, {col}) is {expected:.6e}, which overflows the element type\n  help: use `element: Bf16`, or smaller weights",
                 self.tensor
             ),
+            Some(Wrong::NoNumber(row, col)) => {
+                write!(
+                    f,
+                    "{}({row}, {col}) is no number: the kernel of its stage did not store one",
+                    self.tensor
+                )
+            }
             Some(Wrong::Unknown) => {
                 write!(f, "{} cannot be judged: its operands hold infinities or no numbers", self.tensor)
             }
@@ -268,6 +278,20 @@ pub fn judge(name: &str, element: Element, found: &[f32], expected: &Expected) -
         verified: wrong.is_none(),
         wrong,
     }
+}
+
+/// The verdict on a tensor whose values are taken as given; `None` if all are numbers. `cols`: columns of the tensor.
+pub(super) fn judge_given(name: &str, found: &[f32], cols: usize) -> Option<Accuracy> {
+    let at = found.iter().position(|x| x.is_nan())?;
+    Some(Accuracy {
+        tensor: name.into(),
+        relative_l2: f64::INFINITY,
+        relative_max: f64::INFINITY,
+        of_bound: f64::INFINITY,
+        end_to_end: None,
+        verified: false,
+        wrong: Some(Wrong::NoNumber(at / cols.max(1), at % cols.max(1))),
+    })
 }
 
 /// ||x - y|| / ||y||, Euclidean; infinite if the lengths differ or x contains a NaN or infinity.

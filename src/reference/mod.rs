@@ -241,7 +241,8 @@ pub fn evaluate(
     inputs: &Inputs,
     custom: &HashMap<String, CustomReference<'_>>,
 ) -> Result<HashMap<String, Vec<f32>>, ReferenceError> {
-    let written = stages::chain(graph, &[&stages::HostMemory::inputs(graph, inputs)], custom)?;
+    let forms = stages::Forms { known: custom, takes_given: false };
+    let written = stages::chain(graph, &[&stages::HostMemory::inputs(graph, inputs)], forms)?;
     let name = |id: TensorId| graph.tensors[id.0].name.clone();
     Ok(written.into_iter().flatten().map(|(id, m)| (name(id), m.data)).collect())
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use cusync_gen::graph::{DataType, Graph, OperandKind, Stage, TensorId};
 use rayon::prelude::*;
 
-use super::bound::{Accuracy, Expected, judge, relative_l2};
+use super::bound::{Accuracy, Expected, judge, judge_given, relative_l2};
 use super::{CustomReference, Given, Matrix, Operands, ReferenceError, Sums, apply, changed, product, round};
 use crate::element::Bits;
 use crate::inputs::Inputs;
@@ -90,15 +90,30 @@ impl Operands for GroupTensors<'_> {
     }
 }
 
+/// The arithmetic of Custom stages.
+#[derive(Clone, Copy)]
+pub(super) struct Forms<'f, 'a> {
+    /// Whole-matrix forms by stage.
+    pub(super) known: &'f HashMap<String, CustomReference<'a>>,
+    /// Whether results of the other Custom stages are taken as given; otherwise a form is missing.
+    pub(super) takes_given: bool,
+}
+
+impl Forms<'_, '_> {
+    fn is_given(&self, stage: &Stage) -> bool {
+        self.takes_given && stage.op.is_custom() && !self.known.contains_key(&stage.name)
+    }
+}
+
 /// Result of a stage from its operands.
 fn expected(
     graph: &Graph,
     stage: &Stage,
     view: &GroupTensors<'_>,
-    custom: &HashMap<String, CustomReference<'_>>,
+    forms: Forms<'_, '_>,
     given: Given,
 ) -> Result<Expected, ReferenceError> {
-    let made = match custom.get(&stage.name).filter(|_| stage.op.is_custom()) {
+    let made = match forms.known.get(&stage.name).filter(|_| stage.op.is_custom()) {
         Some(form) => {
             let reads = stage.operands.iter().map(|operand| view.tensor(operand.tensor));
             // Its arithmetic is unknown.
@@ -115,20 +130,25 @@ fn expected(
 }
 
 /// Every tensor that a stage writes or changes, for each device of a group; each result is rounded before the next
-/// stage reads it.
+/// stage reads it. Given tensors, and all that follow from them, are left out.
 pub(super) fn chain(
     graph: &Graph,
     group: &[&dyn TensorValues],
-    custom: &HashMap<String, CustomReference<'_>>,
+    forms: Forms<'_, '_>,
 ) -> Result<Vec<HashMap<TensorId, Matrix>>, ReferenceError> {
     let mut written = vec![HashMap::new(); group.len()];
+    let mut unknown = Vec::new();
     for stage in &graph.stages {
+        if forms.is_given(stage) || stage.operands.iter().any(|operand| unknown.contains(&operand.tensor)) {
+            unknown.push(stage.out);
+            continue;
+        }
         let pairs = group.iter().zip(&written);
         let memories: Vec<_> =
             pairs.map(|(values, instead)| DeviceTensors { values: *values, instead }).collect();
         let make = |own: &DeviceTensors<'_>| -> Result<_, ReferenceError> {
             let view = GroupTensors { own: *own, group: &memories };
-            let mut made = vec![(stage.out, expected(graph, stage, &view, custom, Given::default())?.values)];
+            let mut made = vec![(stage.out, expected(graph, stage, &view, forms, Given::default())?.values)];
             for (operand, after) in changes(stage, &view, true)? {
                 made.push((operand, after.values));
             }
@@ -174,6 +194,8 @@ struct Made {
 pub(crate) struct Stages<'a> {
     graph: Graph,
     custom: HashMap<String, CustomReference<'a>>,
+    /// Whether results of Custom stages without a form are taken as given.
+    takes_given: bool,
     chain: Vec<HashMap<TensorId, Matrix>>,
     /// Results of the last comparison: reused if operands and roundings are unchanged.
     made: Vec<Mutex<Vec<Option<Made>>>>,
@@ -185,10 +207,11 @@ impl<'a> Stages<'a> {
         graph: &Graph,
         group: &[&dyn TensorValues],
         custom: HashMap<String, CustomReference<'a>>,
+        takes_given: bool,
     ) -> Result<Self, ReferenceError> {
-        let chain = chain(graph, group, &custom)?;
+        let chain = chain(graph, group, Forms { known: &custom, takes_given })?;
         let made = group.iter().map(|_| Mutex::new(graph.stages.iter().map(|_| None).collect())).collect();
-        Ok(Stages { graph: graph.clone(), custom, chain, made })
+        Ok(Stages { graph: graph.clone(), custom, takes_given, chain, made })
     }
 
     /// Compares every tensor that a stage has written or changed on a device of a group. `before` holds its caches as
@@ -200,7 +223,8 @@ impl<'a> Stages<'a> {
         device: usize,
         before: Option<&dyn TensorValues>,
     ) -> Result<Vec<Accuracy>, ReferenceError> {
-        let Stages { graph, custom, chain, made } = self;
+        let Stages { graph, custom, takes_given, chain, made } = self;
+        let forms = Forms { known: custom, takes_given: *takes_given };
         let (memory, chain) = (group[device], &chain[device]);
         let mut made = made[device].lock().unwrap_or_else(PoisonError::into_inner);
         let (none, mut lost) = (HashMap::new(), HashMap::new());
@@ -210,6 +234,15 @@ impl<'a> Stages<'a> {
         let mut list = Vec::new();
         for (index, (stage, made)) in graph.stages.iter().zip(made.iter_mut()).enumerate() {
             let overwritten = |tensor| self.overwritten(tensor, index);
+            if forms.is_given(stage) {
+                // Nothing else could stand for a tensor that is gone.
+                if self.overwritten(stage.out, index + 1) {
+                    return Err(ReferenceError::NoCustom(stage.name.clone()));
+                }
+                let found = memory.tensor(stage.out)?;
+                list.extend(judge_given(&graph.tensors[stage.out.0].name, &found.data, found.cols));
+                continue;
+            }
             let instead = stage
                 .operands
                 .iter()
@@ -233,7 +266,7 @@ impl<'a> Stages<'a> {
                 .filter(|made| made.operands == operands && made.rounds_product == rounds_product);
             if known.is_none() {
                 let given = Given { appended: true, rounds_product };
-                let mut out = expected(graph, stage, &view, custom, given)?;
+                let mut out = expected(graph, stage, &view, forms, given)?;
                 if !instead.is_empty() {
                     out = out.of_unknown_operands();
                 }
@@ -365,7 +398,7 @@ impl<'a> Judge<'a> {
     ) -> Result<Self, ReferenceError> {
         let memories: Vec<_> = inputs.iter().map(|inputs| HostMemory::inputs(graph, inputs)).collect();
         let memories: Vec<&dyn TensorValues> = memories.iter().map(|m| m as &dyn TensorValues).collect();
-        Ok(Judge { stages: Stages::new(graph, &memories, custom)?, inputs })
+        Ok(Judge { stages: Stages::new(graph, &memories, custom, false)?, inputs })
     }
 
     /// Compares every tensor that a stage has written, and every cache that it has appended to, with the
@@ -392,5 +425,61 @@ impl<'a> Judge<'a> {
         let memories: Vec<_> = found.iter().enumerate().map(after).collect();
         let memories: Vec<&dyn TensorValues> = memories.iter().map(|m| m as &dyn TensorValues).collect();
         self.stages.compare(&memories, device, Some(&before(device)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::check::Executor;
+    use cusync_gen::device::Profile;
+    use cusync_gen::sync::Tile;
+
+    use super::super::bound::Wrong;
+    use super::*;
+    use crate::runtime::cpu::{CpuOptions, CpuPipeline, Region};
+    use crate::runtime::{Overrides, plan_text};
+
+    #[test]
+    fn stages_around_a_given_tensor_are_compared_and_it_must_hold_numbers() {
+        let source = r#"Pipeline(name: "own", dims: { "M": 24 }, stages: [
+            Gemm(name: "before", a: "X(M,16)", b: "W(16,16)", out: "Y(M,16)"),
+            Custom(name: "own", tile: (8, 16), writes: "N(M,16)",
+                reads: [Read(tensor: "Y(M,16)", rows: "8*m..8*m + 8", cols: "0..16")]),
+            Gemm(name: "after", a: "N(M,16)", b: "V(16,16)", out: "Z(M,16)"),
+        ])"#;
+        let h200 = Profile::named("h200").expect("it ships");
+        let plan = plan_text(source, "own", &Overrides::default(), h200, Executor::Cpu).expect("proved");
+        let graph = plan.graph();
+        let inputs = Inputs::checked_random(graph, 7).expect("small");
+        let halve = |_: Tile, _: u32, reads: &[Region], out: &mut Region| {
+            out.data.iter_mut().zip(&reads[0].data).for_each(|(out, x)| *out = 0.5 * x);
+        };
+        let pipeline = CpuPipeline::new(&plan, &inputs, CpuOptions::default()).expect("small");
+        let mut pipeline = pipeline.custom("own", halve).expect("a custom stage");
+        pipeline.run().expect("it runs");
+
+        let memory = HostMemory::inputs(graph, &inputs);
+        let unknown = Stages::new(graph, &[&memory], HashMap::new(), false);
+        assert!(matches!(unknown, Err(ReferenceError::NoCustom(_))));
+        let stages = Stages::new(graph, &[&memory], HashMap::new(), true).expect("taken as given");
+        let compare = |spoil: bool| {
+            let found = |name: &str| {
+                let mut values = pipeline.tensor(name).ok()?;
+                if spoil && name == "N" {
+                    values[3 * 16 + 5] = f32::NAN;
+                }
+                Some(values)
+            };
+            let after = HostMemory { found: Some(&found), ..HostMemory::inputs(graph, &inputs) };
+            stages.compare(&[&after], 0, Some(&memory)).expect("all tensors are there")
+        };
+        let judged = compare(false);
+        let names: Vec<&str> = judged.iter().map(|judged| judged.tensor.as_str()).collect();
+        assert_eq!(names, ["Y", "Z"]);
+        assert!(judged.iter().all(|judged| judged.verified), "{judged:?}");
+        assert!(judged[0].end_to_end.is_some() && judged[1].end_to_end.is_none(), "{judged:?}");
+        let judged = compare(true);
+        assert_eq!(judged[1].wrong, Some(Wrong::NoNumber(3, 5)), "{judged:?}");
+        assert!(judged[1].to_string().contains("N(3, 5) is no number"), "{}", judged[1]);
     }
 }

@@ -140,6 +140,11 @@ pub enum Error {
         /// Cause.
         why: String,
     },
+    /// A Custom stage without a kernel.
+    #[error(
+        "stage `{0}` is Custom, and has no kernel\n  help: give it one: `Pipeline::set_kernel`, or `cusync run --kernel {0}=FILE.cu`"
+    )]
+    NoKernel(String),
     /// Error of the host executor.
     #[error(transparent)]
     Host(#[from] super::cpu::CpuError),

@@ -11,7 +11,7 @@ use super::one::OneKernel;
 use super::options::{Options, Overlap};
 use super::supported::{runnable, suits};
 use crate::device::{
-    CublasLt, Device, DeviceBuffer, Event, GraphExec, GroupMember, Kernel, KernelArgs, Notes,
+    CublasLt, Device, DeviceBuffer, Event, GraphExec, GroupMember, Kernel, KernelArgs, Notes, OwnKernel,
     RepackedWeights, Stream, TimeoutReport, helpers,
 };
 use crate::ffi;
@@ -175,6 +175,8 @@ pub struct Pipeline {
     pub(super) options: Options,
     pub(super) shared: Arc<Shared>,
     pub(super) sets: Vec<Set>,
+    /// Kernels of Custom stages, by stage.
+    pub(super) own: Vec<Option<OwnKernel>>,
     /// Implementation of each stage under the `library` executor; `None` until decided.
     pub(super) faster: Vec<Option<Faster>>,
     /// Carries every run from beginning to end, and stage 0.
@@ -205,7 +207,8 @@ impl Pipeline {
     /// Allocates everything but inputs and weights.
     ///
     /// # Errors
-    /// The plan was proved for another GPU or has a stage that no built-in kernel runs, or memory is short.
+    /// The plan was proved for another GPU or has a stage that no built-in kernel runs, or memory is short. Custom
+    /// stages get their kernels from [`Pipeline::set_kernel`].
     pub fn new(plan: &Plan, device: &Device) -> Result<Pipeline> {
         Self::with_options(plan, device, Options::default())
     }
@@ -261,6 +264,7 @@ impl Pipeline {
             options,
             shared: Arc::new(shared),
             sets: Vec::new(),
+            own: vec![None; stages],
             faster: (0..stages).map(|_| None).collect(),
             poisoned: None,
             turn: Arc::new(Turn { done: Mutex::new(Event::ordering(device)?) }),
@@ -284,6 +288,7 @@ impl Pipeline {
         let mut fork = Pipeline::with_options(&self.plan, &self.device, self.options)?;
         self.device.synchronize()?;
         fork.turn = self.turn.clone();
+        fork.own = self.own.clone();
         let graph = self.plan.graph();
         let input = |(tensor, bound): (&cusync_gen::graph::Tensor, &Option<TensorBuffer>)| {
             bound.clone().filter(|_| tensor.producer.is_none() && !tensor.state)
@@ -353,6 +358,7 @@ impl Pipeline {
     /// because doing so may wait for a kernel that is itself waiting. Runs call it; call it yourself to pay
     /// the cost early.
     pub fn prepare(&mut self) -> Result<()> {
+        self.has_kernels()?;
         if self.sets.is_empty() {
             self.set_mut(0)?;
         }
@@ -383,9 +389,15 @@ impl Pipeline {
 
     /// Kernels of stage `index`.
     fn stage_kernels(&mut self, set: usize, index: usize) -> Result<StageKernels> {
-        let make = |args: Result<KernelArgs>| -> Result<Kernel> { Ok(Kernel::new(&self.device, args?)?) };
+        let make = |args: KernelArgs, waits: bool| match &self.own[index] {
+            Some(own) => Kernel::own(&self.device, own, args, &self.own_reads(StageId(index), waits)),
+            None => Kernel::new(&self.device, args),
+        };
         let launch = self.plan.launch();
-        let tiled = launch.has_semaphores().then(|| make(self.tiled(set, index))).transpose()?;
+        let tiled = launch
+            .has_semaphores()
+            .then(|| Ok::<_, Error>(make(self.tiled(set, index)?, true)?))
+            .transpose()?;
         // Without a start guarantee, progress was proved for a fixed number of CTAs per SM.
         if let Some(kernel) = tiled.as_ref().filter(|_| launch.on_gpu() && !launch.guarantees_starts()) {
             let (have, proved) = (kernel.grid().1, launch.ctas_per_sm(StageId(index)));
@@ -396,7 +408,7 @@ impl Pipeline {
                 )));
             }
         }
-        let serial = make(self.alone(set, index))?;
+        let serial = make(self.alone(set, index)?, false)?;
         let by_library = launch.how() == Some(How::Library);
         let library = if by_library { self.library_stage(set, index)? } else { None };
         Ok(StageKernels { stage: index, serial, tiled, library })

@@ -10,7 +10,7 @@ use super::options::Options;
 use super::pipeline::{Kernels, Pipeline};
 use super::sets::InputSets;
 use super::verify::{self, Accuracy, Reference};
-use crate::device::{Device, Event};
+use crate::device::{Device, Event, KernelCode};
 
 /// Options of [`run_gpu`].
 #[derive(Clone, Copy, Debug)]
@@ -65,10 +65,21 @@ pub struct GpuRunReport {
 /// Runs a plan on a GPU with random inputs, verifies an eager run and a graph replay, and times replays.
 /// Under `copilot`, runs are jobs of a session, timed by the host.
 pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<GpuRunReport> {
+    run_gpu_with(plan, options, &[])
+}
+
+/// [`run_gpu`] with the kernels of Custom stages, by stage. Their results are taken as given
+/// ([`Reference::new`]).
+pub fn run_gpu_with(
+    plan: &Plan,
+    options: RunOptions,
+    kernels: &[(String, KernelCode)],
+) -> Result<GpuRunReport> {
     let device = Device::open(options.gpu)?;
     let executor = options.executor.unwrap_or(plan.executor());
     let checked = Options { check_pages: true, ..options.pipeline };
     let mut pipeline = Pipeline::with_options(plan, &device, checked)?;
+    kernels.iter().try_for_each(|(stage, code)| pipeline.set_kernel(stage, code))?;
     let inputs = InputSets::random(plan.graph(), &device, options.sets.max(1), options.seed)?;
     inputs.bind(&mut pipeline)?;
     let reference = Reference::new(&mut pipeline, 0)?;

@@ -24,7 +24,7 @@ pub(super) fn suits(plan: &Plan, device: &Device) -> Result<()> {
     })
 }
 
-/// Checks that the built-in kernels run a stage.
+/// Checks that the built-in kernels run a stage, or that the user's may.
 pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
     let stage = &plan.graph().stages[id.0];
     let unsupported = |why: &str| Err(Error::Unsupported(format!("stage {}: {why}", stage.name)));
@@ -49,7 +49,9 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
         return unsupported(&why.to_string());
     }
     match stage.op {
-        Op::Custom => return unsupported("a custom stage runs in its owner's kernel, not in an executor"),
+        Op::Custom if launch.kernel(id).is_none() => {
+            return unsupported("the kernel of a Custom stage has a launch to itself");
+        }
         Op::GatedGemm(_) => {
             let produced = |kind| {
                 stage.operand(kind).is_some_and(|o| plan.graph().tensors[o.tensor.0].producer.is_some())
@@ -69,7 +71,8 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
         | Op::Attend(_)
         | Op::Norm(_)
         | Op::GroupNorm(_)
-        | Op::Pool(_) => {}
+        | Op::Pool(_)
+        | Op::Custom => {}
     }
     if stage.split_k != 1 {
         return unsupported("split-K stages have no kernel");

@@ -17,7 +17,7 @@ use crate::device::{self, DeviceBuffer, element_code, helpers};
 use crate::element::Bits;
 use crate::reference::gemm::Sums;
 pub use crate::reference::{Accuracy, first_wrong, worst};
-use crate::reference::{Matrix, ReferenceError, Stages, TensorValues};
+use crate::reference::{CustomReference, Matrix, ReferenceError, Stages, TensorValues};
 
 /// Expected results of a pipeline for one set of inputs.
 pub struct Reference {
@@ -33,12 +33,22 @@ impl std::fmt::Debug for Reference {
 
 impl Reference {
     /// Runs the pipeline by its definition, on the inputs of a set. Takes about a second at the largest
-    /// sizes.
+    /// sizes. Results of Custom stages are taken as given: they are not compared, only checked to be numbers, and
+    /// later stages are verified from them.
     pub fn new(pipeline: &mut Pipeline, set: usize) -> Result<Reference> {
+        Reference::with_forms(pipeline, set, HashMap::new())
+    }
+
+    /// [`Reference::new`] with whole-matrix forms of Custom stages, which are then compared.
+    pub fn with_forms(
+        pipeline: &mut Pipeline,
+        set: usize,
+        custom: HashMap<String, CustomReference<'static>>,
+    ) -> Result<Reference> {
         pipeline.prepare()?;
         pipeline.synchronize()?;
         let memory = OnGpu { pipeline, set, outputs: &[] };
-        let stages = Stages::new(pipeline.plan().graph(), &[&memory], HashMap::new()).map_err(refused)?;
+        let stages = Stages::new(pipeline.plan().graph(), &[&memory], custom, true).map_err(refused)?;
         Ok(Reference { set, stages })
     }
 

@@ -9,7 +9,7 @@ use cusync_gen::graph::{Graph, TensorId};
 use super::{SessionError, SessionResult};
 use crate::inputs::{Inputs, Values};
 use crate::reference::{Accuracy, Judge};
-use crate::runtime::cpu::{Areas, CpuOptions, CpuPipeline};
+use crate::runtime::cpu::{Areas, CpuOptions, CpuPipeline, CustomKernel};
 
 /// Inputs and runs of a session on host threads.
 pub(super) struct Host {
@@ -17,6 +17,8 @@ pub(super) struct Host {
     options: CpuOptions,
     /// Areas of its group, and its number there.
     group: Option<(Arc<Areas>, u32)>,
+    /// Arithmetic of Custom stages, by name.
+    kernels: Vec<(String, Arc<dyn CustomKernel>)>,
     pipeline: Option<CpuPipeline>,
     /// Number of runs.
     runs: usize,
@@ -28,7 +30,7 @@ const NOT_RUN: &str = "nothing has run with these inputs yet\n  help: call `run`
 
 impl Host {
     pub(super) fn new(inputs: Inputs, options: CpuOptions, group: Option<(Arc<Areas>, u32)>) -> Host {
-        Host { inputs, options, group, pipeline: None, runs: 0, current: false }
+        Host { inputs, options, group, kernels: Vec::new(), pipeline: None, runs: 0, current: false }
     }
 
     pub(super) fn in_group(&self) -> bool {
@@ -44,10 +46,22 @@ impl Host {
         self.current = false;
     }
 
+    /// Sets the arithmetic of a Custom stage; the stage exists.
+    pub(super) fn custom(&mut self, stage: &str, kernel: Arc<dyn CustomKernel>) -> SessionResult<()> {
+        self.kernels.push((stage.to_owned(), kernel.clone()));
+        let ready = self.pipeline.take().map(|pipeline| pipeline.shared_custom(stage, kernel));
+        self.pipeline = ready.transpose()?;
+        self.current = false;
+        Ok(())
+    }
+
     /// Allocates the tensors before the first run.
     pub(super) fn prepare(&mut self, plan: &Plan) -> SessionResult<()> {
         if self.pipeline.is_none() {
-            let pipeline = CpuPipeline::new(plan, &self.inputs, self.options)?;
+            let mut pipeline = CpuPipeline::new(plan, &self.inputs, self.options)?;
+            for (stage, kernel) in &self.kernels {
+                pipeline = pipeline.shared_custom(stage, kernel.clone())?;
+            }
             self.pipeline = Some(match &self.group {
                 Some((areas, device)) => pipeline.join(areas, *device),
                 None => pipeline,

@@ -27,6 +27,7 @@ fn generate() -> String {
     let mut builder = bindgen::Builder::default()
         .header(csrc.join("abi/cusync.h").to_string_lossy())
         .header(csrc.join("host/decode.h").to_string_lossy())
+        .header(csrc.join("include/cusync/custom.h").to_string_lossy())
         .clang_arg(format!("-I{}", csrc.join("include").display()))
         .clang_args(compiler_include().map(|dir| format!("-isystem{dir}")))
         .allowlist_item("(cusync|CUSYNC)_.*")

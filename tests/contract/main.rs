@@ -1,6 +1,7 @@
 //! Artifacts that others rely on: packages, documents and kernels.
 
 mod cmake_package;
+mod custom_kernel;
 mod documents;
 mod gpu_absent;
 mod kernels_compiled;

@@ -60,6 +60,20 @@ int32_t cusync_pipeline_bind(cusync_pipeline* pipeline, const char* tensor, void
 int32_t cusync_pipeline_bind_i32(cusync_pipeline* pipeline, const char* tensor, void* device_memory, size_t count);
 /// The device memory of a tensor, for reading outputs in place. GPU only.
 int32_t cusync_pipeline_memory(cusync_pipeline* pipeline, const char* tensor, void** device_memory);
+/// A box of a tensor in host memory: rows x cols floats, row-major, from row `row` and column `col` of the tensor on.
+typedef struct cusync_region {
+  float* data;
+  size_t row, col, rows, cols;
+} cusync_region;
+/// Adds k-block `k` of tile (m, n) of a Custom stage to `out`, which is zero before the first one. `reads` are its reads at this
+/// k-block, clipped to their tensors. Host threads call it at the same time for different tiles; it writes `out` only.
+typedef void (*cusync_custom_function)(void* user, uint32_t m, uint32_t n, uint32_t k, const cusync_region* reads, size_t read_count,
+                                       const cusync_region* out);
+/// Sets the arithmetic of a Custom stage of a pipeline on the host. `user` is passed to the function.
+int32_t cusync_pipeline_custom(cusync_pipeline* pipeline, const char* stage, cusync_custom_function function, void* user);
+/// Sets the kernel of a Custom stage of a pipeline on a GPU: a .cu file, which NVRTC compiles, or a .cubin, .fatbin or .ptx
+/// (csrc/include/cusync/custom.cuh). A pipeline with Custom stages is opened for a stated executor.
+int32_t cusync_pipeline_kernel(cusync_pipeline* pipeline, const char* stage, const char* file);
 /// Makes everything ready that would disturb a capture: call it once before runs are captured. Runs do it else. Weights that are laid out
 /// anew are read here, in the order of none of the caller's streams: what writes them has to be over.
 int32_t cusync_pipeline_prepare(cusync_pipeline* pipeline);

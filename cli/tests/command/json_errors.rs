@@ -55,6 +55,8 @@ fn every_kind_of_error_has_its_fields() {
             reads: [ Read(tensor: "Y(M,64)", rows: "16*m..16*m + 16", cols: "0..64") ]),
     ])"#,
     );
+    let kernel = file("norm.cu", "");
+    let (norm, other) = (format!("norm={kernel}"), format!("other={kernel}"));
     let program = file(
         "program.ron",
         "Dag(name: \"d\", buffers: { \"x\": 64 },\n  nodes: [ Kernel(name: \"k\", reads: \"y\") ])",
@@ -83,6 +85,10 @@ fn every_kind_of_error_has_its_fields() {
         (&["run", &rotates, "--executor", "fused"], ("no-kernel", 2, true, Some((2, 25)))),
         (&["simulate", &rotates], ("no-kernel", 2, false, None)),
         (&["run", &own, "--executor", "cpu"], ("custom-arithmetic", 2, false, None)),
+        (&["run", &own, "--kernel", &norm, "--executor", "cpu"], ("custom-arithmetic", 2, false, None)),
+        (&["run", &own, "--kernel", &other], ("custom-arithmetic", 2, false, None)),
+        (&["run", &own, "--kernel", "norm=none.cu"], ("kernel-code", 2, true, None)),
+        (&["run", &own, "--kernel", "norm"], ("usage", 2, false, None)),
         (&["gen", "two_gemms", "--executor", "fused"], ("unsupported", 2, false, None)),
         (&["tune", "two_gemms", "--executor", "cpu"], ("unsupported", 2, false, None)),
         (&["tune", "--show", "--cache", &corrupt], ("tuned-corrupt", 2, true, Some((1, 3)))),

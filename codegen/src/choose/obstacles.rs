@@ -208,11 +208,14 @@ fn gates(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
     })
 }
 
-/// Stages that the user must run: no kernel of this library does.
+/// Stages that the user must run: no kernel of this library does. Custom stages whose kernel is given are none.
 fn owners(resolved: &Resolved) -> Option<Obstacle> {
-    let custom = resolved.own_kernel().map(|stage| {
+    let mut stages = resolved.stages.iter();
+    let custom = stages.find(|stage| stage.custom.is_some() && !stage.has_own_kernel).map(|stage| {
+        let name = &stage.name.value;
         Obstacle::new("is Custom: your own kernel, of which nothing is known")
-            .of_stage(&resolved.stages[stage.0].name.value)
+            .help(format!("`cusync run --kernel {name}=FILE.cu` runs it"))
+            .of_stage(name)
     });
     let split = || {
         let stage = resolved.stages.iter().find(|stage| stage.split_k.value > 1)?;

@@ -27,6 +27,7 @@ impl Resolved {
                 reads,
                 out,
                 custom,
+                has_own_kernel: _,
                 split_k,
                 devices,
                 stated_tile,

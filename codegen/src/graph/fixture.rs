@@ -25,6 +25,7 @@ pub fn gemm_chain(name: &str, m: u32, widths: &[u32]) -> Resolved {
             reads: vec![read(OperandKind::A, x), read(OperandKind::B, TensorId(x.0 + 1))],
             out: Spanned::new(TensorId(x.0 + 2), nowhere),
             custom: None,
+            has_own_kernel: false,
             split_k: Spanned::new(1, nowhere),
             devices: 1,
             stated_tile: None,

@@ -111,6 +111,7 @@ fn resolve_stage(
         reads,
         out,
         custom,
+        has_own_kernel: false,
         split_k: Spanned::new(1, stage.name.span),
         devices: 1,
         stated_tile: None,

@@ -54,6 +54,8 @@ pub struct ResolvedStage {
     pub out: Spanned<TensorId>,
     /// Grid, k-blocks and output tile of a custom stage; `None` for other stages.
     pub custom: Option<CustomShape>,
+    /// Whether its user has given its kernel to the runtime.
+    pub has_own_kernel: bool,
     /// CTAs that share one tile along k, and where that is stated; 1: no split.
     pub split_k: Spanned<u32>,
     /// Devices over which its products are summed: see [`Stage::devices`].
@@ -186,6 +188,12 @@ impl Resolved {
     /// The first stage with a user kernel, for which no model predicts the cost.
     pub fn own_kernel(&self) -> Option<StageId> {
         self.stages.iter().position(|stage| stage.custom.is_some()).map(StageId)
+    }
+
+    /// Notes that the user has given the kernel of a custom stage; `false` if there is no such stage.
+    pub fn give_kernel(&mut self, name: &str) -> bool {
+        let stage = self.stages.iter_mut().find(|stage| stage.name.value == name && stage.custom.is_some());
+        stage.map(|stage| stage.has_own_kernel = true).is_some()
     }
 
     /// Whether every stage has its own kernel on a device; otherwise chain or decode kernels run some stages.

@@ -425,3 +425,29 @@ fn of_many_waves_little_is_simulated() {
     assert_eq!(counts, vec![counts[0]; counts.len()]);
     assert!((1..1_300_000).contains(&counts[0]), "{counts:?}");
 }
+
+#[test]
+fn a_custom_stage_runs_on_a_gpu_once_its_kernel_is_given() {
+    use Executor::{Copilot, Cpu, Fused, Library, Programmatic, Serial, Streams};
+    let source = r#"Pipeline(name: "own", dims: { "M": 64 }, stages: [
+        Gemm(name: "before", a: "X(M,64)", b: "W(64,64)", out: "Y(M,64)"),
+        Custom(name: "one", tile: (8, 64), writes: "A(M,64)", reads: [Read(tensor: "Y(M,64)", rows: "8*m..8*m + 8", cols: "0..64")]),
+        Custom(name: "two", tile: (8, 64), writes: "B(M,64)", reads: [Read(tensor: "A(M,64)", rows: "8*m..8*m + 8", cols: "0..64")]),
+    ])"#;
+    let mut spec = resolved(source);
+    let runs = |spec: &Resolved| -> Vec<Executor> {
+        let runs = |e: &Executor| choose::obstacle(spec, profile("h200"), *e).is_none();
+        Executor::ALL.into_iter().filter(runs).collect()
+    };
+    assert_eq!(runs(&spec), [Cpu]);
+    assert!(spec.give_kernel("one") && !spec.give_kernel("before") && !spec.give_kernel("three"));
+    let why = choose::obstacle(&spec, profile("h200"), Streams).expect("one kernel is missing");
+    assert_eq!(why.stage.as_deref(), Some("two"));
+    assert!(why.help.is_some_and(|help| help.contains("--kernel two=")), "the way out");
+    assert!(choose::fallback(&spec, profile("h200")).is_some());
+    assert!(spec.give_kernel("two"));
+    let runs = runs(&spec);
+    assert!([Cpu, Serial, Library, Streams, Programmatic].iter().all(|e| runs.contains(e)), "{runs:?}");
+    assert!(![Fused, Copilot].iter().any(|e| runs.contains(e)), "{runs:?}");
+    assert_eq!(choose::fallback(&spec, profile("h200")), None);
+}

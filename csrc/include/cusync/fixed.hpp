@@ -50,7 +50,7 @@ CUSYNC_HD inline auto get() {
 
 /// get() for constant expressions.
 template <class Desc>
-constexpr auto get_constant() {
+CUSYNC_HD constexpr auto get_constant() {
   auto value = Desc::value;
   attach(value, Desc::table);
   return value;
@@ -59,14 +59,14 @@ constexpr auto get_constant() {
 // ---- static assertions of rendered headers --------------------------------------------------------------------------
 
 /// The post counts of all slots add up to the number of tiles.
-constexpr bool posts_add_up(cusync_policy const& p) {
+CUSYNC_HD constexpr bool posts_add_up(cusync_policy const& p) {
   uint64_t posts = 0;
   for (uint32_t s = 0; s < p.slot_count; ++s) posts += posts_of(p, p.slot_base + s);
   return posts == uint64_t(p.grid_m) * p.grid_n;
 }
 
 /// The tiles in the corners of the grid post to slots of this edge.
-constexpr bool corners_in_bounds(cusync_policy const& p) {
+CUSYNC_HD constexpr bool corners_in_bounds(cusync_policy const& p) {
   uint32_t const ms[] = {0, p.grid_m - 1}, ns[] = {0, p.grid_n - 1};
   for (uint32_t m : ms)
     for (uint32_t n : ns) {
@@ -77,13 +77,13 @@ constexpr bool corners_in_bounds(cusync_policy const& p) {
 }
 
 /// The first and last tiles of the order are on the grid.
-constexpr bool ends_on_grid(cusync_order const& o) {
+CUSYNC_HD constexpr bool ends_on_grid(cusync_order const& o) {
   TileCoord const a = tile_at(o, 0), b = tile_at(o, o.grid_m * o.grid_n - 1);
   return a.m < o.grid_m && a.n < o.grid_n && b.m < o.grid_m && b.n < o.grid_n;
 }
 
 /// Consumer tile (m, n) waits at least once, and only for tiles on the producer's grid.
-constexpr bool waits_on_grid(cusync_edge const& e, uint32_t m, uint32_t n) {
+CUSYNC_HD constexpr bool waits_on_grid(cusync_edge const& e, uint32_t m, uint32_t n) {
   bool waits = false;
   for (uint32_t k = 0; k < e.k_blocks; ++k) {
     TileBox const box = wait_box(e, m, n, k, k == 0, e.k_blocks);

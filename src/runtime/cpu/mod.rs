@@ -221,10 +221,19 @@ impl CpuPipeline {
     ///
     /// # Errors
     /// There is no custom stage of that name.
-    pub fn custom(mut self, stage: &str, kernel: impl CustomKernel + 'static) -> Result<Self, CpuError> {
+    pub fn custom(self, stage: &str, kernel: impl CustomKernel + 'static) -> Result<Self, CpuError> {
+        self.shared_custom(stage, Arc::new(kernel))
+    }
+
+    /// [`CpuPipeline::custom`] with a kernel that others use too.
+    pub(crate) fn shared_custom(
+        mut self,
+        stage: &str,
+        kernel: Arc<dyn CustomKernel>,
+    ) -> Result<Self, CpuError> {
         let found = self.graph.stages.iter().position(|s| s.name == stage && s.op.is_custom());
         let index = found.ok_or_else(|| CpuError::NoCustomStage(stage.into()))?;
-        self.kernels[index] = Some(Arc::new(kernel));
+        self.kernels[index] = Some(kernel);
         Ok(self)
     }
 

@@ -15,6 +15,7 @@ mod calibrate;
 mod common;
 mod conformance;
 mod convolutions;
+mod custom;
 mod dag;
 mod dag_opaque;
 mod decode;
