@@ -92,6 +92,20 @@ pub unsafe extern "C" fn cusync_dag_zone(dag: *mut CDag, name: *const c_char, pr
 /// # Safety
 /// The header's contract.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusync_dag_image(dag: *mut CDag, image: *const c_void, bytes: usize) -> i32 {
+    call(|| {
+        // SAFETY: guaranteed by the caller.
+        let (dag, given) = unsafe { (opened(dag)?, slice(image.cast::<u8>(), bytes, "image")?) };
+        dag.image = (!given.is_empty()).then(|| Image::from(given));
+        Ok(())
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The header's contract.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusync_dag_kernel(
     dag: *mut CDag,
     node: *const CNode,
@@ -117,7 +131,8 @@ pub unsafe extern "C" fn cusync_dag_kernel(
         if function.is_null() || id.is_null() {
             return Err(null("function or id"));
         }
-        let made = dag.record(node, name, passed, Work::Kernel(function), 0)?;
+        let work = Work::Kernel(function, dag.image.clone());
+        let made = dag.record(node, name, passed, work, 0)?;
         // SAFETY: guaranteed by the caller.
         unsafe { give(id, made.0, "id") }
     })
@@ -212,6 +227,16 @@ pub unsafe extern "C" fn cusync_dag_build(
 pub unsafe extern "C" fn cusync_dag_form(run: *const CRun) -> *const c_char {
     // SAFETY: guaranteed by the caller.
     unsafe { run.as_ref() }.map_or(c"".as_ptr(), |run| run.form.as_ptr())
+}
+
+/// See the header.
+///
+/// # Safety
+/// The header's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusync_dag_unverified(run: *const CRun) -> *const c_char {
+    // SAFETY: guaranteed by the caller.
+    unsafe { run.as_ref() }.map_or(c"".as_ptr(), |run| run.unverified.as_ptr())
 }
 
 /// See the header.

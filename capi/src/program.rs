@@ -1,6 +1,6 @@
 //! What the functions of [`crate::dag`] record, schedule and build.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use cusync::dag::{
     AccessMode, Addressable, Argument, DagError, Form, LaunchConfig, NodeId, Recording, ScheduleOptions,
     estimate_us, schedule,
 };
-use cusync::device::{DeviceBuffer, Function};
+use cusync::device::{DeviceBuffer, Function, Image};
 use cusync::prelude::{Device, Stream};
 use cusync::programs::{BoundRecording, Error, Executable, Lent, Workspace};
 
@@ -70,15 +70,17 @@ pub struct COptions {
 }
 
 /// How a node runs.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) enum Work {
-    Kernel(*mut c_void),
+    Kernel(*mut c_void, Option<Image>),
     Opaque(CEnqueue, *mut c_void),
 }
 
 /// `cusync_dag` of the header.
 pub struct CDag {
     pub(crate) recording: Recording,
+    /// The image of later kernels.
+    pub(crate) image: Option<Image>,
     work: Vec<Work>,
     /// Floating-point operations of nodes without a duration.
     estimated: Vec<(NodeId, u64)>,
@@ -88,7 +90,8 @@ pub struct CDag {
 pub struct CRun {
     pub(crate) executable: Executable,
     pub(crate) device: Device,
-    pub(crate) form: std::ffi::CString,
+    pub(crate) form: CString,
+    pub(crate) unverified: CString,
     pub(crate) workspaces: usize,
 }
 
@@ -161,7 +164,7 @@ fn lengths(given: [u32; 3]) -> [u32; 3] {
 impl CDag {
     /// An empty program.
     pub(crate) fn new(name: &str) -> CDag {
-        CDag { recording: Recording::new(name), work: Vec::new(), estimated: Vec::new() }
+        CDag { recording: Recording::new(name), image: None, work: Vec::new(), estimated: Vec::new() }
     }
 
     /// Records a node; `function` and `arguments` are of a kernel, `workspace` of an opaque node.
@@ -202,14 +205,17 @@ impl CDag {
 
     /// Schedules the program, proves the schedule, and builds what it launches.
     pub(crate) fn build(&self, device: Device, options: &Given) -> Result<CRun, Failure> {
-        let function = |id: NodeId, _: &str| match self.work[id.index()] {
-            // SAFETY: the header demands a kernel of this context that stays loaded.
-            Work::Kernel(function) => unsafe { Function::from_raw(&device, function) },
+        let function = |id: NodeId, _: &str| match &self.work[id.index()] {
+            Work::Kernel(function, image) => {
+                // SAFETY: the header demands a kernel of this context that stays loaded.
+                let function = unsafe { Function::from_raw(&device, *function) }?;
+                Ok(image.iter().fold(function, Function::of_image))
+            }
             Work::Opaque(..) => unreachable!("only kernels have functions"),
         };
         let mut bound = BoundRecording::with_functions(&self.recording, &device, function)?;
-        for (index, &work) in self.work.iter().enumerate() {
-            if let Work::Opaque(enqueue, data) = work {
+        for (index, work) in self.work.iter().enumerate() {
+            if let &Work::Opaque(enqueue, data) = work {
                 let callback = Callback(enqueue, data);
                 bound
                     .set_opaque(index.into(), move |stream, workspace| callback.enqueue(stream, workspace))?;
@@ -236,8 +242,13 @@ impl CDag {
         let main = Arc::new(Stream::new(&device)?);
         let lent = Lent { streams: &options.streams, workspaces: &options.workspaces };
         let executable = bound.calls().executable_with(&main, &plan, &lent)?;
-        let form = std::ffi::CString::new(format!("{:?}", found.form)).unwrap_or_default();
-        Ok(CRun { executable, device: device.clone(), form, workspaces: plan.workspaces().bytes().len() })
+        let form = CString::new(format!("{:?}", found.form)).unwrap_or_default();
+        let name = |id: NodeId| &bound.program().node(id).name;
+        let unverified: String =
+            plan.unverified().map(|(id, why)| format!("{}: {why}\n", name(id))).collect();
+        let unverified = CString::new(unverified).unwrap_or_default();
+        let workspaces = plan.workspaces().bytes().len();
+        Ok(CRun { executable, device: device.clone(), form, unverified, workspaces })
     }
 }
 

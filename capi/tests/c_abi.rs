@@ -208,6 +208,8 @@ int main() {
   is(id == 99, "nothing was recorded");
 
   // 0: y = f(x); 1: x = g(y), which is after 0 in both directions of data, never before it; 2 and 3 share a handle.
+  refused(cusync_dag_image(dag, nullptr, 5), argument, "`image` is null");
+  is(cusync_dag_image(dag, "\x7f" "ELF", 4) == ok && cusync_dag_image(dag, nullptr, 0) == ok, "images are only read");
   is(cusync_dag_kernel(dag, &node, &handle, arguments, 1, &id) == ok && id == 0, "node 0");
   cusync_dag_access back[] = {{y, sizeof y, CUSYNC_DAG_READ}, {x, sizeof x, CUSYNC_DAG_WRITE}};
   node.accesses = back;
@@ -252,7 +254,7 @@ int main() {
   // No context is current: there is no driver, no GPU, or nothing has used it yet.
   refused(cusync_dag_build(dag, nullptr, &run), failed, "");
   refused(cusync_dag_launch(nullptr, nullptr), argument, "`run` is null");
-  is(run == nullptr && cusync_dag_workspaces(run) == 0 && !*cusync_dag_form(run), "no run");
+  is(run == nullptr && cusync_dag_workspaces(run) == 0 && !*cusync_dag_form(run) && !*cusync_dag_unverified(run), "no run");
   cusync_dag_end(run);
   cusync_dag_close(dag);
   cusync_dag_close(nullptr);

@@ -195,6 +195,7 @@ impl From<programs::Error> for Fault {
             E::Dag(_) | E::NoBuffer(_) | E::OtherProgram | E::Addresses => "bad-program",
             E::Undeclared { .. } | E::Parameter { .. } | E::NoMemory { .. } => "bad-program",
             E::Opaque { .. } | E::NotOpaque(_) | E::Lent { .. } => "bad-program",
+            E::NeverWaits { .. } | E::NeverTriggers { .. } => return Fault::refuted("contradicted", text),
             E::Unproved(_) => return Fault::refuted("unproved", text),
             E::Late { .. } => return Fault::refuted("starved", text),
         };

@@ -163,6 +163,12 @@ impl Answer for ProgramReport {
                 chosen.arena_bytes
             ));
         }
+        let mut unverified: BTreeMap<&str, usize> = BTreeMap::new();
+        self.unverified.iter().for_each(|kernel| *unverified.entry(&kernel.why).or_default() += 1);
+        for (why, kernels) in unverified {
+            let kernels = counted(kernels, "kernel");
+            page.line(format!("declared, not verified: programmatic edges of {kernels}: {why}"));
+        }
         if self.all {
             self.rest(page, over);
         }

@@ -89,6 +89,13 @@ pub(crate) struct KeptReport {
     pub(crate) why: &'static str,
 }
 
+/// A kernel at programmatic edges that only its declaration shows to be built for them.
+#[derive(Serialize)]
+pub(crate) struct UnverifiedReport {
+    pub(crate) node: u32,
+    pub(crate) why: String,
+}
+
 /// Waits for tiles in the chosen form.
 #[derive(Serialize)]
 pub(crate) struct RefinementReport {
@@ -120,6 +127,7 @@ pub(crate) struct ProgramReport {
     pub(crate) joins: Vec<Join>,
     pub(crate) dependences: Vec<DependenceReport>,
     pub(crate) refinement: RefinementReport,
+    pub(crate) unverified: Vec<UnverifiedReport>,
     /// Bytes of all buffers, and bytes if buffers that are never alive together share memory.
     pub(crate) buffer_bytes: u64,
     pub(crate) allocated_bytes: u64,
@@ -176,6 +184,10 @@ pub(crate) fn report(
         joins: plan.joins().to_vec(),
         dependences: edges(dependences),
         refinement: refinement(schedule),
+        unverified: proved
+            .unverified()
+            .map(|(node, why)| UnverifiedReport { node: node.0, why: why.into() })
+            .collect(),
         buffer_bytes: buffers.iter().map(|b| b.bytes).sum(),
         allocated_bytes: own.sum::<u64>() + arena.bytes,
         why: schedule.why.clone(),

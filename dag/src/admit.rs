@@ -225,8 +225,7 @@ mod tests {
         for k in 0..kernels {
             let kernel = Kernel { programmatic: true, ..Kernel::new(LaunchConfig::linear(ctas, 256), &[]) };
             let accesses = vec![program.whole(x, AccessMode::ReadWrite)];
-            let node =
-                Node { name: format!("k{k}"), work: NodeWork::Kernel(kernel), accesses, us, zone: ZoneId(0) };
+            let node = Node::new(format!("k{k}"), NodeWork::Kernel(kernel), accesses, us);
             program.push(node).expect("a valid node");
         }
         program

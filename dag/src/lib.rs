@@ -67,8 +67,8 @@ pub use history::Cta;
 pub use limit::limited;
 pub use plan::{GraphPlan, LaunchPlan, Launches, PlanEdge, ProvedPlan, StreamPlan};
 pub use program::{
-    Access, AccessMode, Buffer, BufferId, Direction, Kernel, LaunchConfig, MAX_NODES, MAX_US, Node, NodeId,
-    NodeWork, Program, Zone, ZoneId,
+    Access, AccessMode, Buffer, BufferId, Direction, Evidence, Kernel, LaunchConfig, MAX_NODES, MAX_US, Node,
+    NodeId, NodeWork, Program, Zone, ZoneId,
 };
 pub use random::RandomDag;
 pub use read::{MAX_SOURCE, estimate_us, parse};

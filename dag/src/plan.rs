@@ -11,7 +11,7 @@ use super::dependence::analyse;
 use super::distribute::{Distribution, Join, Lane};
 use super::error::Unproved;
 use super::order::NodeOrder;
-use super::program::{NodeId, Program};
+use super::program::{Evidence, NodeId, Program};
 use super::scratch;
 use super::scratch::Workspaces;
 use super::steps::{LaunchStep, Steps};
@@ -91,6 +91,8 @@ impl From<&Distribution> for StreamPlan {
 pub struct ProvedPlan {
     pub(super) program: Program,
     launches: Launches,
+    /// Kernels at programmatic edges.
+    early: Vec<NodeId>,
     workspaces: Workspaces,
     arena: Arena,
 }
@@ -129,6 +131,15 @@ impl ProvedPlan {
     /// The launches.
     pub fn launches(&self) -> &Launches {
         &self.launches
+    }
+
+    /// Kernels at programmatic edges that only their declarations show to be built for these, each with the reason why
+    /// its code was not verified.
+    pub fn unverified(&self) -> impl Iterator<Item = (NodeId, &str)> {
+        self.early.iter().filter_map(|&id| match &self.program.node(id).evidence {
+            Evidence::Code => None,
+            Evidence::Declaration(why) => Some((id, &**why)),
+        })
     }
 
     /// The workspace of each opaque node.
@@ -262,6 +273,9 @@ impl LaunchPlan {
             let node = NodeId::from(if built(a) { b } else { a });
             return Err(Unproved::Node { node, what: "was not built for programmatic edges" });
         }
+        let ends =
+            edges.iter().filter(|(_, _, early)| *early).flat_map(|&(before, after, _)| [before, after]);
+        let early: BTreeSet<NodeId> = ends.map(NodeId::from).collect();
         // A kernel with programmatic edges waits for all its predecessors, so its end implies theirs.
         let ancestors = ancestors(&place, &edges, &joins);
         let order = NodeOrder { place: &place, ancestors: &ancestors };
@@ -275,7 +289,13 @@ impl LaunchPlan {
         let workspaces = Workspaces::proved(program, order, workspaces)?;
         let arena = arena.cloned().unwrap_or_else(|| Arena::smallest(program, order));
         arena.judge(program, order)?;
-        Ok(ProvedPlan { program: program.clone(), launches, workspaces, arena })
+        Ok(ProvedPlan {
+            program: program.clone(),
+            launches,
+            early: early.into_iter().collect(),
+            workspaces,
+            arena,
+        })
     }
 }
 
@@ -440,15 +460,14 @@ impl StreamPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kernel, LaunchConfig, Node, NodeWork, ZoneId};
+    use crate::{Kernel, LaunchConfig, Node, NodeWork};
 
     /// Independent kernels.
     fn kernels(nodes: usize) -> Program {
         let mut program = Program::new("kernels");
         for k in 0..nodes {
             let work = NodeWork::Kernel(Kernel::new(LaunchConfig::linear(1, 32), &[]));
-            let node = Node { name: format!("k{k}"), work, accesses: Vec::new(), us: 1.0, zone: ZoneId(0) };
-            program.push(node).expect("a valid node");
+            program.push(Node::new(format!("k{k}"), work, Vec::new(), 1.0)).expect("a valid node");
         }
         program
     }

@@ -1,5 +1,6 @@
 //! A program: buffers, and the kernels and copies that serial code would issue, in order.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -156,7 +157,7 @@ pub struct Kernel {
     /// Whether it was built for programmatic edges: every thread that accesses memory which earlier grids read or
     /// write first waits for those grids (`griddepcontrol.wait`). This includes its first *write*, because earlier
     /// grids may still be reading the old contents. It may let the next grid start early
-    /// (`griddepcontrol.launch_dependents`). This property cannot be checked.
+    /// (`griddepcontrol.launch_dependents`). A declaration; [`Node::evidence`] says whether the code supports it.
     pub programmatic: bool,
     /// Accesses of each of its CTAs, for a kernel that can wait for tiles.
     pub tiles: Option<TileAccesses>,
@@ -207,6 +208,21 @@ pub enum NodeWork {
     },
 }
 
+/// What supports the declaration that a kernel was built for programmatic edges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// The instructions that it needs are in its code. When threads reach them is still only declared.
+    Code,
+    /// Nothing: the reason why its code was not verified.
+    Declaration(Cow<'static, str>),
+}
+
+impl Default for Evidence {
+    fn default() -> Self {
+        Evidence::Declaration("no image is at hand".into())
+    }
+}
+
 /// A kernel or a copy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
@@ -220,9 +236,16 @@ pub struct Node {
     pub us: f64,
     /// The task to which it belongs.
     pub zone: ZoneId,
+    /// What supports [`Kernel::programmatic`].
+    pub evidence: Evidence,
 }
 
 impl Node {
+    /// A node of the first zone, without evidence.
+    pub fn new(name: impl Into<String>, work: NodeWork, accesses: Vec<Access>, us: f64) -> Node {
+        Node { name: name.into(), work, accesses, us, zone: ZoneId(0), evidence: Evidence::default() }
+    }
+
     /// The kernel, if it is one.
     pub fn kernel(&self) -> Option<&Kernel> {
         match &self.work {
@@ -375,7 +398,7 @@ impl Program {
     }
 
     /// Whether the nodes of both programs access the same bytes of the same buffers in the same way and are launched
-    /// alike, which proofs rely on. Names, durations and zones may differ.
+    /// alike, which proofs rely on. Names, durations, zones and evidence may differ.
     pub fn is_like(&self, other: &Program) -> bool {
         let sizes = |p: &Program| p.buffers.iter().map(|b| (b.bytes, b.external)).collect::<Vec<_>>();
         let alike = |(a, b): (&Node, &Node)| a.work == b.work && a.accesses == b.accesses;
@@ -400,6 +423,16 @@ impl Program {
             return Err(DagError::Duration { node: node.name.clone(), us });
         }
         node.us = us;
+        Ok(())
+    }
+
+    /// States what supports a node's declaration that it was built for programmatic edges.
+    ///
+    /// # Errors
+    /// [`DagError::NoNode`].
+    pub fn set_evidence(&mut self, id: NodeId, evidence: Evidence) -> Result<(), DagError> {
+        let node = Arc::make_mut(&mut self.nodes).get_mut(id.index());
+        node.ok_or(DagError::NoNode { node: id.0 })?.evidence = evidence;
         Ok(())
     }
 

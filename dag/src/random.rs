@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::error::DagError;
-use super::program::{AccessMode, Kernel, LaunchConfig, Node, NodeWork, Program, ZoneId};
+use super::program::{AccessMode, Kernel, LaunchConfig, Node, NodeWork, Program};
 
 /// Parameters of random programs.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,8 +63,7 @@ impl RandomDag {
             let us = self.us.0 + (self.us.1 - self.us.0) * random.random::<f64>().powi(2);
             let launch = LaunchConfig::linear(random.random_range(1..=self.ctas.max(1)), 128);
             let kernel = Kernel { programmatic: true, ..Kernel::new(launch, &accesses) };
-            let (name, work) = (format!("k{i}"), NodeWork::Kernel(kernel));
-            program.push(Node { name, work, accesses, us, zone: ZoneId(0) })?;
+            program.push(Node::new(format!("k{i}"), NodeWork::Kernel(kernel), accesses, us))?;
         }
         Ok(program)
     }

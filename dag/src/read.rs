@@ -379,7 +379,7 @@ impl<'a> Reader<'a> {
                 let read_tiles = |raw| tiles_of(self.ron, raw, &self.dims, &self.program, &accesses, &launch);
                 kernel.tiles = tiles.map(read_tiles).transpose()?;
                 let name = self.ron.word(name, "a name in quotes")?.value;
-                Node { name, work: NodeWork::Kernel(kernel), accesses, us, zone: self.zone(zone)? }
+                Node { zone: self.zone(zone)?, ..Node::new(name, NodeWork::Kernel(kernel), accesses, us) }
             }
         };
         // Faults of single values have already been reported at their own locations.
@@ -402,12 +402,9 @@ impl<'a> Reader<'a> {
         };
         let access = self.access(raw, mode)?;
         let bytes = access.bytes.end - access.bytes.start;
-        Ok(Node {
-            name: self.ron.word(name, "a name in quotes")?.value,
-            work: NodeWork::Copy { direction, bytes },
-            us: self.us(us, f64::max(SHORTEST_US, bytes as f64 / self.device.programs.host_tbs / 1e6))?,
-            accesses: vec![access],
-            zone: self.zone(zone)?,
-        })
+        let us = self.us(us, f64::max(SHORTEST_US, bytes as f64 / self.device.programs.host_tbs / 1e6))?;
+        let name = self.ron.word(name, "a name in quotes")?.value;
+        let copy = Node::new(name, NodeWork::Copy { direction, bytes }, vec![access], us);
+        Ok(Node { zone: self.zone(zone)?, ..copy })
     }
 }

@@ -321,7 +321,7 @@ impl Recording {
         us: f64,
         recorded: Recorded,
     ) -> Result<NodeId, DagError> {
-        let id = self.program.push(Node { name: name.into(), work, accesses, us, zone: self.zone })?;
+        let id = self.program.push(Node { zone: self.zone, ..Node::new(name, work, accesses, us) })?;
         self.nodes.push(recorded);
         Ok(id)
     }

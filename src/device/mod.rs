@@ -34,6 +34,7 @@ mod error;
 mod foreign;
 mod graph;
 mod group;
+mod image;
 mod kernel;
 mod mail;
 mod mailbox;
@@ -58,6 +59,7 @@ pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
 pub use graph::{EdgeKind, Graph, GraphNode, allocation, is_known};
 pub use group::GroupMember;
+pub use image::{GridControl, Image, Presence};
 #[cfg(test)]
 pub(crate) use kernel::takes_alone;
 pub use kernel::{

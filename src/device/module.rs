@@ -7,11 +7,9 @@ use cudarc::driver::sys::{self, CUlaunchAttributeID_enum as Attribute};
 
 use super::context::Device;
 use super::error::{Error, Result, check};
+use super::image::{GridControl, Image};
 use super::memory::{DeviceBuffer, TimeoutReport};
 use super::stream::{LaunchAttributes, Stream};
-
-/// Kernels of the kernel-level suite in the driver's format; empty if they were not built.
-static SUITE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/suite.fatbin"));
 
 /// A loaded image of kernels.
 #[derive(Clone, Debug)]
@@ -23,6 +21,7 @@ pub struct Module {
 struct Loaded {
     device: Device,
     raw: sys::CUmodule,
+    image: Image,
 }
 
 // SAFETY: a module may be used from any thread; the context is made current before each call.
@@ -45,22 +44,24 @@ impl Module {
     /// # Errors
     /// [`Error::NotBuilt`] if the binary was built without nvcc.
     pub fn suite(device: &Device) -> Result<Module> {
-        if SUITE.is_empty() {
-            return Err(Error::NotBuilt("the kernel-level suite".into()));
-        }
-        Module::load(device, SUITE)
+        let image = Image::suite().ok_or_else(|| Error::NotBuilt("the kernel-level suite".into()))?;
+        Module::load_image(device, image)
     }
 
     /// Loads a cubin, a fatbin, or PTX that ends with a zero byte.
     pub fn load(device: &Device, image: &[u8]) -> Result<Module> {
+        Module::load_image(device, image.into())
+    }
+
+    fn load_image(device: &Device, image: Image) -> Result<Module> {
         let _entered = device.enter()?;
         let mut raw = std::ptr::null_mut();
         // The driver reads the image's length from its header, so the image must be aligned and padded to
         // whole words.
-        let words: Vec<u64> = words_of(image).collect();
+        let words: Vec<u64> = words_of(image.bytes()).collect();
         // SAFETY: a current context; the image is complete, aligned, and outlives the call, which copies it.
         check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut raw, words.as_ptr().cast()) })?;
-        Ok(Module { inner: Arc::new(Loaded { device: device.clone(), raw }) })
+        Ok(Module { inner: Arc::new(Loaded { device: device.clone(), raw, image }) })
     }
 
     /// All kernels, loaded like [`Module::function`].
@@ -98,7 +99,7 @@ impl Module {
         check("cuModuleGetFunction", found)?;
         // SAFETY: a live function.
         check("cuFuncLoad", unsafe { sys::cuFuncLoad(raw) })?;
-        Function::of_raw(&self.inner.device, raw, Some(self.clone()))
+        Ok(Function::of_raw(&self.inner.device, raw, Some(self.clone()))?.of_image(&self.inner.image))
     }
 }
 
@@ -110,6 +111,7 @@ pub struct Function {
     name: Arc<str>,
     /// Bytes of each parameter.
     sizes: Arc<[usize]>,
+    grid_control: Arc<GridControl>,
     /// `None` for a function loaded elsewhere: its owner keeps it loaded.
     _module: Option<Module>,
 }
@@ -160,8 +162,20 @@ impl Function {
             raw,
             name: name.as_ref().into(),
             sizes: sizes.into(),
+            grid_control: Arc::new(GridControl::unknown("no image is at hand")),
             _module: module,
         })
+    }
+
+    /// The same kernel, with the image from which its module was loaded. It is only read.
+    pub fn of_image(self, image: &Image) -> Function {
+        let found = image.grid_control(&self.name, self.device.capability());
+        Function { grid_control: Arc::new(found), ..self }
+    }
+
+    /// Which instructions of programmatic edges its code has; unknown if its image is not at hand.
+    pub fn grid_control(&self) -> &GridControl {
+        &self.grid_control
     }
 
     /// Its name in the image.

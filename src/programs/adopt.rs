@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cusync_dag::{Access, AccessMode, BufferId, Kernel, LaunchConfig, Node, NodeWork, Program, ZoneId};
+use cusync_dag::{Access, AccessMode, BufferId, Kernel, LaunchConfig, Node, NodeWork, Program};
 
 use super::calls::{Call, Calls};
 use super::error::{Error, Result};
-use crate::device::{Device, Graph, KernelCall, allocation};
+use super::verify::verified;
+use crate::device::{Device, Graph, Image, KernelCall, allocation};
 
 /// A kernel's access through one of its pointer parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Declaration {
     pub us: f64,
     /// Whether the kernel itself waits for earlier kernels (`griddepcontrol.wait`).
     pub programmatic: bool,
+    /// The image with its code. Without one, `programmatic` is believed.
+    pub image: Option<Image>,
 }
 
 impl Calls {
@@ -39,7 +42,7 @@ impl Calls {
     ///
     /// # Errors
     /// [`Error::Undeclared`] for a kernel without declaration; [`Error::Parameter`] for a declaration that
-    /// does not fit.
+    /// does not fit; [`Error::NeverWaits`] for one that its code contradicts.
     pub fn adopt(device: &Device, graph: &Graph, declarations: &[Declaration]) -> Result<Calls> {
         let declared: HashMap<&str, &Declaration> =
             declarations.iter().map(|d| (d.kernel.as_str(), d)).collect();
@@ -71,6 +74,12 @@ impl Calls {
             }
             program.push(node(call, declaration, accesses)?)?;
         }
+        let program = verified(&program, |id| {
+            let function = calls[id.index()].function();
+            let image = declared.get(function.name()).and_then(|d| d.image.as_ref());
+            let found = image.map(|image| image.grid_control(function.name(), device.capability()));
+            (function.name(), found.unwrap_or_else(|| function.grid_control().clone()))
+        })?;
         let calls = calls.into_iter().map(Call::Kernel).collect();
         Ok(Calls { program, calls, memory: Arc::default(), watch: None })
     }
@@ -85,11 +94,5 @@ fn node(call: &KernelCall, declaration: &Declaration, accesses: Vec<Access>) -> 
         programmatic: declaration.programmatic,
         ..Kernel::new(launch, &accesses)
     };
-    Ok(Node {
-        name: declaration.kernel.clone(),
-        work: NodeWork::Kernel(kernel),
-        accesses,
-        us: declaration.us,
-        zone: ZoneId(0),
-    })
+    Ok(Node::new(declaration.kernel.clone(), NodeWork::Kernel(kernel), accesses, declaration.us))
 }

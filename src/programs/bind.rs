@@ -12,6 +12,7 @@ use cusync_dag::{
 use super::calls::{Call, Calls};
 use super::opaque::{OpaqueCall, Workspace};
 use super::tiled::SyncArgs;
+use super::verify::verified_calls;
 use super::{Error, Executable, Result};
 use crate::device::{
     Arg, CopyCall, Device, DeviceBuffer, Function, KernelCall, Module, PinnedBuffer, Plain, Shape, Stream,
@@ -67,7 +68,8 @@ impl BoundRecording {
     ///
     /// # Errors
     /// [`Error::NoMemory`] for addresses that the GPU does not know; [`Error::Addresses`] for copies between addresses;
-    /// device errors.
+    /// [`Error::NeverWaits`] and [`Error::NeverTriggers`] for kernels whose code contradicts their declaration; device
+    /// errors.
     pub fn new(recording: &Recording, device: &Device, module: &Module) -> Result<BoundRecording> {
         let mut functions: HashMap<String, Function> = HashMap::new();
         Self::with_functions(recording, device, |_, name| match functions.get(name) {
@@ -76,7 +78,8 @@ impl BoundRecording {
         })
     }
 
-    /// The same with kernels from anywhere: `function` gets each node that is a kernel, and the kernel's name.
+    /// The same with kernels from anywhere: `function` gets each node that is a kernel, and the kernel's name. Without
+    /// [`Function::of_image`], declarations of a function that was loaded elsewhere are believed.
     ///
     /// # Errors
     /// As [`BoundRecording::new`].
@@ -134,12 +137,12 @@ impl BoundRecording {
                 _ => return Err(Error::Addresses),
             });
         }
-        let calls =
-            Calls { program: program.clone(), calls: calls.into(), memory: memory.into(), watch: None };
+        let program = verified_calls(program, &calls)?;
+        let calls = Calls { program, calls: calls.into(), memory: memory.into(), watch: None };
         Ok(BoundRecording { recording: recording.clone(), device: device.clone(), calls, buffers, pinned })
     }
 
-    /// The recorded program, with durations measured since.
+    /// The recorded program, with the evidence for its kernels, and durations measured since.
     pub fn program(&self) -> &Program {
         self.calls.program()
     }

@@ -71,6 +71,26 @@ pub enum Error {
         /// Expected value.
         want: u32,
     },
+    /// A kernel that is declared fit for programmatic edges, but has no instruction that waits for earlier grids.
+    #[error(
+        "node `{node}`: kernel `{kernel}` is declared fit for programmatic edges, but its code has no griddepcontrol.wait: call cudaGridDependencySynchronize() before it touches memory, in code for sm_90 or newer, or drop the declaration"
+    )]
+    NeverWaits {
+        /// The node.
+        node: String,
+        /// The kernel.
+        kernel: String,
+    },
+    /// A kernel that is declared to trigger early, but has no instruction for it.
+    #[error(
+        "node `{node}`: kernel `{kernel}` is declared to trigger early, but its code has no griddepcontrol.launch_dependents: call cudaTriggerProgrammaticLaunchCompletion(), or drop `early_trigger`"
+    )]
+    NeverTriggers {
+        /// The node.
+        node: String,
+        /// The kernel.
+        kernel: String,
+    },
     /// A captured kernel has no declaration.
     #[error(
         "kernel `{kernel}` was captured, but nothing says what it reads and writes: declare its parameters"

@@ -4,7 +4,8 @@
 //! [`BoundRecording`] adds kernels, callbacks of opaque nodes, and memory that was not given by addresses to a
 //! [`cusync_dag::Recording`]; [`Calls::adopt`] takes a captured stream
 //! instead. Both give [`Calls`], the work of each node, which can only be launched according to a
-//! [`cusync_dag::ProvedPlan`].
+//! [`cusync_dag::ProvedPlan`]. Both refuse kernels that are declared fit for programmatic edges if their code, as far as
+//! its image is at hand, does not wait for earlier kernels ([`verified`]).
 //!
 //! ```no_run
 //! use cusync::dag::Recording;
@@ -23,6 +24,7 @@ mod error;
 mod exec;
 mod opaque;
 mod tiled;
+mod verify;
 
 pub use adopt::{Declaration, ParameterAccess};
 pub use bind::BoundRecording;
@@ -30,3 +32,4 @@ pub use calls::{Call, Calls};
 pub use error::{Error, Result};
 pub use exec::{Executable, Lent};
 pub use opaque::{Enqueue, OpaqueCall, Workspace};
+pub use verify::verified;

@@ -5,6 +5,7 @@ mod cpu_fused;
 mod cpu_generate;
 mod cpu_plans;
 mod cpu_shapes;
+mod dag_code;
 mod dag_replay;
 mod examples;
 mod verdicts;

@@ -46,7 +46,8 @@ typedef struct cusync_dag_node {
   uint32_t block[3];      ///< threads of a CTA
   uint32_t shared_bytes;  ///< dynamic shared memory of a CTA
   uint32_t ctas_per_sm;   ///< CTAs that an SM holds at once; 0: as threads allow
-  uint32_t programmatic;  ///< not 0: the kernel waits for earlier grids itself (griddepcontrol.wait) before it touches memory
+  uint32_t programmatic;  ///< not 0: the kernel waits for earlier grids itself (griddepcontrol.wait) before it touches
+                          ///< memory; verified if its image is at hand (cusync_dag_image), else believed
 } cusync_dag_node;
 
 /// Scratch memory of an opaque node. Nodes with one index never run at the same time, so anything else that callbacks keep
@@ -82,6 +83,9 @@ int32_t cusync_dag_open(const char* name, cusync_dag** out);
 int32_t cusync_dag_memory(cusync_dag* dag, const void* memory, size_t bytes);
 /// Puts later nodes into a new task; larger priorities run sooner.
 int32_t cusync_dag_zone(cusync_dag* dag, const char* name, int32_t priority);
+/// States the image of later kernels, from which the caller loaded their module: a cubin, a fatbin or PTX, which is copied.
+/// A build then refuses kernels that are declared programmatic and have no griddepcontrol.wait. NULL: not at hand.
+int32_t cusync_dag_image(cusync_dag* dag, const void* image, size_t bytes);
 /// Appends a kernel. `function` is a CUfunction, or a cudaFunction_t of cudaGetFuncBySymbol(). `id` counts nodes from 0.
 int32_t cusync_dag_kernel(cusync_dag* dag, const cusync_dag_node* node, void* function,
                           const cusync_dag_argument* arguments, size_t argument_count, uint32_t* id);
@@ -96,6 +100,9 @@ int32_t cusync_dag_depends(cusync_dag* dag, uint32_t node, uint32_t before, int3
 int32_t cusync_dag_build(cusync_dag* dag, const cusync_dag_options* options, cusync_dag_run** out);
 /// The form of a run, such as "lane-mixed"; valid until its end.
 const char* cusync_dag_form(const cusync_dag_run* run);
+/// The kernels that may start before earlier ones end only because they are declared programmatic, which was not verified: a
+/// line for each, with its name and the reason; valid until the end of the run.
+const char* cusync_dag_unverified(const cusync_dag_run* run);
 /// The number of workspaces of a run: at most as many as opaque nodes run at a time.
 size_t cusync_dag_workspaces(const cusync_dag_run* run);
 /// Queues the run in the order of `stream`, a cudaStream_t, and returns. Launches of a run have to follow each other.

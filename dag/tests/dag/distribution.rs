@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cusync_dag::{
     Access, AccessMode, Admit, BufferId, Dependences, Direction, Distribution, Form, Join, Lane,
     LaunchConfig, LaunchPlan, Node, NodeId, NodeWork, Program, RandomDag, Recording, ScheduleOptions, Times,
-    Unproved, ZoneId, all_concurrency, analyse, as_written, limited,
+    Unproved, all_concurrency, analyse, as_written, limited,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -169,8 +169,7 @@ fn a_copy_is_issued_early_on_a_stream_of_its_own() {
     program.push(kernel("two", 10.0, vec![program.whole(x, AccessMode::ReadWrite)])).expect("good");
     let copy = NodeWork::Copy { direction: Direction::HostToDevice, bytes: 64 };
     let accesses = vec![Access { buffer: y, bytes: 0..64, mode: AccessMode::Write }];
-    let copy = Node { name: "copy".into(), work: copy, accesses, us: 8.0, zone: ZoneId(0) };
-    let copy = program.push(copy).expect("good");
+    let copy = program.push(Node::new("copy", copy, accesses, 8.0)).expect("good");
     let three = vec![program.whole(x, AccessMode::ReadWrite), program.whole(y, AccessMode::Read)];
     let three = program.push(kernel("three", 10.0, three)).expect("good");
     let dependences = analyse(&program);

@@ -36,8 +36,7 @@ fn kernel(name: &str, us: f64, accesses: Vec<Access>) -> Node {
     let launch = LaunchConfig::linear(1, 32);
     let kernel =
         Kernel { ctas_per_sm: 8, traffic_bytes: 0, programmatic: true, ..Kernel::new(launch, &accesses) };
-    let work = NodeWork::Kernel(kernel);
-    Node { name: name.into(), work, accesses, us, zone: ZoneId(0) }
+    Node::new(name, NodeWork::Kernel(kernel), accesses, us)
 }
 
 /// A chain of kernels over one arena; its halves are read and written in turn. CTA `i` reads its mirror image and, with

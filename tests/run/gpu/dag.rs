@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use cusync::device::{Device, Module, Stream};
-use cusync::programs::{BoundRecording, Calls, Declaration, Executable, ParameterAccess};
+use cusync::device::{Device, Image, Module, Stream};
+use cusync::programs::{BoundRecording, Calls, Declaration, Error, Executable, ParameterAccess};
 use cusync_bench::dag::SpinProgram;
 use cusync_bench::dag::suite::{Case, NAMES, SizeClass, WITH_COPIES, case, case_with_copies};
 use cusync_dag::{
-    AccessMode, Admit, BufferId, Form, KernelSchedule, NodeId, Program, Recording, Refine, ScheduleOptions,
-    StreamPlan, refine, schedule,
+    AccessMode, Admit, BufferId, Evidence, Form, KernelSchedule, NodeId, Program, Recording, Refine,
+    ScheduleOptions, StreamPlan, refine, schedule,
 };
 use cusync_gen::device::DEVICES;
 
@@ -225,7 +225,8 @@ fn a_missing_wait_shows_under_delays() {
     let fault = bound.calls().planned(&rig.main, apart.clone()).expect_err("a dependence is lost");
     assert!(fault.to_string().contains("node 1 does not wait for node 0"), "{fault}");
     let graph = bound.calls().serial_graph(&rig.main).expect("captured");
-    let lie = Declaration { kernel: "spin".into(), accesses: Vec::new(), us: 1.0, programmatic: false };
+    let (kernel, accesses) = ("spin".into(), Vec::new());
+    let lie = Declaration { kernel, accesses, us: 1.0, programmatic: false, image: None };
     let calls = Calls::adopt(&rig.device, &graph, &[lie]).expect("adopted");
     let exec = calls.planned(&rig.main, apart).expect("nothing depends on anything");
     bound.reset(&[]).expect("reset");
@@ -234,6 +235,43 @@ fn a_missing_wait_shows_under_delays() {
     exec.synchronize().expect("ended");
     let have = bound.download(recorded.arena).expect("downloaded");
     assert!(have != program.expected(1), "two kernels without their wait ran in order by chance");
+}
+
+/// The module is the suite's with NOP in place of each ACQBULK, which the driver loads without complaint.
+#[test]
+fn kernels_that_never_wait_are_refused_where_their_code_is_at_hand() {
+    let Some(rig) = rig() else { return };
+    if rig.device.capability().0 < 9 {
+        println!("skipped: programmatic edges exist from compute capability 9.0 on");
+        return;
+    }
+    let mut bytes = Image::suite().expect("built with the other kernels").bytes().to_vec();
+    for word in bytes.chunks_exact_mut(8) {
+        if u64::from_le_bytes(word.try_into().expect("eight bytes")) & !0xf000 == 0x82e {
+            word.copy_from_slice(&0x7918u64.to_le_bytes());
+        }
+    }
+    let hasty = Module::load(&rig.device, &bytes).expect("loaded");
+    let recorded = SpinProgram::chain(2, 4, 10).record("chain", 8.0, false).expect("a valid program");
+    let fault = BoundRecording::new(&recorded.recording, &rig.device, &hasty).expect_err("it never waits");
+    assert!(matches!(fault, Error::NeverWaits { .. }), "{fault}");
+    let bound = BoundRecording::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
+    // A captured kernel is only a handle: its code is known if its image is given.
+    let graph = bound.calls().serial_graph(&rig.main).expect("captured");
+    let adopted = |image| {
+        let (kernel, accesses) = ("spin".into(), Vec::new());
+        Calls::adopt(
+            &rig.device,
+            &graph,
+            &[Declaration { kernel, accesses, us: 1.0, programmatic: true, image }],
+        )
+    };
+    let evidence = |program: &Program| program.node(NodeId(0)).evidence.clone();
+    assert_eq!(evidence(bound.program()), Evidence::Code);
+    assert_eq!(evidence(adopted(None).expect("believed").program()), Evidence::default());
+    assert_eq!(evidence(adopted(Image::suite()).expect("verified").program()), Evidence::Code);
+    let fault = adopted(Some(Image::from(&*bytes))).expect_err("it never waits");
+    assert!(matches!(fault, Error::NeverWaits { .. }), "{fault}");
 }
 
 #[test]
@@ -249,6 +287,7 @@ fn a_captured_serial_stream_is_scheduled_anew() {
         accesses: accesses.to_vec(),
         us: 3.0,
         programmatic: rig.device.capability().0 >= 9,
+        image: Image::suite(),
     };
     let square = declare("vec_square", &[access(0, AccessMode::Read), access(1, AccessMode::Write)]);
     let fault = Calls::adopt(&rig.device, &graph, std::slice::from_ref(&square)).expect_err("incomplete");
