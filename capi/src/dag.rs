@@ -4,6 +4,7 @@
 use std::ffi::{c_char, c_void};
 
 use cusync::dag::{Argument, DagError, NodeId, analyse};
+use cusync::device::Image;
 use cusync::prelude::{Device, Stream};
 
 use super::program::{

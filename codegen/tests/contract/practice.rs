@@ -15,7 +15,8 @@ fn kernels_of_every_family_keep_their_contract_and_mutants_of_their_ptx_are_caug
     let Ok(output) = python.arg("-B").arg(crate::support::root().join("xtask/practice.py")).output() else {
         return println!("skipped: no python3");
     };
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert_eq!(said.matches("as its contract says").count(), 8, "{said}");
     assert_eq!(said.matches(": caught: ").count(), 18, "{said}");
