@@ -98,8 +98,8 @@ static void twice(void* user, uint32_t, uint32_t, uint32_t, cusync_region const*
   for (size_t i = 0; count == 1 && i < out->rows * out->cols; ++i) out->data[i] = *static_cast<float*>(user) * reads[0].data[i];
 }
 static bool custom_stage() {
-  char const* const spec = R"(Pipeline(name: "own", dims: {}, stages: [Custom(
-    name: "twice", tile: (2, 8), writes: "Y(4,8)", reads: [Read(tensor: "X(4,8)", rows: "2*m..2*m + 2", cols: "0..8")])]))";
+  char const* const spec = R"ron(Pipeline(name: "own", dims: {}, stages: [Custom(
+    name: "twice", tile: (2, 8), writes: "Y(4,8)", reads: [Read(tensor: "X(4,8)", rows: "2*m..2*m + 2", cols: "0..8")])]))ron";
   cusync_pipeline* p = nullptr;
   float x[32], y[32], factor = 2;
   for (int i = 0; i < 32; ++i) x[i] = float(i);

@@ -78,16 +78,14 @@ impl KernelCode {
     /// [`Error::Code`] if it cannot be read, or has another ending.
     pub fn read(path: &Path) -> Result<KernelCode> {
         let file = path.display().to_string();
-        let unread = |e: std::io::Error| Error::Code { file: file.clone(), why: e.to_string() };
+        const HELP: &str = "\n  help: give a file that ends with .cu, .cubin, .fatbin or .ptx";
+        let unread = |e: std::io::Error| Error::Code { file: file.clone(), why: format!("{e}{HELP}") };
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("cu") => Ok(KernelCode::source(&file, &std::fs::read_to_string(path).map_err(unread)?)),
             Some("cubin" | "fatbin" | "ptx") => {
                 Ok(KernelCode::image(&file, &std::fs::read(path).map_err(unread)?))
             }
-            _ => {
-                let why = "its name ends with none of .cu, .cubin, .fatbin and .ptx".into();
-                Err(Error::Code { file, why })
-            }
+            _ => Err(Error::Code { file, why: format!("it is neither CUDA C++ nor an image{HELP}") }),
         }
     }
 
@@ -123,7 +121,9 @@ impl KernelCode {
         let folders = self.folders().into_iter().filter(|folder| folder.is_dir());
         options.extend(folders.map(|folder| format!("--include-path={}", folder.display())));
         let compiled = nvrtc::compile((&self.file, source), &headers, &options)?;
-        compiled.map(Into::into).map_err(|log| self.wrong(format!("it does not compile\n{log}")))
+        compiled.map(Into::into).map_err(|log| self.wrong(format!(
+                "it does not compile\n{log}\n  help: cusync/custom.cuh and docs/spec.md say how a kernel of a Custom stage is written"
+            )))
     }
 
     /// Folders of headers: that of the source, and those of CUDA, for `cuda_fp16.h` and others.
@@ -146,7 +146,10 @@ impl KernelCode {
     /// kernel.
     pub fn load(&self, device: &Device, stage: &str, plan: (&str, &str)) -> Result<OwnKernel> {
         let image = self.compile(device.capability(), Some(plan))?;
-        let module = Module::load(device, &image).map_err(|e| self.wrong(e.to_string()))?;
+        let (major, minor) = device.capability();
+        let module = Module::load(device, &image).map_err(|e| {
+            self.wrong(format!("{e}\n  help: compile it for this GPU, of compute capability {major}.{minor}"))
+        })?;
         let function = self.find(module.functions()?, stage)?;
         let (sizes, wanted) = (function.parameter_sizes(), size_of::<ffi::cusync_custom>());
         if sizes != [wanted] {
@@ -157,10 +160,15 @@ impl KernelCode {
         }
         // A CTA is as large as the launch bounds or the registers allow, in whole warps.
         let threads = function.max_threads()? / 32 * 32;
-        function.allow_shared(self.shared_bytes).map_err(|e| self.wrong(e.to_string()))?;
+        function.allow_shared(self.shared_bytes).map_err(|e| {
+            self.wrong(format!("{} bytes of shared memory: {e}\n  help: ask for less", self.shared_bytes))
+        })?;
         if threads == 0 || function.resident_per_sm(threads, self.shared_bytes)? == 0 {
             let name = function.name();
-            return Err(self.wrong(format!("no CTA of `{name}` fits an SM of {}", device.name())));
+            return Err(self.wrong(format!(
+                "no CTA of `{name}` fits an SM of {}\n  help: state fewer threads with __launch_bounds__, or less shared memory",
+                device.name()
+            )));
         }
         Ok(OwnKernel { function, threads, shared_bytes: self.shared_bytes })
     }
