@@ -94,6 +94,7 @@ fn a_proved_plan_names_what_is_only_declared() {
 }
 
 /// The image of the suite with machine code for sm_90a.
+#[allow(clippy::print_stdout)]
 fn suite() -> Option<Image> {
     let archs = env!("CUSYNC_BUILT_ARCHS");
     let image = Image::suite().filter(|_| archs.is_empty() || archs.split(';').any(|arch| arch == "90a"));
