@@ -33,8 +33,8 @@ unsafe impl Send for Arithmetic {}
 // SAFETY: as above.
 unsafe impl Sync for Arithmetic {}
 
-fn region(data: *mut f32, of: &Region) -> CRegion {
-    CRegion { data, row: of.row, col: of.col, rows: of.rows, cols: of.cols }
+fn region(data: *mut f32, place: &Region) -> CRegion {
+    CRegion { data, row: place.row, col: place.col, rows: place.rows, cols: place.cols }
 }
 
 impl CustomKernel for Arithmetic {

@@ -9,7 +9,7 @@ use cusync_gen::graph::Graph;
 use super::fault::Fault;
 
 #[derive(Args)]
-pub(crate) struct KernelArgs {
+pub(crate) struct KernelFiles {
     /// Kernel of a Custom stage, for GPUs: CUDA C++ (.cu), or an image (.cubin, .fatbin, .ptx); may be repeated
     #[arg(long = "kernel", value_name = "STAGE=FILE", value_parser = stage_and_file)]
     kernels: Vec<(String, PathBuf)>,
@@ -20,7 +20,7 @@ fn stage_and_file(text: &str) -> Result<(String, PathBuf), String> {
     Ok((stage.to_owned(), file.into()))
 }
 
-impl KernelArgs {
+impl KernelFiles {
     /// Reads the files; the stages are not checked.
     pub(crate) fn read(self) -> Result<Vec<(String, KernelCode)>, Fault> {
         self.kernels.into_iter().map(|(stage, file)| Ok((stage, KernelCode::read(&file)?))).collect()

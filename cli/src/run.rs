@@ -23,7 +23,7 @@ use super::check::dims;
 use super::devices::{self, DevicesReport, devices_line};
 use super::explain::{edges, stages};
 use super::fault::Fault;
-use super::kernel::{self, KernelArgs};
+use super::kernel::{self, KernelFiles};
 use super::memory::too_large;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
@@ -47,7 +47,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     cache: CacheArgs,
     #[command(flatten)]
-    kernels: KernelArgs,
+    kernels: KernelFiles,
 }
 
 struct Request {

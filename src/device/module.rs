@@ -80,7 +80,7 @@ impl Module {
         let load = |raw| {
             // SAFETY: a live function.
             check("cuFuncLoad", unsafe { sys::cuFuncLoad(raw) })?;
-            Function::of_raw(&self.inner.device, raw, Some(self.clone()))
+            Ok(Function::of_raw(&self.inner.device, raw, Some(self.clone()))?.of_image(&self.inner.image))
         };
         list.into_iter().map(load).collect()
     }

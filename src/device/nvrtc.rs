@@ -8,7 +8,7 @@ use super::context::installed;
 use super::error::{Error, Result};
 
 /// A source or a header: its name and text.
-pub(super) type Text<'a> = (&'a str, &'a str);
+pub(super) type Named<'a> = (&'a str, &'a str);
 
 /// Outcome of a compilation: a cubin, or the compiler's messages.
 pub(super) type Compiled = std::result::Result<Vec<u8>, String>;
@@ -43,7 +43,7 @@ fn text(text: &str) -> Result<CString> {
 ///
 /// # Errors
 /// [`Error::NoLibrary`] if it is not installed, [`Error::Library`] if it does not take the options.
-pub(super) fn compile(source: Text<'_>, headers: &[Text<'_>], options: &[String]) -> Result<Compiled> {
+pub(super) fn compile(source: Named<'_>, headers: &[Named<'_>], options: &[String]) -> Result<Compiled> {
     if !is_installed() {
         return Err(Error::NoLibrary(
             "NVRTC (libnvrtc.so.13, of the CUDA toolkit or of `pip install nvidia-cuda-nvrtc`)",

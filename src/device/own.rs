@@ -18,7 +18,7 @@ use super::context::Device;
 use super::error::{Error, Result};
 use super::kernel::{Code, Kernel, KernelArgs};
 use super::module::{Arg, Function, KernelCall, Module, Shape};
-use super::nvrtc::{self, Text};
+use super::nvrtc::{self, Named};
 use super::work::WorkDistribution;
 use crate::ffi;
 use crate::sources::{HEADERS, ROOT, compiler};
@@ -113,7 +113,7 @@ impl KernelCode {
         };
         let names: Vec<String> = HEADERS.iter().map(|(name, _)| format!("cusync/{name}")).collect();
         let own = names.iter().zip(HEADERS).map(|(name, (_, text))| (name.as_str(), *text));
-        let headers: Vec<Text<'_>> = own.chain([("stdint.h", STDINT)]).chain(plan).collect();
+        let headers: Vec<Named<'_>> = own.chain([("stdint.h", STDINT)]).chain(plan).collect();
         let (major, minor) = capability;
         let features = if capability == (9, 0) { "a" } else { "" };
         let mut options =

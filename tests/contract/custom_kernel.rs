@@ -10,7 +10,8 @@ use cusync_gen::check::Executor;
 use cusync_gen::device::Profile;
 use cusync_gen::emit;
 
-/// The image of a source for an architecture, or the compiler's messages; `None` without NVRTC.
+/// The size of the image for an architecture, or the compiler's messages; `None` without NVRTC.
+#[allow(clippy::print_stdout)]
 fn compile(code: &KernelCode, arch: (u32, u32), plan: Option<(&str, &str)>) -> Option<Result<usize, String>> {
     match code.compile(arch, plan) {
         Ok(image) => Some(Ok(image.len())),

@@ -208,7 +208,7 @@ fn gates(resolved: &Resolved, device: &Profile) -> Option<Obstacle> {
     })
 }
 
-/// Stages that the user must run: no kernel of this library does. Custom stages whose kernel is given are none.
+/// Stages that the user must run, as the library has no kernel for them: all Custom stages whose kernel is not given.
 fn owners(resolved: &Resolved) -> Option<Obstacle> {
     let mut stages = resolved.stages.iter();
     let custom = stages.find(|stage| stage.custom.is_some() && !stage.has_own_kernel).map(|stage| {

@@ -79,7 +79,7 @@ fn fold(reads: &[Matrix]) -> Matrix {
     Matrix { rows: y.rows, cols: 64, data: y.data.chunks(y.cols).flat_map(row).collect() }
 }
 
-/// A pipeline with a Custom stage, its kernel, and what that computes.
+/// A pipeline with a Custom stage, and the stage's kernel and reference.
 struct Case {
     spec: &'static str,
     stage: &'static str,
