@@ -79,10 +79,12 @@ int32_t cusync_gated_activation(const void* packed, uint32_t packed_bits, void* 
   return CUSYNC_ERROR_NOT_BUILT;
 }
 
-int32_t cusync_rotate(const void* product, uint32_t product_bits, const void* angles, void* d, uint32_t m, uint32_t n,
-                      uint32_t rotated, uint32_t head_dim, uint32_t tokens, float epsilon, const void* query_gain,
-                      const void* key_gain, uint32_t queries, uint32_t element, void* stream) {
-  (void)product, (void)product_bits, (void)angles, (void)d, (void)m, (void)n, (void)rotated, (void)head_dim, (void)tokens;
+int32_t cusync_rotate(const void* product, uint32_t product_bits, const void* angles, uint32_t positions,
+                      const int32_t* lengths, void* d, uint32_t m, uint32_t n, uint32_t rotated, uint32_t head_dim,
+                      uint32_t tokens, float epsilon, const void* query_gain, const void* key_gain, uint32_t queries,
+                      uint32_t element, void* stream) {
+  (void)product, (void)product_bits, (void)angles, (void)positions, (void)lengths, (void)d, (void)m, (void)n, (void)rotated;
+  (void)head_dim, (void)tokens;
   (void)epsilon, (void)query_gain, (void)key_gain, (void)queries, (void)element, (void)stream;
   return CUSYNC_ERROR_NOT_BUILT;
 }

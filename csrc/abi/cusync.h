@@ -233,7 +233,9 @@ typedef union cusync_shape {
 ///
 /// CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x
 /// (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,
-/// capacity, head_dim) are given, keys and values are written there from row 0. `pages` is 0.
+/// capacity, head_dim) are given, keys and values are written there from row 0. With LENGTHS, sequences continue: their
+/// tokens, a multiple of 64, attend causally to the first lengths[b] rows there too, and are written behind them. A
+/// sequence whose length is negative or leaves no room is left out like one of CUSYNC_ATTEND. `pages` is 0.
 ///
 /// CUSYNC_ATTEND (decode kernels): attention of one new token in each of m sequences. Operand A is m x (query_heads + 2
 /// kv_heads) * head_dim: queries, keys, values of all heads; n is query_heads * head_dim. KEYS
@@ -505,14 +507,16 @@ int32_t cusync_pack_gated(const void* gate, const void* up, void* packed, uint32
 int32_t cusync_gated_activation(const void* packed, uint32_t packed_bits, void* d, uint32_t m, uint32_t n,
                                 uint32_t activation, uint32_t element, void* stream);
 /// Copies an m x n product of heads of `head_dim` columns into d, rotating the first `rotated` columns: element i of a
-/// head's first half and of its second half are a pair, row r has position r modulo `tokens`, and a row of `angles` has
-/// the cosines of all pairs, then the sines. With an epsilon above 0, rotated heads are normalized first: divided by the
+/// head's first half and of its second half are a pair, and a row of `angles`, of which there are `positions`, has the
+/// cosines of all pairs, then the sines. Row r has position r % tokens, plus lengths[r / tokens] unless `lengths` is NULL;
+/// at a position without angles it is copied as it is. With an epsilon above 0, rotated heads are normalized first: divided by the
 /// root of their mean square plus epsilon, and multiplied by `query_gain` in the first `queries` columns and by
 /// `key_gain` in the others. The product has floats if `product_bits` is 32, otherwise `element`, and may then be d
 /// itself.
-int32_t cusync_rotate(const void* product, uint32_t product_bits, const void* angles, void* d, uint32_t m, uint32_t n,
-                      uint32_t rotated, uint32_t head_dim, uint32_t tokens, float epsilon, const void* query_gain,
-                      const void* key_gain, uint32_t queries, uint32_t element, void* stream);
+int32_t cusync_rotate(const void* product, uint32_t product_bits, const void* angles, uint32_t positions,
+                      const int32_t* lengths, void* d, uint32_t m, uint32_t n, uint32_t rotated, uint32_t head_dim,
+                      uint32_t tokens, float epsilon, const void* query_gain, const void* key_gain, uint32_t queries,
+                      uint32_t element, void* stream);
 /// Copies row tokens[i] of a table, `vocabulary` x `width` 16-bit elements, to row i of `out`. If a token is negative,
 /// drawn[i] is taken in its place (`drawn` may be NULL if none is). A token outside the table gives a row of zeros.
 int32_t cusync_embed(const int32_t* tokens, const int32_t* drawn, const void* table, void* out, uint32_t count,

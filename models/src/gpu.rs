@@ -202,16 +202,16 @@ impl GpuModel {
         &self.device
     }
 
-    /// Number of a new sequence's tokens that are computed as a prompt, out of `tokens`; `None`: none.
-    pub(crate) fn prompt_tokens(&self, tokens: usize) -> Option<usize> {
-        self.prompts.as_ref()?.tokens(tokens)
+    /// How many of the next `tokens` tokens of a sequence with `cached` ones are computed at once; `None`: none.
+    pub(crate) fn prompt_tokens(&self, cached: usize, tokens: usize) -> Option<usize> {
+        self.prompts.as_ref()?.tokens(cached, tokens)
     }
 
-    /// Fills the cache of a slot with a prompt's keys and values, behind the steps in flight.
-    pub(crate) fn prompt(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
+    /// Appends the keys and values of tokens to the `cached` ones of a slot, behind the steps in flight.
+    pub(crate) fn prompt(&mut self, slot: usize, cached: usize, tokens: &[u32]) -> Result<()> {
         self.stream.synchronize()?;
         match &mut self.prompts {
-            Some(prompts) => prompts.run(slot, tokens, &self.tokens.embedding),
+            Some(prompts) => prompts.run(slot, cached, tokens, &self.tokens.embedding),
             None => Ok(()),
         }
     }

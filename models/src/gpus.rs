@@ -63,13 +63,13 @@ impl Gpus {
     }
 
     /// See [`GpuModel::prompt_tokens`].
-    pub(crate) fn prompt_tokens(&self, tokens: usize) -> Option<usize> {
-        self.first.prompt_tokens(tokens)
+    pub(crate) fn prompt_tokens(&self, cached: usize, tokens: usize) -> Option<usize> {
+        self.first.prompt_tokens(cached, tokens)
     }
 
     /// See [`GpuModel::prompt`]. Several GPUs run no prompts.
-    pub(crate) fn prompt(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
-        self.first.prompt(slot, tokens)
+    pub(crate) fn prompt(&mut self, slot: usize, cached: usize, tokens: &[u32]) -> Result<()> {
+        self.first.prompt(slot, cached, tokens)
     }
 
     /// See [`GpuModel::queue`].

@@ -250,13 +250,12 @@ impl Model {
         tokens.iter().try_for_each(|token| self.known(slot, *token))?;
         self.settle()?;
         let mut rest = tokens;
-        if length == 0
-            && let Backend::Gpu(gpus) = &mut self.backend
-            && let Some(count) = gpus.prompt_tokens(tokens.len())
+        while let Backend::Gpu(gpus) = &mut self.backend
+            && let Some(count) = gpus.prompt_tokens(self.lengths[slot], rest.len())
         {
-            let (prompt, behind) = tokens.split_at(count);
-            gpus.prompt(slot, prompt)?;
-            self.lengths[slot] = count;
+            let (now, behind) = rest.split_at(count);
+            gpus.prompt(slot, self.lengths[slot], now)?;
+            self.lengths[slot] += count;
             rest = behind;
         }
         for token in rest {

@@ -132,15 +132,23 @@ fn attend_cached(decoder: &Decoder, layer: usize, rows: usize) -> Stage {
     scored(attend.text("rotary", "cs(S,D)"), decoder, layer, rows)
 }
 
-/// The page of one layer for the first `tokens` tokens of a sequence, which fill a cache of `rows` tokens. Its window and
-/// tensor names are those of layer 0.
-pub fn prompt(decoder: &Decoder, tokens: usize, rows: usize, element: Element) -> PipelineBuilder {
+/// The page of one layer for the next `tokens` tokens of a sequence, which fill a cache of `rows` tokens from its first
+/// row on, or behind the tokens that a sequence that `continues` has there. Its window and tensor names are those of
+/// layer 0.
+pub fn prompt(
+    decoder: &Decoder,
+    tokens: usize,
+    rows: usize,
+    element: Element,
+    continues: bool,
+) -> PipelineBuilder {
     let page = dims("prompt", decoder, element).dim("T", tokens as u64).dim("S", rows as u64);
-    let attend = Stage::new("Attention", "attend_0")
-        .word("sequences", 1)
-        .word("cache", "Cache(keys: \"K_0(1,HKV,S,D)\", values: \"V_0(1,HKV,S,D)\")");
-    let attend = scored(attend, decoder, 0, tokens);
-    let stages = block(decoder, 0, "T", "X(T,E)", "Z(T,E)", LayerPass::Prompt, attend);
+    let lengths = if continues { ", lengths: \"n(1)\"" } else { "" };
+    let cache = format!("Cache(keys: \"K_0(1,HKV,S,D)\", values: \"V_0(1,HKV,S,D)\"{lengths})");
+    let attend = Stage::new("Attention", "attend_0").word("sequences", 1).word("cache", cache);
+    let attend = scored(attend, decoder, 0, if continues { rows } else { tokens });
+    let pass = LayerPass::Prompt { continues };
+    let stages = block(decoder, 0, "T", "X(T,E)", "Z(T,E)", pass, attend);
     stages.into_iter().fold(page, PipelineBuilder::stage)
 }
 
@@ -173,8 +181,8 @@ fn normed(product: Stage, gain: &str, epsilon: f64) -> Stage {
 enum LayerPass {
     /// The next token of each sequence.
     Step,
-    /// The first tokens of a sequence.
-    Prompt,
+    /// The first tokens of a sequence, or the next ones of a sequence that continues.
+    Prompt { continues: bool },
 }
 
 /// Name of a tensor of a layer, with a row for each of `t` tokens.
@@ -218,8 +226,9 @@ fn qkv_product(decoder: &Decoder, layer: usize, t: &str, a: &str, phase: LayerPa
     }
     match phase {
         LayerPass::Step => product,
-        LayerPass::Prompt => {
+        LayerPass::Prompt { continues } => {
             let rotated = heads(product).text("rotary", "cs(S,D)").word("sequences", 1);
+            let rotated = if continues { rotated.text("lengths", "n(1)") } else { rotated };
             with_head_norm(decoder, layer, rotated)
         }
     }

@@ -1,4 +1,4 @@
-//! Prompts on a GPU: one layer after another over all tokens of a prompt.
+//! Prompts on a GPU: one layer after another over many tokens of a sequence.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,7 +13,7 @@ use crate::architecture::Decoder;
 use crate::error::{Error, Result};
 use crate::page::{self, Sizes};
 
-/// Fewest tokens of a prompt: fewer are generated one by one.
+/// Fewest tokens of a part of a prompt: fewer are appended one by one.
 const FEWEST: usize = 16;
 
 /// Tokens of the shortest plan.
@@ -27,7 +27,7 @@ type Tensor = Arc<DeviceBuffer<u16>>;
 /// Weights and caches of a layer by their names in a page.
 pub(crate) type Layer = HashMap<String, Tensor>;
 
-/// Plans by length and the memory that they share.
+/// Plans and the memory that they share.
 pub(crate) struct Prompts {
     decoder: Decoder,
     sizes: Sizes,
@@ -38,7 +38,10 @@ pub(crate) struct Prompts {
     states: [Tensor; 2],
     /// Interleaved gate and up weights of each layer.
     packed: HashMap<usize, Tensor>,
-    plans: HashMap<usize, Plan>,
+    /// Cached tokens of the sequence that a run continues.
+    cached: Arc<DeviceBuffer<i32>>,
+    /// By length, and whether they continue a sequence.
+    plans: HashMap<(usize, bool), Plan>,
 }
 
 /// The pipeline of a layer for prompts of one length.
@@ -67,6 +70,7 @@ impl Prompts {
             angles,
             states,
             packed: HashMap::new(),
+            cached: Arc::new(DeviceBuffer::zeroed(device, 1, "cached tokens of a sequence")?),
             plans: HashMap::new(),
         })
     }
@@ -78,18 +82,45 @@ impl Prompts {
         LONGEST.min(self.sizes.rows).min(shortest.map_or(LONGEST, |window| window / SHORTEST * SHORTEST))
     }
 
-    /// Number of the first tokens that are computed as a prompt, if a new sequence begins with `tokens` tokens.
-    pub(crate) fn tokens(&self, tokens: usize) -> Option<usize> {
-        Some(tokens.min(self.longest())).filter(|count| *count >= FEWEST)
+    /// Tokens of the plan for the next `tokens` tokens of a sequence with `cached` ones; `None`: there is none. A cache
+    /// has room for all of a plan's tokens, though a prompt may have fewer.
+    fn plan_tokens(&self, cached: usize, tokens: usize) -> Option<usize> {
+        let length = tokens.next_power_of_two();
+        if cached == 0 {
+            return Some(length.clamp(SHORTEST, self.longest()));
+        }
+        let windows = &self.decoder.windows;
+        let room = self.sizes.rows.checked_sub(cached).and_then(usize::checked_ilog2)?;
+        let length = length.clamp(SHORTEST, LONGEST).min(1 << room);
+        (length >= SHORTEST && windows.iter().all(|window| *window == windows[0])).then_some(length)
     }
 
-    /// Fills the cache of a slot with the keys and values of a prompt.
-    pub(crate) fn run(&mut self, slot: usize, tokens: &[u32], embedding: &Tensor) -> Result<()> {
-        let length = tokens.len().next_power_of_two().clamp(SHORTEST, self.longest());
-        let plan = match self.plans.entry(length) {
+    /// How many of the next `tokens` tokens of a sequence with `cached` ones are computed at once.
+    pub(crate) fn tokens(&self, cached: usize, tokens: usize) -> Option<usize> {
+        Some(tokens.min(self.plan_tokens(cached, tokens)?)).filter(|count| *count >= FEWEST)
+    }
+
+    /// Appends the keys and values of tokens to the `cached` ones of a slot.
+    pub(crate) fn run(
+        &mut self,
+        slot: usize,
+        cached: usize,
+        tokens: &[u32],
+        embedding: &Tensor,
+    ) -> Result<()> {
+        let Some(length) = self.plan_tokens(cached, tokens.len()) else {
+            return Err(Error::Request(format!(
+                "there is no plan for {} tokens behind {cached}",
+                tokens.len()
+            )));
+        };
+        self.cached.upload(&[cached as i32])?;
+        let continues = cached > 0;
+        let plan = match self.plans.entry((length, continues)) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let page = page::prompt(&self.decoder, length, self.sizes.rows, self.sizes.element).text();
+                let Sizes { rows, element, .. } = self.sizes;
+                let page = page::prompt(&self.decoder, length, rows, element, continues).text();
                 let overrides = Overrides::default();
                 let options = Options::default();
                 // `library` chooses between kernels by measurement, and a seed should always give the same text.
@@ -123,6 +154,9 @@ impl Prompts {
                         pipeline.bind_in(set, &format!("{kind}_0"), tensor)?;
                     }
                     pipeline.bind_in(set, "cs", self.angles.clone())?;
+                    if continues {
+                        pipeline.bind_integers_in(set, "n", self.cached.clone())?;
+                    }
                     pipeline.bind_in(set, "X", ends[number % 2].clone())?;
                     pipeline.bind_in(set, "Z", ends[(number + 1) % 2].clone())?;
                     pipeline.bind_packed(

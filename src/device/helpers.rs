@@ -149,7 +149,12 @@ pub fn rotate<T: Plain>(product: &DeviceBuffer<T>, qkv: &BoundStage, stream: &St
     let area = u64::from(m) * u64::from(n);
     at_least("product of heads", product.len(), area)?;
     at_least("rotated heads", qkv.out.len(), area)?;
-    at_least("angles", angles.len(), u64::from(rotated.tokens) * u64::from(dim))?;
+    let positions = rotated.positions.unwrap_or(rotated.tokens);
+    at_least("angles", angles.len(), u64::from(positions) * u64::from(dim))?;
+    let lengths = qkv.lengths();
+    if let Some(lengths) = lengths {
+        at_least("lengths", lengths.len(), u64::from(m / rotated.tokens))?;
+    }
     let gain = |kind| -> Result<*mut std::ffi::c_void> {
         let Some(gain) = qkv.matrix(kind) else { return Ok(std::ptr::null_mut()) };
         at_least("gain of heads", gain.len(), u64::from(dim))?;
@@ -162,6 +167,8 @@ pub fn rotate<T: Plain>(product: &DeviceBuffer<T>, qkv: &BoundStage, stream: &St
             product.pointer(),
             8 * size_of::<T>() as u32,
             angles.pointer(),
+            positions,
+            lengths.map_or(std::ptr::null(), |lengths| lengths.pointer().cast_const().cast()),
             qkv.out.pointer(),
             m,
             n,

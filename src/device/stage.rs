@@ -79,6 +79,14 @@ impl BoundStage {
         })
     }
 
+    /// The lengths of its sequences.
+    pub(super) fn lengths(&self) -> Option<&DeviceBuffer<i32>> {
+        self.operands.iter().find_map(|(kind, source)| match source {
+            OperandSource::Integers(values) if *kind == OperandKind::Lengths => Some(&**values),
+            OperandSource::Matrix(_) | OperandSource::Integers(_) | OperandSource::Repacked(_) => None,
+        })
+    }
+
     /// Replaces the matrix of a role.
     pub fn set(&mut self, kind: OperandKind, values: Values) {
         self.operands.retain(|(k, _)| *k != kind);
@@ -123,7 +131,8 @@ impl BoundStage {
         for (kind, source) in &self.operands {
             let data = self.pointer(*kind, source)?;
             // The kernel that rotates a product takes its angles and gains itself.
-            let of_heads = [OperandKind::Rotary, OperandKind::QueryGain, OperandKind::KeyGain];
+            let of_heads =
+                [OperandKind::Rotary, OperandKind::Lengths, OperandKind::QueryGain, OperandKind::KeyGain];
             if of_heads.contains(kind) && self.rotates() {
                 continue;
             }

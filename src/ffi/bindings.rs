@@ -771,6 +771,8 @@ unsafe extern "C" {
         product: *const ::std::os::raw::c_void,
         product_bits: u32,
         angles: *const ::std::os::raw::c_void,
+        positions: u32,
+        lengths: *const i32,
         d: *mut ::std::os::raw::c_void,
         m: u32,
         n: u32,

@@ -27,9 +27,11 @@ pub(crate) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Value
     let stream = seed ^ (tensor.0 as u64) << 48;
     match kind {
         OperandKind::Lengths => {
-            let room = readers().filter_map(|(stage, _)| room(stage)).min()?.max(1);
+            // A product that rotates the tokens of a prompt reads the lengths too.
+            let most = |stage: &Stage| Some(room(stage)?.saturating_sub(appended(stage)?.1));
+            let most = readers().filter_map(|(stage, _)| most(stage)).min().unwrap_or(0);
             let mut rng = SmallRng::seed_from_u64(stream);
-            let length = |_| rng.random_range(0..room) as i32;
+            let length = |_| rng.random_range(0..=most) as i32;
             Some(Values::Integers(Arc::new((0..shape.cols).map(length).collect())))
         }
         OperandKind::Pages => {

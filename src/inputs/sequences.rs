@@ -9,7 +9,7 @@ pub(crate) type SequenceFault = (usize, String);
 /// Sequences of a stage with a cache, as described by its integer tables when a run begins.
 pub(crate) struct Sequences<'a> {
     cache: Cache,
-    /// Cached tokens of each sequence; `None` for a prompt, which fills its cache from the first row on.
+    /// Cached tokens of each sequence; `None` for a prompt that fills its cache from the first row on.
     lengths: Option<&'a [i32]>,
     pages: Option<&'a [i32]>,
     /// Tokens per sequence that a run appends.
@@ -19,7 +19,7 @@ pub(crate) struct Sequences<'a> {
 
 /// Sequences of an attention, and tokens per sequence that a run may append to a cache; `None` for other
 /// operations.
-pub(super) fn appended(stage: &Stage) -> Option<(u32, u32)> {
+pub(crate) fn appended(stage: &Stage) -> Option<(u32, u32)> {
     match &stage.op {
         Op::Attention(shape) => Some((shape.sequences, shape.tokens)),
         Op::Attend(_) => Some((stage.m, 1)),
@@ -54,9 +54,11 @@ impl<'a> Sequences<'a> {
     /// Tokens before the appended ones; an error if there is no room for these.
     fn cached(&self, sequence: usize) -> Result<u32, String> {
         let Some(lengths) = self.lengths else { return Ok(0) };
-        let (length, capacity) = (lengths[sequence], self.cache.capacity);
-        u32::try_from(length).ok().filter(|length| *length < capacity).ok_or_else(|| {
-            format!("its length is {length}, and the cache has room for a token behind 0 to {}", capacity - 1)
+        let (length, tokens) = (lengths[sequence], self.tokens);
+        let most = self.cache.capacity.saturating_sub(tokens);
+        u32::try_from(length).ok().filter(|length| *length <= most).ok_or_else(|| {
+            let new = if tokens == 1 { "a token".to_owned() } else { format!("{tokens} tokens") };
+            format!("its length is {length}, and the cache has room for {new} behind 0 to {most}")
         })
     }
 

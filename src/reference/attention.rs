@@ -82,16 +82,19 @@ impl Reads<'_> {
         (0..=tokens).map(|at| self.row(&shape.heads, &shape.cache, sequence, head, at)).collect()
     }
 
-    /// For each sequence of a prompt, whether all pages that it fills are in the pool.
-    fn with_room(&self, shape: &Attention) -> Vec<bool> {
+    /// For each sequence of a prompt, the number of its cached tokens; `None` if the cache has no room for the prompt
+    /// behind them, or a page is outside the pool.
+    fn cached_tokens(&self, shape: &Attention) -> Vec<Option<usize>> {
         let tokens = shape.tokens as usize;
-        let fits = |sequence| {
-            let fits = |cache: Cache| {
-                (0..tokens).all(|at| self.row(&shape.heads, &cache, sequence, 0, at).is_some())
-            };
-            shape.cache.is_none_or(fits)
+        let cached = |sequence: usize| {
+            let Some(cache) = shape.cache else { return Some(0) };
+            let length = self.lengths.map_or(0.0, |lengths| lengths.data[sequence]);
+            let room = cache.capacity as f32 - tokens as f32;
+            let past = (0.0..=room).contains(&length).then_some(length as usize)?;
+            let row = |at| self.row(&shape.heads, &cache, sequence, 0, at);
+            (0..past + tokens).all(|at| row(at).is_some()).then_some(past)
         };
-        (0..self.qkv.rows / tokens).map(fits).collect()
+        (0..self.qkv.rows / tokens).map(cached).collect()
     }
 }
 
@@ -187,24 +190,27 @@ pub(super) fn attend(shape: &Attention, reads: &Reads<'_>, element: Element) -> 
     let (rows, each) = (reads.qkv.rows, shape.tokens as usize);
     let roundings = Roundings::new(element, reads);
     let mut made = Expected::exact(Matrix { rows, cols: heads * dim, data: vec![0.0; rows * heads * dim] });
-    let with_room = reads.with_room(shape);
+    let cached = reads.cached_tokens(shape);
     // One head of a sequence after another, so that its keys and values are rotated once.
     let mixed: Vec<_> = (0..rows / each * kv_heads)
         .into_par_iter()
-        .filter(|at| with_room[at / kv_heads])
-        .map(|at| {
-            let (first, kv) = (at / kv_heads * each, at % kv_heads);
+        .filter_map(|at| Some((at, cached[at / kv_heads]?)))
+        .map(|(at, past)| {
+            let (sequence, kv) = (at / kv_heads, at % kv_heads);
+            let first = sequence * each;
             let token = |i: usize| {
-                let key = reads.rotated(first + i, heads + kv, dim, i);
+                let key = reads.rotated(first + i, heads + kv, dim, past + i);
                 [key, reads.plain(first + i, heads + kv_heads + kv, dim)]
             };
-            let tokens: Vec<Token> = (0..each).map(token).collect();
+            let row = |at| shape.cache.and_then(|cache| reads.row(&shape.heads, &cache, sequence, kv, at));
+            let before = (0..past).filter_map(row).map(|row| reads.cached(row));
+            let tokens: Vec<Token> = before.chain((0..each).map(token)).collect();
             let group = heads / kv_heads;
             let queries = (0..each * group).into_par_iter().map(|at| (at / group, kv * group + at % group));
             let mixed = queries.map(|(i, head)| {
-                let seen = if shape.causal { i + 1 } else { each };
-                let from = shape.scores.first_seen(i as u32) as usize;
-                let query = reads.rotated(first + i, head, dim, i);
+                let seen = past + if shape.causal { i + 1 } else { each };
+                let from = shape.scores.first_seen((past + i) as u32) as usize;
+                let query = reads.rotated(first + i, head, dim, past + i);
                 let (mut out, mut slack) = (vec![0.0; dim], vec![0.0; dim]);
                 mix(&query, &tokens[from..seen], (&shape.scores, &roundings), &mut out, &mut slack);
                 (first + i, head, out, slack)
@@ -290,12 +296,11 @@ pub(super) fn filled(
     let mut after = Appended::new(both, before);
     let Heads { query, kv, dim, .. } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
-    let with_room = reads.with_room(shape);
+    let cached = reads.cached_tokens(shape);
     for (token, head) in (0..reads.qkv.rows).flat_map(|t| (0..kv_heads).map(move |h| (t, h))) {
-        let (sequence, at) = (token / shape.tokens as usize, token % shape.tokens as usize);
-        if !with_room[sequence] {
-            continue;
-        }
+        let sequence = token / shape.tokens as usize;
+        let Some(past) = cached[sequence] else { continue };
+        let at = past + token % shape.tokens as usize;
         let Some(row) = reads.row(&shape.heads, &cache, sequence, head, at) else { continue };
         let key = reads.rotated_with_slack(token, heads + head, dim, at);
         after.put(row, key, reads.plain(token, heads + kv_heads + head, dim));
@@ -335,8 +340,16 @@ mod tests {
         // Two tokens, two heads of one column that share keys and values: columns are q0, q1, k, v.
         let heads = Heads { query: 2, kv: 1, dim: 1, norm: None };
         let scores = Scores::usual(1);
-        let shape =
-            Attention { heads, scores, causal: true, sequences: 1, tokens: 2, cache: None, rotary: false };
+        let shape = Attention {
+            heads,
+            scores,
+            causal: true,
+            sequences: 1,
+            tokens: 2,
+            cache: None,
+            expected: None,
+            rotary: false,
+        };
         let qkv = Matrix { rows: 2, cols: 4, data: vec![1.0, 5.0, 0.5, 3.0, 2.0, 0.0, 1.5, 7.0] };
         let weight = (2.0f64 * 0.5).exp() / ((2.0f64 * 0.5).exp() + (2.0f64 * 1.5).exp());
         let mixed = (weight * 3.0 + (1.0 - weight) * 7.0) as f32;

@@ -210,11 +210,17 @@ pub(super) fn rotated(
     // A kernel that rotates what another one stored reads the product with its bias.
     rounds.into_iter().for_each(|element| made.round_once_more(element));
     let table = operands.needed(stage, OperandKind::Rotary)?;
+    let lengths = operands.of_stage(stage, OperandKind::Lengths)?;
     let norm = HeadNorm::read(stage, &shape.heads, operands)?;
     let cols = made.values.cols;
     let rows = made.values.data.par_chunks_mut(cols).zip(made.slack.par_chunks_mut(cols)).enumerate();
     rows.for_each(|(token, (values, slack))| {
-        let position = token % shape.tokens as usize;
+        let past = lengths.as_ref().map_or(0.0, |lengths| lengths.data[token / shape.tokens as usize]);
+        let position = (past as usize) + token % shape.tokens as usize;
+        // A sequence that leaves the table is left out by the attention behind.
+        if past < 0.0 || position >= table.rows {
+            return;
+        }
         let angles = &table.data[position * table.cols..][..table.cols];
         let Heads { dim, query, .. } = shape.heads;
         let turned = shape.columns() as usize;

@@ -184,7 +184,7 @@ impl Pipeline {
         let sets = 0..self.sets.len();
         let known = sets.filter_map(|set| self.judge_sequences(set, |s| Some(s.left_out())).ok());
         let has = |faults: &[SequenceFault]| faults.iter().any(|(at, _)| *at == sequence as usize);
-        let attends = |s: &&Stage| s.op.attend().is_some();
+        let attends = |s: &&Stage| s.op.cache().is_some();
         let first =
             self.plan.graph().stages.iter().find(attends).map_or_else(String::new, |s| s.name.clone());
         let mut known = known.filter(|stages| stages.iter().any(|(_, faults)| has(faults)));

@@ -8,6 +8,7 @@ use cusync_gen::graph::{Graph, OperandKind, PAGE, TensorId};
 use super::error::{Error, Result};
 use super::pipeline::{Integers, Pipeline, TensorBuffer};
 use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, element_code, helpers};
+use crate::inputs::sequences::appended;
 use crate::inputs::{Values, cached, weight_scale};
 
 /// Sets of inputs. Each set has its own weights and attention caches, so that rotating among sets keeps them
@@ -128,15 +129,16 @@ impl InputSets {
 }
 
 /// Tensors of lengths, with the number of tokens that time predictions assume for each sequence, less the new
-/// one: the minimum over all stages that read them.
+/// ones: the minimum over all attentions that read them.
 fn expected_lengths(graph: &Graph) -> Result<BTreeMap<TensorId, Vec<i32>>> {
     let mut all = BTreeMap::<TensorId, Vec<i32>>::new();
     for stage in &graph.stages {
-        let (Some(attend), Some(operand)) = (stage.op.attend(), stage.operand(OperandKind::Lengths)) else {
+        let (Some(tokens), Some(operand)) = (stage.op.expected(), stage.operand(OperandKind::Lengths)) else {
             continue;
         };
-        if let Some(pages) = attend.cache.pages.filter(|_| cached::room(stage) < Some(attend.expected)) {
-            let (tokens, sequences) = (attend.expected, stage.m);
+        let (sequences, new) = appended(stage).unwrap_or((stage.m, 1));
+        let pool = stage.op.cache().and_then(|cache| cache.pages);
+        if let Some(pages) = pool.filter(|_| cached::room(stage) < Some(tokens)) {
             let need = sequences * tokens.div_ceil(PAGE);
             return Err(Error::Unsupported(format!(
                 "stage {}: {tokens} tokens of each of {sequences} sequences take {need} pages, and the pool has {pages}\n  help: \
@@ -144,8 +146,8 @@ fn expected_lengths(graph: &Graph) -> Result<BTreeMap<TensorId, Vec<i32>>> {
                 stage.name
             )));
         }
-        let length = attend.expected.max(1) as i32 - 1;
-        let lengths = all.entry(operand.tensor).or_insert_with(|| vec![length; stage.m as usize]);
+        let length = tokens.saturating_sub(new) as i32;
+        let lengths = all.entry(operand.tensor).or_insert_with(|| vec![length; sequences as usize]);
         lengths.iter_mut().for_each(|known| *known = length.min(*known));
     }
     Ok(all)

@@ -91,6 +91,9 @@ pub(crate) enum Task {
         /// Print a layer for a prompt of this many tokens instead
         #[arg(long, value_name = "TOKENS", conflicts_with = "launch")]
         prompt: Option<usize>,
+        /// The prompt continues a sequence: it attends to cached tokens, and is appended behind them
+        #[arg(long, requires = "prompt")]
+        continues: bool,
     },
     /// Write the logits after each token of a text: float32, one row of the vocabulary's size per token
     Logits {
@@ -137,8 +140,9 @@ pub(crate) fn run(task: &Task, output: &Output) -> Result<Box<dyn Answer>, Fault
                 next: format!("next: cusync generate {} --prompt \"Once upon a time\"", folder.display()),
             })
         }
-        Task::Spec { model, slots, launch, prompt } => {
-            Box::new(TextReport { text: spec(model, *slots, *launch, *prompt)? })
+        Task::Spec { model, slots, launch, prompt, continues } => {
+            let prompt = prompt.map(|tokens| (tokens, *continues));
+            Box::new(TextReport { text: spec(model, *slots, *launch, prompt)? })
         }
         Task::Logits { model, tokens, prompt, output: file } => {
             let (mut model, _) = open(model, 1, tokens.len(), output)?;
@@ -158,13 +162,19 @@ pub(crate) fn run(task: &Task, output: &Output) -> Result<Box<dyn Answer>, Fault
     })
 }
 
-fn spec(args: &ModelArgs, slots: usize, launch: usize, prompt: Option<usize>) -> Result<String, Fault> {
+/// `prompt`: the tokens of a prompt, and whether it continues a sequence.
+fn spec(
+    args: &ModelArgs,
+    slots: usize,
+    launch: usize,
+    prompt: Option<(usize, bool)>,
+) -> Result<String, Fault> {
     let config = ModelConfig::read(&args.folder)?;
     let decoder = architecture::decoder(&config)?.shard(0, args.devices as usize)?;
     let element = args.element.map_or_else(|| config.element(), |e| Ok(e.element()))?;
     let rows = (args.context.unwrap_or(decoder.context.min(4096)) + 1).next_multiple_of(64);
-    if let Some(tokens) = prompt {
-        return Ok(page::prompt(&decoder, tokens, rows.max(tokens), element).text());
+    if let Some((tokens, continues)) = prompt {
+        return Ok(page::prompt(&decoder, tokens, rows.max(tokens), element, continues).text());
     }
     let launches = page::launches(&decoder);
     let layers = launches.get(launch).cloned().ok_or_else(|| {

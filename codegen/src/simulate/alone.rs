@@ -42,9 +42,10 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
 
 /// The tiles with the most steps first, each on the first free SM.
 fn attention_us(stage: &Stage, attention: &Attention, (cost, sms): (&AloneCost, u32)) -> f64 {
-    let (rows, dim) = (stage.mma_tile.0, attention.heads.dim);
+    let ((rows, _, step), dim) = (stage.mma_tile, attention.heads.dim);
     let halves = rows.div_ceil(QUERIES);
-    let seen = |m| stage.k_blocks_of(m) - attention.hidden_steps(m, rows, stage.mma_tile.2);
+    let cached = attention.cached_steps(step);
+    let seen = |m| (cached + stage.k_blocks_of(m)).saturating_sub(attention.hidden_steps(m, rows, step));
     let mut steps: Vec<u32> = (0..stage.grid.0).map(seen).collect();
     steps.sort_unstable_by(|a, b| b.cmp(a));
     let tiles = steps.into_iter().flat_map(|steps| (0..halves * stage.grid.1).map(move |_| steps));

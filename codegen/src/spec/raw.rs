@@ -45,7 +45,7 @@ raw!(struct Pipeline { name dims stages; element devices tiles orders sync alias
 
 raw!(enum Stage {
     Gemm { name a b out; layout input_norm all_reduce bias residual residual_at epilogue }
-    RotatedGemm { name a b heads rotary out; layout bias kv_heads sequences head_norm }
+    RotatedGemm { name a b heads rotary out; layout bias kv_heads sequences lengths head_norm }
     GatedGemm { name a gate up out; layout activation input_norm }
     Conv2d { name input filter out; bias residual residual_at groups stride padding dilation epilogue }
     Attention { name qkv heads out; kv_heads causal window softcap scale sequences cache pages rotary head_norm expected }

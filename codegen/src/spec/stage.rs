@@ -51,6 +51,7 @@ fn rotated_gemm<'a>(source: Source<'a>, raw: raw::RotatedGemm<'a>) -> Result<Sta
     let mut reads = vec![(OperandKind::A, tensor(source, raw.a)?), (OperandKind::B, tensor(source, raw.b)?)];
     reads.extend(optional(source, OperandKind::Bias, raw.bias)?);
     reads.push((OperandKind::Rotary, tensor(source, raw.rotary)?));
+    reads.extend(optional(source, OperandKind::Lengths, raw.lengths)?);
     let norm = head_norm(source, raw.head_norm, &mut reads)?;
     let kind = StageKind::Rotated(heads_spec(source, raw.heads, raw.kv_heads, raw.sequences, norm)?);
     let transposed = transposed(source, raw.layout)?;

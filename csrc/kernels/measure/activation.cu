@@ -24,7 +24,8 @@ __global__ void gated_activation(Group<From> const* packed, Group<Element>* d, u
 /// The heads of a row and their rotation angles: one row per position, cosines, then sines.
 struct Heads {
   uint32_t count, rotated, groups;  ///< heads per row; rotated heads (the first ones); groups of 8 columns per half head
-  uint32_t tokens;                  ///< tokens per sequence: row r has position r modulo this
+  uint32_t tokens;                  ///< tokens per sequence
+  uint32_t positions;               ///< rows of angles
   uint32_t queries;                 ///< heads of queries
   float epsilon;                    ///< 0: heads are not normalized
 };
@@ -48,20 +49,21 @@ __device__ void normalise(float (&x)[8], float (&y)[8], Group<Element> const* ga
 }
 
 template <class From, class Element>
-__global__ void rotate(Group<From> const* product, Group<Element> const* angles, Group<Element> const* query_gain,
+__global__ void rotate(Group<From> const* product, Group<Element> const* angles, int32_t const* lengths, Group<Element> const* query_gain,
                        Group<Element> const* key_gain, Group<Element>* d, unsigned long long pairs, Heads heads) {
   bool const in_place = static_cast<void const*>(product) == d;
   for (auto i = first_index(); i < pairs; i += index_stride()) {
     auto const head = i / heads.groups, row = head / heads.count;
     uint32_t const group = uint32_t(i - head * heads.groups);
     uint32_t const number = uint32_t(head - row * heads.count);
-    bool const turns = number < heads.rotated;
+    auto const position = row % heads.tokens + (lengths ? static_cast<unsigned long long>(lengths[row / heads.tokens]) : 0);
+    bool const turns = number < heads.rotated && position < heads.positions;
     if (in_place && !turns) continue;
     auto const first = head * 2 * heads.groups + group, second = first + heads.groups;
     Group<From> const x = product[first], y = product[second];
     Group<Element> cosines{}, sines{}, u, v;
     if (turns) {
-      auto const at = row % heads.tokens * 2 * heads.groups + group;
+      auto const at = position * 2 * heads.groups + group;
       cosines = angles[at], sines = angles[at + heads.groups];
     }
     float left[8], right[8];
@@ -109,14 +111,15 @@ extern "C" int32_t cusync_gated_activation(void const* packed, uint32_t packed_b
   });
 }
 
-extern "C" int32_t cusync_rotate(void const* product, uint32_t product_bits, void const* angles, void* d, uint32_t m, uint32_t n,
-                                 uint32_t rotated, uint32_t head_dim, uint32_t tokens, float epsilon, void const* query_gain,
-                                 void const* key_gain, uint32_t queries, uint32_t element, void* stream) {
-  if (!product || !angles || !d || !tokens || !head_dim || head_dim % 16 || n % head_dim || rotated % head_dim || rotated > n)
+extern "C" int32_t cusync_rotate(void const* product, uint32_t product_bits, void const* angles, uint32_t positions,
+                                 int32_t const* lengths, void* d, uint32_t m, uint32_t n, uint32_t rotated, uint32_t head_dim,
+                                 uint32_t tokens, float epsilon, void const* query_gain, void const* key_gain, uint32_t queries,
+                                 uint32_t element, void* stream) {
+  if (!product || !angles || !d || !tokens || positions < tokens || m % tokens || !head_dim || head_dim % 16 || n % head_dim || rotated % head_dim || rotated > n)
     return CUSYNC_ERROR_BAD_ARGUMENT;
   if (!aligned16(product) || !aligned16(angles) || !aligned16(d)) return CUSYNC_ERROR_BAD_ARGUMENT;
   if (product_bits != 16 && product_bits != 32) return CUSYNC_ERROR_BAD_ARGUMENT;
-  Heads const heads{n / head_dim, rotated / head_dim, head_dim / 16, tokens, queries / head_dim, epsilon};
+  Heads const heads{n / head_dim, rotated / head_dim, head_dim / 16, tokens, positions, queries / head_dim, epsilon};
   if (epsilon > 0.f) {
     bool const in_a_warp = heads.groups <= 16 && (heads.groups & (heads.groups - 1)) == 0;
     if (!in_a_warp || !query_gain || !key_gain || !aligned16(query_gain) || !aligned16(key_gain)) return CUSYNC_ERROR_BAD_ARGUMENT;
@@ -126,7 +129,7 @@ extern "C" int32_t cusync_rotate(void const* product, uint32_t product_bits, voi
     using Element = std::remove_pointer_t<decltype(type)>;
     auto const launch = [&](auto const* from) {
       rotate<<<blocks_for(pairs), kElementwiseThreads, 0, cudaStream_t(stream)>>>(
-          from, static_cast<Group<Element> const*>(angles), static_cast<Group<Element> const*>(query_gain),
+          from, static_cast<Group<Element> const*>(angles), lengths, static_cast<Group<Element> const*>(query_gain),
           static_cast<Group<Element> const*>(key_gain), static_cast<Group<Element>*>(d), pairs, heads);
     };
     if (product_bits == 32)

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use cusync_gen::graph::{Attention, Heads, OperandKind, Scores};
+use cusync_gen::graph::{Attention, Heads, OperandKind, PAGE, Scores, Stage};
 
 use super::CpuPipeline;
 use super::generate::Cached;
@@ -105,7 +105,8 @@ pub(super) fn normalise_heads(rows: &mut [f32], dim: usize, epsilon: f32, gain: 
 
 impl CpuPipeline {
     /// Computes and stores a tile; the first of the query heads that share keys and values appends its
-    /// tokens' to the cache. A sequence with a page outside the pool gets zeros and appends nothing.
+    /// tokens' to the cache. A sequence without room in the cache, or with a page outside the pool, gets zeros and appends
+    /// nothing.
     pub(super) fn attend(
         &self,
         place: &Place<'_>,
@@ -127,9 +128,21 @@ impl CpuPipeline {
             self.memory.load_operand(qkv, Box2 { row, col: column * dim, rows, cols: dim }, &mut values);
             values
         };
+        let cached = shape.cache.as_ref().map(|cache| {
+            let table = self.table(stage, cache, sequence);
+            Cached { heads: &shape.heads, cache, sequence, head: shared, table }
+        });
+        let length = usize::try_from(self.length(stage, sequence)).ok();
+        let left_out = match (&cached, length) {
+            (Some(cached), Some(past)) => !cached.has_room(past + tokens),
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        // Its waits are those of other sequences.
+        let past = length.filter(|_| !left_out).unwrap_or(0);
         let rotated = |first: usize, rows: usize, column: usize| {
             let mut values = load(begin + first, rows, column);
-            if let Some(angles) = self.angles(stage, first, rows, dim) {
+            if let Some(angles) = self.angles(stage, past + first, rows, dim) {
                 rotate(&mut values, dim, |i| &angles[i * dim..(i + 1) * dim]);
             }
             values
@@ -138,7 +151,15 @@ impl CpuPipeline {
         for k in work.k.clone() {
             self.wait_for(place, k, &work.k, |_| true, scratch)?;
             let softmax = softmax.get_or_insert_with(|| {
-                Softmax::new(rotated(at.row - begin, at.rows, head), at.rows, dim, &shape.scores)
+                let queries = rotated(at.row - begin, at.rows, head);
+                let mut softmax = Softmax::new(queries, at.rows, dim, &shape.scores);
+                if let Some(cached) = &cached {
+                    let first = past + at.row - begin;
+                    self.attend_cached(stage, cached, past, &mut softmax, |i| {
+                        shape.scores.first_seen((first + i) as u32)
+                    });
+                }
+                softmax
             });
             let first = k as usize * step;
             let count = step.min(tokens - first);
@@ -146,17 +167,13 @@ impl CpuPipeline {
             let values = load(begin + first, count, heads + kv_heads + shared);
             softmax.step(&keys, &values, count, |i| {
                 let position = at.row - begin + i;
-                let from = shape.scores.first_seen(position as u32) as usize;
+                let from = shape.scores.first_seen((past + position) as u32) as usize;
                 let end = if shape.causal { position + 1 } else { tokens };
-                from.saturating_sub(first)..end.saturating_sub(first)
+                from.saturating_sub(past + first)..end.saturating_sub(first)
             });
         }
         let mut out = softmax.map(Softmax::finish).unwrap_or_default();
-        let cached = shape.cache.as_ref().map(|cache| {
-            let table = self.table(stage, cache, sequence);
-            Cached { heads: &shape.heads, cache, sequence, head: shared, table }
-        });
-        if cached.as_ref().is_some_and(|cached| !cached.has_room(tokens)) {
+        if left_out {
             out.fill(0.0);
             self.memory.store(stage.out, *at, &out);
             return Ok(());
@@ -171,11 +188,38 @@ impl CpuPipeline {
         for (kind, values) in &new {
             let Some(id) = stage.operand(*kind).map(|o| o.tensor) else { continue };
             for (i, row) in values.chunks(dim).enumerate() {
-                let Some(to) = cached.row(at.row - begin + i) else { continue };
+                let Some(to) = cached.row(past + at.row - begin + i) else { continue };
                 self.memory.store(id, Box2 { row: to, col: 0, rows: 1, cols: dim }, row);
             }
         }
         Ok(())
+    }
+}
+
+impl CpuPipeline {
+    /// Adds the first `past` tokens of a cache to a softmax, page by page. Query i attends to those from
+    /// `first_seen(i)` on.
+    fn attend_cached(
+        &self,
+        stage: &Stage,
+        cached: &Cached<'_>,
+        past: usize,
+        softmax: &mut Softmax,
+        first_seen: impl Fn(usize) -> u32,
+    ) {
+        let dim = cached.heads.dim as usize;
+        for first in (0..past).step_by(PAGE as usize) {
+            let count = (PAGE as usize).min(past - first);
+            let Some(row) = cached.row(first) else { continue };
+            let [keys, values] = [OperandKind::CachedKeys, OperandKind::CachedValues].map(|kind| {
+                let mut rows = vec![0.0; count * dim];
+                if let Some(operand) = stage.operand(kind) {
+                    self.memory.load(operand.tensor, Box2 { row, col: 0, rows: count, cols: dim }, &mut rows);
+                }
+                rows
+            });
+            softmax.step(&keys, &values, count, |i| (first_seen(i) as usize).saturating_sub(first)..count);
+        }
     }
 }
 

@@ -119,11 +119,18 @@ impl CpuPipeline {
                 [OperandKind::QueryGain, OperandKind::KeyGain].map(|kind| self.gain(stage, kind, dim));
             let sum = &mut scratch.sum[..at.rows * at.cols];
             for (i, row) in sum.chunks_mut(at.cols).enumerate() {
+                let (sequence, token) = ((at.row + i) / tokens, (at.row + i) % tokens);
+                // A row without angles stays as it is.
+                let past = usize::try_from(self.length(stage, sequence)).ok();
+                let positions = shape.positions.unwrap_or(shape.tokens) as usize;
+                let Some(position) = past.map(|past| past + token).filter(|at| *at < positions) else {
+                    continue;
+                };
                 if let Some(epsilon) = shape.heads.norm {
                     normalise_heads(&mut row[..queries], dim, epsilon, &gains[0]);
                     normalise_heads(&mut row[queries..turned], dim, epsilon, &gains[1]);
                 }
-                let angles = self.angles(stage, (at.row + i) % tokens, 1, dim).unwrap_or_default();
+                let angles = self.angles(stage, position, 1, dim).unwrap_or_default();
                 rotate(&mut row[..turned], dim, |_| &angles);
             }
             self.memory.store(stage.out, *at, sum);

@@ -26,9 +26,10 @@ impl Cached<'_> {
         Some(self.cache.row(self.heads, sequence, page, head, token as u32) as usize)
     }
 
-    /// Whether the pages of `tokens` tokens are in the pool.
+    /// Whether there is room for `tokens` tokens, and their pages are in the pool.
     pub(super) fn has_room(&self, tokens: usize) -> bool {
-        (0..tokens).step_by(PAGE as usize).all(|token| self.row(token).is_some())
+        let fits = tokens <= self.cache.capacity as usize;
+        fits && (0..tokens).step_by(PAGE as usize).all(|token| self.row(token).is_some())
     }
 }
 
@@ -51,16 +52,19 @@ impl CpuPipeline {
             head,
             table: self.table(stage, &shape.cache, sequence),
         };
-        let length = stage
-            .operand(OperandKind::Lengths)
-            .map(|o| o.tensor)
-            .map_or(0, |id| self.memory.integers(id, sequence, 1)[0]);
+        let length = self.length(stage, sequence);
         let made = match blocks(&cached, length) {
             Some(blocks) => self.attend_to(place, shape, &cached, length as usize, &blocks),
             None => vec![0.0; at.cols],
         };
         self.memory.store(stage.out, *at, &made);
         Ok(())
+    }
+
+    /// Cached tokens of a sequence, as given; 0 without lengths.
+    pub(super) fn length(&self, stage: &Stage, sequence: usize) -> i32 {
+        let lengths = stage.operand(OperandKind::Lengths);
+        lengths.map_or(0, |lengths| self.memory.integers(lengths.tensor, sequence, 1)[0])
     }
 
     /// A sequence's row of the page table.

@@ -157,6 +157,24 @@ impl Op {
         }
     }
 
+    /// Tokens per sequence, new ones included, that predictions assume, if it reads the lengths of a cache.
+    pub fn expected(&self) -> Option<u32> {
+        match self {
+            Op::Attend(shape) => Some(shape.expected),
+            Op::Attention(shape) => shape.expected,
+            Op::Gemm(_)
+            | Op::GatedGemm(_)
+            | Op::NormedGemm(_)
+            | Op::RotatedGemm(_)
+            | Op::Conv2d(_)
+            | Op::GroupedConv(_)
+            | Op::Norm(_)
+            | Op::GroupNorm(_)
+            | Op::Pool(_)
+            | Op::Custom => None,
+        }
+    }
+
     /// The kind of stage, as named in a spec.
     pub fn name(&self) -> &'static str {
         self.rules().name()

@@ -5,8 +5,13 @@
 //
 //   warpgroup 0:  warp 0 loads the queries, then keys and values of each step; if there is a cache, warp 1 copies keys
 //                 and values of the tile's own tokens there from the ring
+//
+// With lengths, sequences continue behind cached tokens, which the first steps read. The steps behind them take keys and
+// values of the prompt from QKV, so no tile reads rows of the cache that another one is writing.
+//
 //   warpgroups 1, 2: steps 0, 2, 4, ... and 1, 3, 5, ...
 #include "cute/arch/copy_sm90_tma.hpp"
+#include "cusync/semaphore.cuh"
 #include "cutlass/arch/reg_reconfig.h"
 #include "kernels/attention/sm90/steps.cuh"
 #include "kernels/common/delays.cuh"
@@ -25,9 +30,13 @@ constexpr uint32_t kSlots = Dim > 128 ? 8 : 6;
 
 struct Alone {
   CUtensorMap queries, qkv, out;
-  CUtensorMap cache[2];  ///< keys, values; as many rows per head as a sequence has tokens
-  Prompt prompt;         ///< with tiles of 64 queries
+  CUtensorMap cache[2];   ///< keys, values, to append; without lengths, as many rows per head as a sequence has tokens
+  CUtensorMap cached[2];  ///< keys, values, to read
+  Prompt prompt;          ///< with tiles of 64 queries
   uint32_t heads, heads_of_all;  ///< query heads of a sequence, and of all sequences
+  uint32_t capacity;             ///< tokens that a sequence's cache has room for
+  int32_t const* lengths;        ///< cached tokens of each sequence; nullptr: none
+  cusync_report* report;
   cusync_delays delays;
 };
 
@@ -59,7 +68,8 @@ struct Piece {
 template <int Dim>
 struct StepRing {
   Memory<Dim>& memory;
-  uint32_t next;  ///< stages before it, counted from the first of the tile
+  uint32_t next;     ///< stages before it, counted from the first of the tile
+  uint32_t barrier;  ///< named barrier of the warpgroup
 
   CUSYNC_DEVICE char* piece(uint32_t i) const { return memory.ring[(next + i / 2) % kSlots<Dim>][i % 2]; }
   CUSYNC_DEVICE void wait(uint32_t stages) const {
@@ -79,16 +89,27 @@ struct StepRing {
 
 template <int Dim>
 struct Tile {
-  uint32_t sequence, head, row, steps;  ///< row: token of the first query, within the sequence
-  uint32_t first;                       ///< token of the first step
+  uint32_t sequence, head, row;  ///< row: the first query's token of the prompt, within the sequence
+  Steps steps;
+  bool left_out = false;  ///< the cache has no room for the prompt: the output is zero, and nothing is appended
 
   CUSYNC_DEVICE explicit Tile(Alone const& alone) {
     uint32_t const tile = alone.prompt.tiles - 1 - blockIdx.x / alone.heads_of_all, of_all = blockIdx.x % alone.heads_of_all;
     sequence = of_all / alone.heads, head = of_all % alone.heads, row = tile * kQueries;
     uint32_t const seen = alone.prompt.causal ? min_u32(row + kQueries, alone.prompt.tokens) : alone.prompt.tokens;
-    uint32_t const window = alone.prompt.window, hidden = window && row + 1 > window ? row + 1 - window : 0;
-    first = hidden / kStepTokens<Dim> * kStepTokens<Dim>;
-    steps = ceil_div(seen - first, kStepTokens<Dim>);
+    if (alone.lengths) {
+      int32_t const said = __ldcg(alone.lengths + sequence);
+      left_out = said < 0 || uint32_t(said) + alone.prompt.tokens > alone.capacity;
+      steps.past = left_out ? 0 : uint32_t(said);
+      if (left_out && head == 0 && row == 0 && threadIdx.x == 0)
+        report_only(alone.report, CUSYNC_REPORT_BAD_LENGTH, sequence, 0, uint32_t(said), alone.capacity);
+    }
+    uint32_t const window = alone.prompt.window, at = steps.past + row, hidden = window && at + 1 > window ? at + 1 - window : 0;
+    auto const step_of = [](uint32_t token) { return token / kStepTokens<Dim> * kStepTokens<Dim>; };
+    steps.first_cached = step_of(min_u32(hidden, steps.past));
+    steps.cached = hidden < steps.past ? ceil_div(steps.past - steps.first_cached, kStepTokens<Dim>) : 0;
+    steps.first_own = hidden < steps.past ? 0 : step_of(hidden - steps.past);
+    steps.all = steps.cached + ceil_div(seen - steps.first_own, kStepTokens<Dim>);
   }
 };
 
@@ -105,15 +126,20 @@ CUSYNC_DEVICE void load(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>& 
   for (uint32_t unit = 0; unit < Dim / 64; ++unit)
     bring(alone.queries, &memory.queries, memory.units[unit], unit * 64, tile.head, tile.row);
 #pragma unroll 1
-  for (uint32_t next = 0; next < tile.steps * kSlotsOfStep<Dim>; ++next) {
-    uint32_t const slot = next % kSlots<Dim>, token = tile.first + next / kSlotsOfStep<Dim> * kStepTokens<Dim>;
+  for (uint32_t next = 0; next < tile.steps.all * kSlotsOfStep<Dim>; ++next) {
+    uint32_t const slot = next % kSlots<Dim>, step = next / kSlotsOfStep<Dim>, position = tile.steps.template position<Dim>(step);
     while (!ptx::mbarrier_test_parity(&memory.empty[slot], next / kSlots<Dim> % 2 ^ 1)) {
     }
     ptx::mbarrier_arrive_expect_tx(&memory.full[slot], sizeof memory.ring[slot]);
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
       Piece<Dim> const piece(next, i);
-      bring(alone.qkv, &memory.full[slot], memory.ring[slot][i], piece.column, piece.values ? values : keys, token);
+      if (step < tile.steps.cached)
+        cute::SM90_TMA_LOAD_4D::copy(&alone.cached[piece.values], &memory.full[slot], static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL),
+                                     memory.ring[slot][i], int(piece.column), int(position), int(tile.head / alone.prompt.group),
+                                     int(tile.sequence));
+      else
+        bring(alone.qkv, &memory.full[slot], memory.ring[slot][i], piece.column, piece.values ? values : keys, position - tile.steps.past);
     }
   }
 }
@@ -122,18 +148,19 @@ CUSYNC_DEVICE void load(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>& 
 template <int Dim>
 CUSYNC_DEVICE void append(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>& memory) {
   uint32_t const head = tile.head / alone.prompt.group, heads = alone.heads / alone.prompt.group;
-  bool const appends = alone.prompt.appends && tile.head % alone.prompt.group == 0;
+  bool const appends = alone.prompt.appends && tile.head % alone.prompt.group == 0 && !tile.left_out;
+  uint32_t const own = tile.steps.cached + (tile.row - tile.steps.first_own) / kStepTokens<Dim>;
 #pragma unroll 1
-  for (uint32_t next = 0; next < tile.steps * kSlotsOfStep<Dim>; ++next) {
+  for (uint32_t next = 0; next < tile.steps.all * kSlotsOfStep<Dim>; ++next) {
     uint32_t const slot = next % kSlots<Dim>;
     while (!ptx::mbarrier_test_parity(&memory.full[slot], next / kSlots<Dim> % 2)) {
     }
-    if (appends && next / kSlotsOfStep<Dim> == (tile.row - tile.first) / kStepTokens<Dim>) {
+    if (appends && next / kSlotsOfStep<Dim> == own) {
 #pragma unroll
       for (uint32_t i = 0; i < 2; ++i) {
         Piece<Dim> const piece(next, i);
         cute::SM90_TMA_STORE_3D::copy(&alone.cache[piece.values], memory.ring[slot][i] + tile.row % kStepTokens<Dim> * 128,
-                                      int(piece.column), int(tile.row), int(tile.sequence * heads + head));
+                                      int(piece.column), int(tile.steps.past + tile.row), int(tile.sequence * heads + head));
       }
       ptx::cp_async_bulk_commit_group();
       ptx::cp_async_bulk_wait_group_read<0>();
@@ -150,24 +177,25 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>
   uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
   cute::Tensor sums = cute::make_tensor<float>(cute::Int<kSums>{});
   Softmax softmax;
-  StepRing<Dim> ring{memory, group * kSlotsOfStep<Dim>};
+  StepRing<Dim> ring{memory, group * kSlotsOfStep<Dim>, kBarrier + 1 + group};
   while (!ptx::mbarrier_test_parity(&memory.queries, 0)) {
   }
-  if (group < tile.steps)
-    attend_steps<Element, Dim, Usual>(alone.prompt, tile.row, tile.first, memory.units[0], group, tile.steps, kGroups, ring, softmax, sums,
-                               thread);
+  uint32_t const steps = tile.steps.all;
+  if (group < steps)
+    attend_steps<Element, Dim, Usual>(alone.prompt, tile.steps.past + tile.row, tile.steps, memory.units[0], group, kGroups, ring, softmax,
+                                      sums, thread);
   else
     cute::clear(sums);
 
   // Each warpgroup finishes half of the columns, and passes its sums of the other half through the ring stages of its
   // last step's keys, which are no longer loaded.
-  uint32_t const last = group < tile.steps ? tile.steps - 1 - (tile.steps - 1 - group) % kGroups : group;
+  uint32_t const last = group < steps ? steps - 1 - (steps - 1 - group) % kGroups : group;
   auto const of_step = [&](uint32_t step) { return reinterpret_cast<float*>(memory.ring[step * kSlotsOfStep<Dim> % kSlots<Dim>]); };
   static_assert(kHalf * 128 * sizeof(float) <= ceil_div(Dim, 128) * sizeof memory.ring[0] && kSlots<Dim> % kSlotsOfStep<Dim> == 0);
   float* const given = of_step(last);
   // The appending thread may still read there.
   uint32_t const before = last * kSlotsOfStep<Dim> + ceil_div(Dim, 128) - 1;
-  while (group < tile.steps && !ptx::mbarrier_test_parity(&memory.empty[before % kSlots<Dim>], before / kSlots<Dim> % 2)) {
+  while (group < steps && !ptx::mbarrier_test_parity(&memory.empty[before % kSlots<Dim>], before / kSlots<Dim> % 2)) {
   }
   float whole[2];
 #pragma unroll
@@ -184,7 +212,7 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>
   }
   ptx::bar_sync(kBarrier, 128 * kGroups);
   uint32_t const other = 1 - group;
-  uint32_t const others_last = other < tile.steps ? tile.steps - 1 - (tile.steps - 1 - other) % kGroups : other;
+  uint32_t const others_last = other < steps ? steps - 1 - (steps - 1 - other) % kGroups : other;
   float const* const taken = of_step(others_last);
   float mine[2], theirs[2];
 #pragma unroll
@@ -201,8 +229,9 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile<Dim> const& tile, Memory<Dim>
 #pragma unroll
   for (int i = 0; i < kHalf; i += 2) {
     int const half = i / 2 % 2, piece = i / 4 + int(group) * kHalf / 4;
-    uint32_t const word = pack<Element>(kept[i] * mine[half] + taken[i * 128 + thread] * theirs[half],
+    uint32_t word = pack<Element>(kept[i] * mine[half] + taken[i * 128 + thread] * theirs[half],
                                         kept[i + 1] * mine[half] + taken[(i + 1) * 128 + thread] * theirs[half]);
+    if (!Usual && tile.left_out) word = 0;
     reinterpret_cast<uint32_t*>(memory.units[piece / 8])[chunk_word<8>(at, piece % 8, half)] = word;
   }
   ptx::fence_proxy_async_shared_cta();
@@ -231,6 +260,8 @@ __global__ void __launch_bounds__(kThreads, 1) attention(CUTE_GRID_CONSTANT Alon
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
+  // The run before may have appended tokens, or changed lengths.
+  if (!Usual && alone.lengths) ptx::griddepcontrol_wait();
   Tile<Dim> const tile(alone);
   if (threadIdx.x >= 128) {
     cutlass::arch::warpgroup_reg_alloc<232>();
@@ -271,16 +302,22 @@ int32_t create(Request const& request, cusync_kernel** out) {
                   capped ? heads.scale / heads.softcap : 0.f, 1.4426950409f * (capped ? heads.softcap : heads.scale)};
   alone.delays = request.sync.test.delays;
   alone.heads = heads.query_heads, alone.heads_of_all = uint32_t(alone.heads * sequences);
-  auto const map_cache = [&](CUtensorMap& map, void* cache) {
-    return !cache || map_box<Element, 3>(map, cache, {dim, tokens, sequences * heads.kv_heads}, {64, kQueries, 1}, heads.capacity * dim);
+  alone.capacity = heads.capacity;
+  alone.lengths = static_cast<int32_t const*>(data_of(stage, CUSYNC_OPERAND_LENGTHS));
+  alone.report = request.sync.report;
+  auto const map_cache = [&](CUtensorMap& map, CUtensorMap& read, void* cache) {
+    if (!cache) return true;
+    uint64_t const rows = alone.lengths ? heads.capacity : tokens;
+    return map_box<Element, 3>(map, cache, {dim, rows, sequences * heads.kv_heads}, {64, kQueries, 1}, heads.capacity * dim) &&
+           map_box<Element, 4>(read, cache, {dim, heads.capacity, heads.kv_heads, sequences}, {64, kStepTokens<Dim>, 1, 1});
   };
   // Heads and sequences are separate tensor axes, so copies end at their boundaries, and pad the columns with zeros.
   bool const mapped = map_box<Element, 4>(alone.queries, qkv, {dim, all_heads, tokens, sequences}, {64, 1, kQueries, 1}) &&
                       map_box<Element, 4>(alone.qkv, qkv, {dim, all_heads, tokens, sequences}, {64, 1, kStepTokens<Dim>, 1}) &&
                       map_box<Element, 4>(alone.out, stage.out, {dim, heads.query_heads, tokens, sequences}, {64, 1, kQueries, 1}) &&
-                      map_cache(alone.cache[0], keys) && map_cache(alone.cache[1], values);
+                      map_cache(alone.cache[0], alone.cached[0], keys) && map_cache(alone.cache[1], alone.cached[1], values);
   if (!mapped) return status_of(cudaErrorInvalidValue);
-  Code const own = code<Element, Dim>(!capped && !heads.window);
+  Code const own = code<Element, Dim>(!capped && !heads.window && !alone.lengths);
   uint32_t resident = 0;
   if (int32_t const status = kernels::resident(own, sizeof(Memory<Dim>), &resident); status != CUSYNC_OK) return status;
   return ready(own, alone.prompt.tiles * alone.heads_of_all, alone, out);

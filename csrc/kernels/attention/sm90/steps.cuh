@@ -31,6 +31,22 @@ struct Prompt {
   float scale;      ///< factor on scores, for powers of two
 };
 
+/// The steps of 64 queries: those over cached tokens, then those over the tokens of the prompt. Positions are counted from
+/// the first token of the sequence.
+struct Steps {
+  uint32_t past = 0;          ///< cached tokens of the sequence
+  uint32_t first_cached = 0;  ///< token of the first step over cached tokens
+  uint32_t cached = 0;        ///< steps over cached tokens
+  uint32_t first_own = 0;     ///< token of the prompt, of the first step behind them
+  uint32_t all = 0;
+
+  /// Position of the first token of a step.
+  template <int Dim>
+  CUSYNC_DEVICE uint32_t position(uint32_t step) const {
+    return step < cached ? first_cached + step * kStepTokens<Dim> : past + first_own + (step - cached) * kStepTokens<Dim>;
+  }
+};
+
 /// A descriptor of operand rows of 128 bytes under the 128-byte swizzle, in contiguous groups of 8 rows. `leading`:
 /// bytes from one block of 64 columns to the next, if the columns are not the reduction dimension.
 CUSYNC_DEVICE cute::GmmaDescriptor rows_descriptor(void const* shared, uint32_t leading) {
@@ -87,16 +103,15 @@ struct Softmax {
   }
 };
 
-/// Steps `begin`, `begin + stride`, ... before `end`, counted from token `first_token`, for 64 queries that begin at
-/// token `first_row` of their sequence; one warpgroup. `queries` are units of 64 columns. `sums` are the outputs, not yet
-/// divided by the softmax sums; without a step they are unchanged.
+/// Steps `begin`, `begin + stride`, ... of 64 queries that begin at position `first_row`; one warpgroup. `queries` are units
+/// of 64 columns. `sums` are the outputs, not yet divided by the softmax sums; without a step they are unchanged.
 ///
 /// `ring` provides the operands: `ring.wait(n)` waits for the current ring stage and the n - 1 behind it, `ring.piece(i)`
-/// is the address of piece i from the current stage on, and `ring.leave(n)` releases n stages and advances. `Usual`: there
-/// is neither a window nor a tanh.
+/// is the address of piece i from the current stage on, and `ring.leave(n)` releases n stages and advances. `ring.barrier`
+/// is a named barrier of the warpgroup. `Usual`: there are neither cached tokens nor a window nor a tanh.
 template <class Element, int Dim, bool Usual, class Ring, class Sums>
-CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, uint32_t first_token, char const* queries, uint32_t begin,
-                                uint32_t end, uint32_t stride, Ring& ring, Softmax& softmax, Sums& sums, int thread) {
+CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, Steps const& steps, char const* queries, uint32_t begin,
+                                uint32_t stride, Ring& ring, Softmax& softmax, Sums& sums, int thread) {
   using namespace cute;
   using OfScores = MMA_Atom<decltype(SM90::GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<int(kStepTokens<Dim>)>, _16>,
                                                                  SM90::GMMA::Major::K, SM90::GMMA::Major::K>())>;
@@ -149,13 +164,15 @@ CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, uint32
     warpgroup_commit_batch();
   };
   auto const mask = [&](uint32_t k) {
-    uint32_t const from = first_token + k * kTokens, to = from + kTokens;
+    uint32_t const from = Usual ? k * kTokens : steps.position<Dim>(k), to = from + kTokens;
+    // Behind the cached tokens of the last of their steps are rows that hold none.
+    uint32_t const tokens = Usual ? prompt.tokens : k < steps.cached ? steps.past : steps.past + prompt.tokens;
     bool const hides = !Usual && prompt.window && from + prompt.window < first_row + 64;
-    if (to <= prompt.tokens && !(prompt.causal && to > first_row + 1) && !hides) return;
+    if (to <= tokens && !(prompt.causal && to > first_row + 1) && !hides) return;
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       uint32_t const row = first_row + at.row + (i / 2 % 2) * 8, token = from + i / 4 * 8 + at.col + i % 2;
-      bool const late = token >= prompt.tokens || (prompt.causal && token > row);
+      bool const late = token >= tokens || (prompt.causal && token > row);
       if (late || (!Usual && prompt.window && token + prompt.window <= row)) s[i] = -INFINITY;
     }
   };
@@ -169,13 +186,25 @@ CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, uint32
       }
     }
   };
+  // A weight of zero does not hide a NaN in the rows behind the cached tokens.
+  auto const clear_behind = [&](uint32_t k) {
+    uint32_t const tokens = steps.past % kTokens;
+    if (k + 1 != steps.cached || tokens == 0) return;
+#pragma unroll
+    for (uint32_t piece = 0; piece < kPieces; ++piece) {
+      char* const rows = ring.piece(kPieces % 2 + piece);
+      for (uint32_t at = tokens * 128 + thread * 16; at < kPieceBytes<Dim>; at += 128 * 16) *reinterpret_cast<uint4*>(rows + at) = uint4{};
+    }
+    ptx::fence_proxy_async_shared_cta();
+    ptx::bar_sync(ring.barrier, 128);
+  };
   auto const cap = [&] {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) s[i] = fmaf(2.f, sigmoid(2.f * prompt.capped * s[i]), -1.f);
   };
   float rescale[2];
 #pragma unroll 1
-  for (uint32_t k = begin; k < end; k += stride) {
+  for (uint32_t k = begin; k < steps.all; k += stride) {
     ring.wait(kStages);
     multiply_scores();
     warpgroup_wait<0>();
@@ -189,6 +218,7 @@ CUSYNC_DEVICE void attend_steps(Prompt const& prompt, uint32_t first_row, uint32
       for (int i = 0; i < kSums; ++i) sums(i) *= rescale[i / 2 % 2];
     round();
     if constexpr (kPieces > 1) ring.wait(kStages);
+    if constexpr (!Usual) clear_behind(k);
     multiply_weights(k == begin);
     warpgroup_wait<0>();
     warpgroup_fence_operand(sums);

@@ -1,8 +1,8 @@
 //! Attention: queries, keys and values in one matrix, and the cache of earlier tokens.
 //!
 //! Rows of QKV are tokens. Its columns are the heads of the queries, then those of the keys, then those of the values,
-//! `dim` columns each. A prompt contains whole sequences (`prompt.rs`). Generation processes one token per sequence,
-//! which attends to the cached tokens and is appended to the cache (`generate.rs`).
+//! `dim` columns each. A prompt contains whole sequences, or with lengths their next tokens (`prompt.rs`). Generation
+//! processes one token per sequence, which attends to the cached tokens and is appended to the cache (`generate.rs`).
 
 mod generate;
 mod prompt;
@@ -104,10 +104,11 @@ pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u3
     let sequences = sequences(&spec.qkv, stated, tokens)?;
     // With a cache but without sequences, every token is the next one of a separate sequence.
     let generates = spec.cache.is_some() && sequences.is_none();
-    if let Some(expected) = spec.expected.as_ref().filter(|_| !generates) {
-        return Err(Diagnostic::new("bad-cache", "`expected` is for token generation")
+    let continues = spec.cache.is_some() && operand(stated, OperandKind::Lengths).is_some();
+    if let Some(expected) = spec.expected.as_ref().filter(|_| !continues) {
+        return Err(Diagnostic::new("bad-cache", "`expected` is for a cache with lengths")
             .at(expected.span, "nothing to expect")
-            .help("remove it: only a cache has as many tokens as a run finds in it"));
+            .help("remove it: only such a cache has as many tokens as a run finds in it"));
     }
     let batch = if generates { tokens } else { sequences.unwrap_or(1) };
     let cache = Caching { spec, stated, heads, batch, generates }.cache()?;
@@ -117,13 +118,18 @@ pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u3
     let scores = scores::lower(spec, stated, heads.dim, generates)?;
     Ok(match cache.filter(|_| generates) {
         Some(cache) => {
-            let expected = expected(spec, stated, cache)?;
+            let expected = expected(spec, stated, cache, 1)?;
             (Op::Attend(Attend { heads, scores, cache, rotary, expected }), cache.capacity)
         }
         None => {
             let causal = spec.causal.as_ref().is_none_or(|causal| causal.value);
             let tokens = tokens / batch;
-            let prompt = Attention { heads, scores, causal, sequences: batch, tokens, cache, rotary };
+            let expected = match cache.filter(|_| continues) {
+                Some(cache) => Some(expected(spec, stated, cache, tokens)?),
+                None => None,
+            };
+            let prompt =
+                Attention { heads, scores, causal, sequences: batch, tokens, cache, expected, rotary };
             (Op::Attention(prompt), tokens)
         }
     })
@@ -134,10 +140,19 @@ pub(super) fn lower_rotated(spec: &HeadsSpec, stated: &Stated<'_>) -> Result<(Op
     let k = gemm::lower(stated)?;
     let heads = heads(spec, stated, (stated.out(), stated.out.span))?;
     let rows = stated.out().rows;
-    let tokens = rows / sequences(spec, stated, rows)?.unwrap_or(1);
+    let sequences = sequences(spec, stated, rows)?.unwrap_or(1);
+    let tokens = rows / sequences;
     rotary(stated, heads, tokens)?;
     normed(spec, stated, heads, true)?;
-    Ok((Op::RotatedGemm(Rotated { heads, tokens }), k))
+    let positions = match operand(stated, OperandKind::Lengths) {
+        Some((lengths, _, span)) if (lengths.rows, lengths.cols) != (1, sequences) => {
+            return Err(wrong_lengths(lengths, span, sequences)
+                .also(stated.out.span, format!("{sequences} sequences of {tokens} tokens")));
+        }
+        Some(_) => operand(stated, OperandKind::Rotary).map(|(table, ..)| table.rows),
+        None => None,
+    };
+    Ok((Op::RotatedGemm(Rotated { heads, tokens, positions }), k))
 }
 
 /// The stated number of sequences that `tokens` tokens belong to.
@@ -232,17 +247,26 @@ fn outputs(stated: &Stated<'_>, heads: Heads) -> Result<(), Diagnostic> {
         .help("the output has a row a token, and heads * D columns"))
 }
 
-/// The tokens assumed in predictions: as stated, or a full cache.
-fn expected(spec: &AttentionSpec, stated: &Stated<'_>, cache: Cache) -> Result<u32, Diagnostic> {
+/// The tokens per sequence assumed in predictions, `new` ones included: as stated, or a full cache.
+fn expected(spec: &AttentionSpec, stated: &Stated<'_>, cache: Cache, new: u32) -> Result<u32, Diagnostic> {
     let Some(expr) = &spec.expected else { return Ok(cache.capacity) };
     let tokens = stated.dims.size(expr, "the expected number of tokens")?;
-    if tokens <= cache.capacity {
+    if (new..=cache.capacity).contains(&tokens) {
         return Ok(tokens);
     }
     let message = format!("{tokens} tokens are expected in a cache for {}", cache.capacity);
-    Err(Diagnostic::new("bad-cache", message)
-        .at(expr.span, "more than it holds")
-        .help("times are predicted for this many tokens per sequence: state at most the capacity"))
+    let place = if tokens < new { "fewer than a run appends" } else { "more than it holds" };
+    Err(Diagnostic::new("bad-cache", message).at(expr.span, place).help(format!(
+        "times are predicted for this many tokens per sequence, new ones included: state {new} to the capacity"
+    )))
+}
+
+/// The error of lengths that are not one for each sequence.
+fn wrong_lengths(lengths: &Tensor, span: Span, sequences: u32) -> Diagnostic {
+    let message = format!("the lengths `{}` are not one for each of {sequences} sequences", lengths.name);
+    Diagnostic::new("bad-cache", message)
+        .at(span, format!("{} x {} here", lengths.rows, lengths.cols))
+        .help("lengths are \"n(B)\": an int32 for each sequence")
 }
 
 /// Whether there is a rotary table, which must have a row for each of `positions` positions.
@@ -335,15 +359,17 @@ impl Caching<'_> {
 
     /// Checks that caches support the heads, and that lengths are given exactly where they are read.
     fn kinds(&self, at: Span) -> Result<(), Diagnostic> {
-        if let Some(causal) = self.spec.causal.as_ref().filter(|c| self.generates && !c.value) {
+        let lengths = operand(self.stated, OperandKind::Lengths);
+        let continues = self.generates || lengths.is_some();
+        if let Some(causal) = self.spec.causal.as_ref().filter(|c| continues && !c.value) {
             return Err(Diagnostic::new(
                 "bad-cache",
-                "the next token of a sequence sees all before it and none after",
+                "the next tokens of a sequence see all before them and none after",
             )
             .at(causal.span, "there is nothing to unmask")
-            .help("remove it, or state the `sequences` of a prompt"));
+            .help("remove it, or state the `sequences` of a prompt without `lengths`"));
         }
-        match operand(self.stated, OperandKind::Lengths) {
+        match lengths {
             None if self.generates => Err(Diagnostic::new(
                 "bad-cache",
                 "nothing says how many tokens the cache holds",
@@ -352,13 +378,9 @@ impl Caching<'_> {
             .help(
                 "add `lengths: \"n(B)\"`, an int32 for each sequence; for a prompt, state its `sequences`",
             )),
-            Some((lengths, _, span)) if !self.generates => {
-                Err(Diagnostic::new("bad-cache", format!("a prompt does not read `{}`", lengths.name))
-                    .at(span, "it fills the cache from its first row on")
-                    .help("remove it, or the `sequences` to generate a token of each sequence"))
-            }
             Some((lengths, _, span)) if (lengths.rows, lengths.cols) != (1, self.batch) => {
-                Err(self.wrong("lengths", span, lengths, format!("one for each of {} sequences", self.batch)))
+                let rows = format!("{} sequences", self.batch);
+                Err(wrong_lengths(lengths, span, self.batch).also(self.stated.reads[0].span, rows))
             }
             None | Some(_) => Ok(()),
         }

@@ -1,8 +1,11 @@
-//! Attention over the sequences of a prompt: the parts of the fused QKV matrix that a tile reads.
+//! Attention over the sequences of a prompt, or over their next tokens: the parts of the fused QKV matrix that a tile
+//! reads.
 //!
 //! Tile (m, h) of the output is a block of queries of head h in one sequence. Its k-blocks are steps over the keys and
 //! values of that sequence, of the head that `group` query heads share. With a cache, the tiles of the first of these
-//! heads append the keys and values of their own tokens.
+//! heads append the keys and values of their own tokens. With lengths, a tile also reads the cached tokens of its
+//! sequence. Keys and values of the prompt come from QKV and never from the cache, so no tile reads rows that are
+//! appended in the same run.
 
 use std::ops::Range;
 
@@ -40,8 +43,12 @@ pub struct Attention {
     pub sequences: u32,
     /// Tokens per sequence.
     pub tokens: u32,
-    /// The cache to which keys and values are appended, starting at a sequence's first row; `None` if they are not.
+    /// The cache to which keys and values are appended, at a sequence's first row or behind its cached tokens; `None` if
+    /// they are not.
     pub cache: Option<Cache>,
+    /// Tokens per sequence, those of the prompt included, assumed in predictions, if lengths state how many are cached;
+    /// `None`: none are.
+    pub expected: Option<u32>,
     /// Whether queries and keys are rotated by their position in their sequence.
     pub rotary: bool,
 }
@@ -67,10 +74,20 @@ impl Attention {
         first..if self.causal { (m + 1).saturating_mul(rows).min(end) } else { end }
     }
 
+    /// Tokens of each sequence that predictions assume to be cached when a run begins.
+    pub fn cached(&self) -> u32 {
+        self.expected.map_or(0, |expected| expected.saturating_sub(self.tokens))
+    }
+
+    /// Steps of `step` tokens over the tokens that predictions assume to be cached.
+    pub(crate) fn cached_steps(&self, step: u32) -> u32 {
+        self.cached().div_ceil(step)
+    }
+
     /// Steps of `step` tokens that a window hides from all queries of tile row `m`; the kernel skips them.
     pub(crate) fn hidden_steps(&self, m: u32, rows: u32, step: u32) -> u32 {
         let position = m.saturating_mul(rows) - self.first(m, rows);
-        self.scores.first_seen(position) / step
+        self.scores.first_seen(self.cached() + position) / step
     }
 
     /// Affine ranges that a tile of `rows` queries reads in steps of `step` tokens. They are exact, except for the
@@ -125,7 +142,8 @@ impl Rules for Attention {
         let causal = if self.causal { "causal " } else { "" };
         let Heads { query, kv, dim, .. } = self.heads;
         let scores = self.scores.suffix(dim);
-        format!("{causal}attention, {query} heads of {dim} columns, {kv} of keys and values,{scores}")
+        let behind = if self.expected.is_some() { " behind cached tokens" } else { "" };
+        format!("{causal}attention{behind}, {query} heads of {dim} columns, {kv} of keys and values,{scores}")
     }
 
     fn noun(&self) -> &'static str {
@@ -155,12 +173,21 @@ impl Rules for Attention {
 
     fn unfit(&self, tile: MmaTile) -> Option<Obstacle> {
         let (rows, _, step) = tile;
+        // The kernel appends 64 tokens at a time.
+        let parts = self.expected.filter(|_| !self.tokens.is_multiple_of(PAGE));
         Some(if self.rotary {
             Obstacle::new("rotates what it reads, which kernels of whole sequences do not")
                 .help("state a RotatedGemm where queries and keys are made")
         } else if self.cache.is_some_and(|cache| cache.pages.is_some()) {
             Obstacle::new("fills the pages of a cache, which no kernel does")
                 .help("fill a cache without pages")
+        } else if parts.is_some() {
+            let tokens = self.tokens;
+            Obstacle::new(format!(
+                "continues sequences by {tokens} tokens, which kernels do by multiples of {PAGE}"
+            ))
+            .numbers(tokens, PAGE)
+            .help(format!("continue them by {} tokens", tokens.next_multiple_of(PAGE)))
         } else if (rows != KERNEL_TOKENS && rows != self.tokens) || step != KERNEL_TOKENS {
             Obstacle::new(format!(
                 "has tiles of {rows} queries and {step} keys, and plans for a GPU have {KERNEL_TOKENS} of both"
@@ -182,6 +209,7 @@ impl Rules for Attention {
         match kind {
             OperandKind::CachedKeys | OperandKind::CachedValues => Some((self.cache_rows(), self.heads.dim)),
             OperandKind::Pages => Some((self.sequences, self.cache?.capacity / PAGE)),
+            OperandKind::Lengths => self.expected.map(|_| (1, self.sequences)),
             OperandKind::Rotary => {
                 Some((self.cache.map_or(self.tokens, |cache| cache.capacity), self.heads.dim))
             }
@@ -244,7 +272,16 @@ mod tests {
     fn shape(query: u32, kv: u32) -> Attention {
         let heads = Heads { query, kv, dim: 128, norm: None };
         let scores = Scores::usual(128);
-        Attention { heads, scores, causal: true, sequences: 1, tokens: 512, cache: None, rotary: false }
+        Attention {
+            heads,
+            scores,
+            causal: true,
+            sequences: 1,
+            tokens: 512,
+            cache: None,
+            expected: None,
+            rotary: false,
+        }
     }
 
     #[test]

@@ -15,8 +15,10 @@ use crate::obstacle::Obstacle;
 pub struct Rotated {
     /// The heads of the attention.
     pub heads: Heads,
-    /// Tokens per sequence: row r has position r modulo this.
+    /// Tokens per sequence: row r has position r modulo this, behind the cached tokens of its sequence.
     pub tokens: u32,
+    /// Positions with angles, if lengths state how many tokens of each sequence are cached; `None`: none are.
+    pub positions: Option<u32>,
 }
 
 /// The tiles of the kernels that run the product.
@@ -28,7 +30,7 @@ fn kernel_tiles() -> impl Iterator<Item = MmaTile> {
 
 /// Whether an operand is for the heads of the product, and not for the product.
 fn of_heads(kind: OperandKind) -> bool {
-    matches!(kind, OperandKind::Rotary | OperandKind::QueryGain | OperandKind::KeyGain)
+    matches!(kind, OperandKind::Rotary | OperandKind::Lengths | OperandKind::QueryGain | OperandKind::KeyGain)
 }
 
 impl Rotated {
@@ -100,7 +102,8 @@ impl Rules for Rotated {
 
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
         match kind {
-            OperandKind::Rotary => Some((self.tokens, self.heads.dim)),
+            OperandKind::Rotary => Some((self.positions.unwrap_or(self.tokens), self.heads.dim)),
+            OperandKind::Lengths => self.positions.map(|_| (1, size.0 / self.tokens)),
             OperandKind::QueryGain | OperandKind::KeyGain => Some((1, self.heads.dim)),
             other => gemm::operand_shape(other, size),
         }

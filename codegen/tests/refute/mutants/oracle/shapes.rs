@@ -371,8 +371,16 @@ fn reads_are_those_of_the_definitions() {
 
     let heads = Heads { query: 4, kv: 2, dim: 8, norm: None };
     let scores = Scores::usual(8);
-    let shape =
-        Attention { heads, scores, causal: true, sequences: 1, tokens: 64, cache: None, rotary: false };
+    let shape = Attention {
+        heads,
+        scores,
+        causal: true,
+        sequences: 1,
+        tokens: 64,
+        cache: None,
+        expected: None,
+        rotary: false,
+    };
     // Four query heads, two key heads, two value heads.
     assert_eq!(head(&shape, OperandKind::Query, 3), 24..32);
     assert_eq!([1, 2].map(|h| head(&shape, OperandKind::Key, h)), [32..40, 40..48]);
