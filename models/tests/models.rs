@@ -315,7 +315,7 @@ fn a_request_that_cannot_be_served_is_named_before_anything_runs() {
     assert_eq!(texts(&mut model, &[request(vec![1, 2, 3])]), alone);
 }
 
-/// Logits after steps behind a prompt, of random weights for nine layers, which are two launches.
+/// Logits after steps behind prompts, one whole and one in two parts, of random weights for nine layers, which are two launches.
 fn logits_of_nine_layers(place: Place) -> Vec<Vec<f32>> {
     let folder = tempfile::tempdir().expect("a folder");
     tiny::write(folder.path(), "LlamaForCausalLM").expect("written");
@@ -329,10 +329,12 @@ fn logits_of_nine_layers(place: Place) -> Vec<Vec<f32>> {
     let prompt: Vec<u32> = (0..40).map(|token| token * 5 % 256).collect();
     model.append(0, &prompt).expect("it fits");
     model.append(2, &prompt[..3]).expect("it fits");
+    model.append(1, &prompt[..17]).expect("it fits");
+    model.append(1, &prompt[17..]).expect("it fits");
     let mut all = Vec::new();
     for token in [7, 99, 200] {
-        let logits = model.step(&[(0, token), (2, token + 1)]).expect("it runs");
-        all.extend([logits.row(0), logits.row(1)]);
+        let logits = model.step(&[(0, token), (2, token + 1), (1, token)]).expect("it runs");
+        all.extend([logits.row(0), logits.row(1), logits.row(2)]);
     }
     all
 }

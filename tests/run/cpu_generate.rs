@@ -75,16 +75,16 @@ fn shares(source: &str) -> Plan {
     check(choose::decode(&resolved, &small).expect("a decode plan")).expect("proved")
 }
 
-fn plan(source: &str) -> Plan {
+pub(crate) fn plan(source: &str) -> Plan {
     let device = Profile::named("h200").expect("the profile ships");
     plan_text(source, "test", &Overrides::default(), device, Executor::Cpu).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn id(graph: &Graph, name: &str) -> TensorId {
+pub(crate) fn id(graph: &Graph, name: &str) -> TensorId {
     TensorId(graph.tensors.iter().position(|t| t.name == name).unwrap_or_else(|| panic!("no {name}")))
 }
 
-fn pipeline(plan: &Plan, inputs: &Inputs) -> CpuPipeline {
+pub(crate) fn pipeline(plan: &Plan, inputs: &Inputs) -> CpuPipeline {
     let options = CpuOptions { threads: 3, workers: Workers::TeamPerStage, ..CpuOptions::default() };
     CpuPipeline::new(plan, inputs, options).expect("small")
 }
@@ -100,7 +100,7 @@ fn assert_right(label: &str, graph: &Graph, inputs: &Inputs, pipeline: &CpuPipel
 
 /// Runs once per vector of lengths, each run on the cache left by the previous one, and verifies every stage and both
 /// caches.
-fn grow(plan: &Plan, lengths: &[Vec<i32>]) {
+pub(crate) fn grow(plan: &Plan, lengths: &[Vec<i32>]) {
     let graph = plan.graph();
     let mut inputs = Inputs::random(graph, 11);
     let mut pipeline = pipeline(plan, &inputs);

@@ -4,6 +4,7 @@ mod cpu_devices;
 mod cpu_fused;
 mod cpu_generate;
 mod cpu_plans;
+mod cpu_prompts;
 mod cpu_shapes;
 mod dag_code;
 mod dag_replay;

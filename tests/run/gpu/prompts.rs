@@ -4,9 +4,9 @@
 use crate::common::{Gpu, assert_right, pipeline, plan_of, quick};
 use crate::fused::{expected, hopper};
 use crate::fused_runs::{assert_repeats as repeats, bits};
-use cusync::runtime::{Options, Overlap, Overrides, shipped};
+use cusync::runtime::{Error, Options, Overlap, Overrides, Pipeline, shipped};
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::graph::{Element, Op};
+use cusync_gen::graph::{Element, Op, OperandKind, TensorId};
 
 const NAMES: [&str; 3] = ["gpt3_attention", "llama65_attention", "llama3_70b_attention"];
 
@@ -41,6 +41,17 @@ const CACHED: &str = r#"Pipeline(
     ],
 )"#;
 
+/// [`CACHED`] behind tokens that the caches have.
+fn continued(form: &str) -> String {
+    let lengths = CACHED.replace("rotary: \"cs(C,D)\",", "rotary: \"cs(C,D)\", lengths: \"n(B)\",");
+    let lengths =
+        lengths.replace("values: \"V(B,HKV,C,D)\")", "values: \"V(B,HKV,C,D)\", lengths: \"n(B)\")");
+    let formed = lengths.replace("            cache", &format!("            {form} cache"));
+    assert_eq!(formed.matches("lengths").count(), 2);
+    assert!(formed.contains(form));
+    formed
+}
+
 /// A plan for one launch per stage.
 fn plan(gpu: &Gpu, source: &str, dims: &[(&str, u32)], element: Element) -> Plan {
     let overrides = Overrides {
@@ -59,8 +70,10 @@ fn assert_repeats(label: &str, gpu: &Gpu, plan: &Plan) {
         let outputs = reference.compare(pipeline).unwrap_or_else(|e| panic!("{label}: {e}"));
         assert_right(label, &outputs);
         let attention = plan.graph().stages.iter().find(|s| s.op.cache().is_some());
-        if let Some(Op::Attention(attention)) = attention.map(|stage| &stage.op) {
-            caches.assert_appended(label, pipeline, &vec![0; attention.sequences as usize], None);
+        if let Some((stage, Op::Attention(attention))) = attention.map(|stage| (stage, &stage.op)) {
+            let lengths = stage.operand(OperandKind::Lengths).and_then(|n| inputs.integers(n.tensor));
+            let cached = lengths.map_or_else(|| vec![0; attention.sequences as usize], |n| n.to_vec());
+            caches.assert_appended(label, pipeline, &cached, None);
         }
     });
 }
@@ -122,6 +135,111 @@ fn heads_and_scores_of_every_form() {
                 run(&source, &[("B", 2), ("S", tokens), ("C", tokens + 44), ("D", dim)], element);
             }
         }
+    }
+}
+
+/// Prompts behind random numbers of cached tokens, in caches that they may fill to the last row.
+#[test]
+fn sequences_continue_behind_their_caches() {
+    let Some(gpu) = hopper() else { return };
+    let sizes = if quick() {
+        vec![(64, 300), (192, 1000)]
+    } else {
+        vec![(64, 65), (64, 300), (192, 1000), (1024, 2100)]
+    };
+    for ((tokens, capacity), element) in
+        sizes.into_iter().flat_map(|s| [(s, Element::F16), (s, Element::Bf16)])
+    {
+        for form in ["", "window: 1,", "window: 100,", "window: 300, softcap: 0.7,", "scale: 0.5,"] {
+            for dim in [64, 80, 128, 256] {
+                let plan =
+                    plan(&gpu, &continued(form), &[("S", tokens), ("C", capacity), ("D", dim)], element);
+                let label = format!("{tokens} tokens of {capacity}, {dim} columns, {form} {element:?}");
+                assert_repeats(&label, &gpu, &plan);
+            }
+        }
+        let norm = continued("").replace(
+            "lengths: \"n(B)\", out: \"QKV",
+            "lengths: \"n(B)\", head_norm: HeadNorm(query: \"gq(D)\", key: \"gk(D)\", epsilon: 1e-6), out: \"QKV",
+        );
+        assert_repeats("head norm", &gpu, &plan(&gpu, &norm, &[("S", tokens), ("C", capacity)], element));
+    }
+}
+
+/// The pipeline of a prompt with these lengths.
+fn at_lengths(gpu: &Gpu, plan: &Plan, lengths: &[i32]) -> Pipeline {
+    let (mut inputs, _) = expected(gpu, plan, 1, 9);
+    let n = plan.graph().tensors.iter().position(|t| t.name == "n").expect("lengths");
+    assert!(inputs.set_integers(TensorId(n), lengths.to_vec()));
+    pipeline(gpu, plan, &inputs, Options::default())
+}
+
+/// What is behind the cached tokens has no effect, whatever it is.
+#[test]
+fn rows_behind_cached_tokens_may_hold_anything() {
+    let Some(gpu) = hopper() else { return };
+    for (dim, element) in [(64, Element::F16), (128, Element::Bf16), (256, Element::F16)] {
+        let plan = plan(&gpu, &continued(""), &[("S", 64), ("C", 400), ("D", dim)], element);
+        let lengths = [0, 70, 336];
+        let made = |fill: Option<u16>| {
+            let mut pipeline = at_lengths(&gpu, &plan, &lengths);
+            for name in ["K", "V"] {
+                let memory = pipeline.tensor(0, name).expect("a cache");
+                let mut values = vec![0; memory.len()];
+                memory.download(&mut values).expect("the copy succeeds");
+                for (at, value) in values.iter_mut().enumerate() {
+                    let (sequence, token) = (at / (2 * 400 * dim as usize), at / dim as usize % 400);
+                    if let Some(fill) = fill.filter(|_| token >= lengths[sequence] as usize) {
+                        *value = fill;
+                    }
+                }
+                memory.upload(&values).expect("the copy succeeds");
+            }
+            pipeline.run(Executor::Serial).expect("it is queued");
+            pipeline.synchronize().expect("there is room");
+            bits(&mut pipeline)
+        };
+        // Not a number, in both types.
+        assert!(made(Some(0xffff)) == made(None), "{dim} columns, {element:?}");
+    }
+}
+
+#[test]
+fn a_sequence_without_room_for_its_prompt_is_named() {
+    let Some(gpu) = hopper() else { return };
+    let plan = plan(&gpu, &continued(""), &[("S", 64), ("C", 300)], Element::F16);
+    let made = |lengths: &[i32]| {
+        let mut pipeline = at_lengths(&gpu, &plan, lengths);
+        pipeline.run(Executor::Serial).expect("it is queued");
+        let ended = pipeline.synchronize();
+        let [a, k] = ["A", "K"].map(|name| {
+            let memory = pipeline.tensor(0, name).expect("a tensor");
+            let mut values = vec![0u16; memory.len()];
+            memory.download(&mut values).expect("the copy succeeds");
+            values
+        });
+        (ended, a, k)
+    };
+    let (ended, right, caches) = made(&[5, 236, 0]);
+    ended.expect("all have room");
+    for length in [237, -1] {
+        let (ended, found, kept) = made(&[5, length, 0]);
+        match ended {
+            Err(Error::Cache { stage, sequence: 1, fault }) => {
+                let words = format!("its length is {length}, and the cache has room for 64 tokens");
+                assert!(stage == "attend" && fault.contains(&words), "{stage}: {fault}");
+            }
+            other => panic!("{length}: {other:?}"),
+        }
+        let part = right.len() / 3;
+        assert!(
+            found[..part] == right[..part] && found[2 * part..] == right[2 * part..],
+            "the others are right"
+        );
+        assert!(found[part..2 * part].iter().all(|x| *x == 0), "zeros");
+        let part = caches.len() / 3;
+        let others = kept[..part] == caches[..part] && kept[2 * part..] == caches[2 * part..];
+        assert!(others && kept[part..2 * part] != caches[part..2 * part], "nothing was appended");
     }
 }
 
