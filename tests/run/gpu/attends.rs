@@ -67,7 +67,7 @@ fn sized(gpu: &Gpu, source: &str, dims: &[(&str, u32)], element: Element) -> Pla
 }
 
 /// A pipeline's lengths, in memory that the kernels keep reading.
-fn lengths(gpu: &Gpu, pipeline: &mut Pipeline, values: &[i32]) -> Arc<DeviceBuffer<i32>> {
+pub(crate) fn lengths(gpu: &Gpu, pipeline: &mut Pipeline, values: &[i32]) -> Arc<DeviceBuffer<i32>> {
     let buffer = Arc::new(DeviceBuffer::from_slice(&gpu.device, values, "lengths").expect("memory"));
     pipeline.bind_integers("n", buffer.clone()).expect("the spec has lengths");
     buffer
@@ -353,20 +353,24 @@ fn random_lengths(batch: u32, capacity: u32, seed: u64) -> Vec<i32> {
     drawn
 }
 
-/// Runs with several vectors of lengths, eager and replayed; each run is right, and a repetition is bit-identical.
 fn at_lengths(gpu: &Gpu, plan: &Plan, seed: u32, all: &[Vec<i32>]) {
+    runs_at_lengths(gpu, (plan, Executor::Fused), seed, all);
+}
+
+/// Runs with several vectors of lengths, eager and replayed; each run is right, and a repetition is bit-identical.
+pub(crate) fn runs_at_lengths(gpu: &Gpu, (plan, executor): (&Plan, Executor), seed: u32, all: &[Vec<i32>]) {
     let (inputs, _) = expected(gpu, plan, 1, seed);
     let pages = pages(plan, seed);
     let mut pipeline = pipeline(gpu, plan, &inputs, Options { overlap: Overlap::All, ..Options::default() });
     let buffer = lengths(gpu, &mut pipeline, &all[0]);
-    let graph = pipeline.capture(Executor::Fused, &[0]).unwrap_or_else(|e| panic!("{e}"));
+    let graph = pipeline.capture(executor, &[0]).unwrap_or_else(|e| panic!("{e}"));
     for now in all {
         let label = format!("{} {:?} lengths {now:?}", plan.graph().name, plan.graph().dims);
         let mut twice = || -> cusync::runtime::Result<()> {
             buffer.upload(now)?;
             let caches = Caches::read(&pipeline);
             pipeline.poison_outputs()?;
-            pipeline.run(Executor::Fused)?;
+            pipeline.run(executor)?;
             let first = bits(&mut pipeline);
             pipeline.poison_outputs()?;
             pipeline.replay(&graph)?;
