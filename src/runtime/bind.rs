@@ -39,8 +39,9 @@ impl Pipeline {
                 let launched = self.plan.launch().kernel(StageId(index));
                 let alone = launched.is_some_and(|launched| launched.kernel == StageKernel::Alone);
                 let deviations = if alone { self.deviations() } else { Deviations::default() };
-                let args =
-                    self.ordered(index, stage, false, Synchronisation { deviations, ..Default::default() });
+                let report = alone.then(|| self.shared.report.clone());
+                let sync = Synchronisation { deviations, report, ..Default::default() };
+                let args = self.ordered(index, stage, false, sync);
                 if alone { KernelArgs { id: alone_id(args.id.element), ..args } } else { args }
             }
         })

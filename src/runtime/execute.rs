@@ -145,7 +145,7 @@ impl Pipeline {
     }
 
     /// Waits for all queued work, and reports a timed-out wait as the edge that it waited on. A sequence
-    /// without room for its token is also an error, for these runs only.
+    /// without room for its tokens is also an error, for these runs only.
     pub fn synchronize(&mut self) -> Result<()> {
         self.healthy()?;
         self.main.synchronize().map_err(|e| {
