@@ -134,7 +134,7 @@ def vector(*linears):
     return torch.cat([linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias for linear in linears])
 
 
-def of_decoder(net):
+def decoder_tensors(net):
     """Tensors of a decoder's layer, or of its attention, by the names of the pages."""
     inner = net.inner
     attention = getattr(inner, "self_attn", inner)
@@ -155,7 +155,7 @@ def of_decoder(net):
     return found
 
 
-def of_encoder(net):
+def encoder_tensors(net):
     linears = [module for module in net.modules() if isinstance(module, nn.Linear)]
     norms = [module for module in net.modules() if isinstance(module, nn.LayerNorm)]
     if isinstance(net.inner, WhisperEncoderLayer):  # keys, values, queries
@@ -165,7 +165,7 @@ def of_encoder(net):
     return found | {f"{name}{i}": tensor for i, norm in enumerate(norms, 1) for name, tensor in (("g", norm.weight), ("c", norm.bias))}
 
 
-def of_convolutions(net):
+def image_tensors(net):
     filters = lambda conv: conv.weight.permute(2, 3, 1, 0).contiguous()
     if isinstance(net, InvertedResidual):
         convs = (("W1", "b1", net.expand), ("F", "b2", net.depthwise), ("W2", "b3", net.project))
@@ -190,21 +190,21 @@ HEADS = {"S": 40, "H": 128, "HQ": 4, "HKV": 2, "D": 32}
 ENCODER = {"B": 2, "S": 37, "H": 64, "I": 128, "HQ": 2, "D": 32}
 IMAGES = {"folder": "policies", "shape": ("B", "C", "HW", "HW")}
 BLOCKS = {
-    "qwen25_7b_generate": Block(qwen25, of_decoder, {**HEADS, "B": 3, "S": 128, "L": 50, "D": 64, "I": 256}, shape=("B", 1, "H")),
-    "qwen3_8b_layer": Block(lambda d: decoder(d, Qwen3DecoderLayer, Qwen3Config(**sizes(d)), 1e6), of_decoder, {**HEADS, "I": 256}),
-    "gemma2_9b_layer": Block(gemma2, of_decoder, {**HEADS, "I": 256}, flex=True),
-    "mistral_7b_attention": Block(lambda d: decoder(d, MistralAttention, MistralConfig(**sizes(d, sliding_window=d["W"])), 1e4, mask=~hidden(d)[None, None]), of_decoder, {**HEADS, "W": 16}, flex=True),
-    "phi3_mini_layer": Block(lambda d: decoder(d, Phi3DecoderLayer, Phi3Config(**sizes(d, rms_norm_eps=1e-5)), 1e4), of_decoder, {"S": 40, "H": 128, "I": 256, "HQ": 4, "D": 32}),
-    "llama31_8b_attention": Block(lambda d: decoder(d, LlamaAttention, LlamaConfig(**sizes(d)), 5e5), of_decoder, {**HEADS, "B": 2}),
-    "bert_layer": Block(bert, of_encoder, ENCODER),
-    "vit_layer": Block(vit, of_encoder, ENCODER),
-    "whisper_layer": Block(whisper, of_encoder, ENCODER),
-    "mobilenetv2": Block(lambda d: InvertedResidual(d["C"], d["E"]), of_convolutions, {"B": 2, "HW": 14, "C": 16, "E": 48}, **IMAGES),
-    "sd_resnet": Block(lambda d: ResnetBlock(d["C"], d["G"]), of_convolutions, {"B": 2, "HW": 8, "C": 64, "G": 8}, **IMAGES),
+    "qwen25_7b_generate": Block(qwen25, decoder_tensors, {**HEADS, "B": 3, "S": 128, "L": 50, "D": 64, "I": 256}, shape=("B", 1, "H")),
+    "qwen3_8b_layer": Block(lambda d: decoder(d, Qwen3DecoderLayer, Qwen3Config(**sizes(d)), 1e6), decoder_tensors, {**HEADS, "I": 256}),
+    "gemma2_9b_layer": Block(gemma2, decoder_tensors, {**HEADS, "I": 256}, flex=True),
+    "mistral_7b_attention": Block(lambda d: decoder(d, MistralAttention, MistralConfig(**sizes(d, sliding_window=d["W"])), 1e4, mask=~hidden(d)[None, None]), decoder_tensors, {**HEADS, "W": 16}, flex=True),
+    "phi3_mini_layer": Block(lambda d: decoder(d, Phi3DecoderLayer, Phi3Config(**sizes(d, rms_norm_eps=1e-5)), 1e4), decoder_tensors, {"S": 40, "H": 128, "I": 256, "HQ": 4, "D": 32}),
+    "llama31_8b_attention": Block(lambda d: decoder(d, LlamaAttention, LlamaConfig(**sizes(d)), 5e5), decoder_tensors, {**HEADS, "B": 2}),
+    "bert_layer": Block(bert, encoder_tensors, ENCODER),
+    "vit_layer": Block(vit, encoder_tensors, ENCODER),
+    "whisper_layer": Block(whisper, encoder_tensors, ENCODER),
+    "mobilenetv2": Block(lambda d: InvertedResidual(d["C"], d["E"]), image_tensors, {"B": 2, "HW": 14, "C": 16, "E": 48}, **IMAGES),
+    "sd_resnet": Block(lambda d: ResnetBlock(d["C"], d["G"]), image_tensors, {"B": 2, "HW": 8, "C": 64, "G": 8}, **IMAGES),
 }
 
 
-def randomized(net, dtype, device):
+def randomized(net, dtype):
     """Random weights that keep the variance of activations, gains about one, small biases; rounded to the element type."""
     for module in net.modules():
         for name, values in module.named_parameters(recurse=False):
@@ -215,4 +215,4 @@ def randomized(net, dtype, device):
                 if name != "bias" and "Gemma" not in type(module).__name__:  # Gemma's gains are 1 + g
                     values += 1
     layout = torch.contiguous_format if isinstance(net, Layer) else torch.channels_last
-    return net.eval().to(device=device, dtype=dtype, memory_format=layout)
+    return net.eval().to(dtype=dtype, memory_format=layout)
