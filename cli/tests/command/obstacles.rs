@@ -225,3 +225,18 @@ fn a_simulation_is_of_the_executor_that_was_asked_for() {
         assert!(error["error"].as_str().is_some_and(|e| e.contains(says)), "{args:?}: {error}");
     }
 }
+
+#[test]
+fn blocks_of_the_benchmarks_are_proved_for_a_gpu() {
+    let folder = super::root().join("benches/blocks");
+    let mut pages: Vec<_> = std::fs::read_dir(folder).expect("pages").flatten().map(|e| e.path()).collect();
+    pages.sort();
+    assert!(pages.len() >= 9, "{pages:?}");
+    for page in pages {
+        let report = json(&["check", &page.display().to_string(), "--device", "h100"], 0);
+        let executor = report["executor"].as_str().expect("a name");
+        assert!(report["verdict"] == "proved" && executor != "cpu", "{}: {report}", page.display());
+        let name = page.file_stem().and_then(|stem| stem.to_str()).expect("ASCII");
+        assert_eq!(report["pipeline"], name, "a page is named after its file");
+    }
+}
