@@ -58,7 +58,12 @@ fn a_text_is_printed_with_its_prompt_and_its_rate() {
 #[test]
 fn the_pipelines_of_a_model_are_proved_and_run() {
     let model = tiny("models_spec");
-    for (name, more) in [("launch", &["--launch", "0"]), ("prompt", &["--prompt", "32"])] {
+    let pages: [(&str, &[&str]); 3] = [
+        ("launch", &["--launch", "0"]),
+        ("prompt", &["--prompt", "32"]),
+        ("continued", &["--prompt", "64", "--continues"]),
+    ];
+    for (name, more) in pages {
         let spec = cusync(&[&["model", "spec", &model, "--context", "100"], &more[..]].concat());
         let page = file(&format!("models_{name}.ron"), &String::from_utf8_lossy(&spec.stdout));
         let ran = json(&cusync(&["run", &page, "--executor", "cpu", "--json"]));
