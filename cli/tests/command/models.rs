@@ -64,7 +64,7 @@ fn the_pipelines_of_a_model_are_proved_and_run() {
         ("continued", &["--prompt", "64", "--continues"]),
     ];
     for (name, more) in pages {
-        let spec = cusync(&[&["model", "spec", &model, "--context", "100"], &more[..]].concat());
+        let spec = cusync(&[&["model", "spec", &model, "--context", "100"], more].concat());
         let page = file(&format!("models_{name}.ron"), &String::from_utf8_lossy(&spec.stdout));
         let ran = json(&cusync(&["run", &page, "--executor", "cpu", "--json"]));
         assert_eq!(ran["verified"], true, "{ran}");
