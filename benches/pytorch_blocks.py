@@ -89,7 +89,8 @@ def close(got, want, names):
     """Raises unless two results in the element type are those of the same block; `judged` is stricter."""
     error = ((got.float() - want.float()).norm() / want.float().norm()).item()
     if not error < COARSE:
-        raise ValueError(f"{names} differ by {error:.1e} in norm")
+        bad = [int((~torch.isfinite(side)).sum()) for side in (got, want)]
+        raise ValueError(f"{names} differ by {error:.1e} in norm, and have {bad[0]} and {bad[1]} values that are not finite")
 
 
 def compiled(args, sets, wanted):

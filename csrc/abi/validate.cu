@@ -112,7 +112,7 @@ bool valid_prompt(cusync_stage const& s) {
   cusync_heads const& h = s.shape.heads;
   bool const cached = operand(s, CUSYNC_OPERAND_KEYS) || operand(s, CUSYNC_OPERAND_VALUES);
   if (!valid_heads(h) || (h.window && !h.causal) || s.m % h.tokens || h.pages || (cached ? h.capacity < h.tokens : h.capacity != 0)) return false;
-  if (operand(s, CUSYNC_OPERAND_LENGTHS) && (!cached || !h.causal || h.tokens % 64)) return false;
+  if (operand(s, CUSYNC_OPERAND_LENGTHS) && (!cached || !h.causal || h.tokens % CUSYNC_PAGE_TOKENS)) return false;
   return s.n == h.query_heads * h.head_dim;
 }
 

@@ -132,9 +132,9 @@ fn attend_cached(decoder: &Decoder, layer: usize, rows: usize) -> Stage {
     scored(attend.text("rotary", "cs(S,D)"), decoder, layer, rows)
 }
 
-/// The page of one layer for the next `tokens` tokens of a sequence, which fill a cache of `rows` tokens from its first
-/// row on, or behind the tokens that a sequence that `continues` has there. Its window and tensor names are those of
-/// layer 0.
+/// The page of one layer for the next `tokens` tokens of a sequence, whose cache has room for `rows` tokens. They fill it
+/// from its first row on or, if the sequence `continues`, behind its cached tokens. The window and the names of tensors
+/// are those of layer 0.
 pub fn prompt(
     decoder: &Decoder,
     tokens: usize,

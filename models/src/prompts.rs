@@ -40,7 +40,7 @@ pub(crate) struct Prompts {
     packed: HashMap<usize, Tensor>,
     /// Cached tokens of the sequence that a run continues.
     cached: Arc<DeviceBuffer<i32>>,
-    /// By length, and whether they continue a sequence.
+    /// Plans by their length and by whether they continue a sequence.
     plans: HashMap<(usize, bool), Plan>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Element, Op, OperandKind, Stage};
+use cusync_gen::graph::{Element, Op, OperandKind, Rotated, Stage};
 
 use super::error::{Error, Result};
 use super::memory::DeviceBuffer;
@@ -130,10 +130,8 @@ impl BoundStage {
         self.fits("outgoing edges", self.posts.len(), raw.posts.len())?;
         for (kind, source) in &self.operands {
             let data = self.pointer(*kind, source)?;
-            // The kernel that rotates a product takes its angles and gains itself.
-            let of_heads =
-                [OperandKind::Rotary, OperandKind::Lengths, OperandKind::QueryGain, OperandKind::KeyGain];
-            if of_heads.contains(kind) && self.rotates() {
+            // The kernel that rotates a product reads them itself.
+            if self.rotates() && Rotated::is_of_heads(*kind) {
                 continue;
             }
             raw.operands[raw.operand_count as usize] = words::operand(*kind, data);

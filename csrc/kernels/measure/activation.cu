@@ -56,7 +56,8 @@ __global__ void rotate(Group<From> const* product, Group<Element> const* angles,
     auto const head = i / heads.groups, row = head / heads.count;
     uint32_t const group = uint32_t(i - head * heads.groups);
     uint32_t const number = uint32_t(head - row * heads.count);
-    auto const position = row % heads.tokens + (lengths ? static_cast<unsigned long long>(lengths[row / heads.tokens]) : 0);
+    // A negative length is outside the angles too.
+    auto const position = row % heads.tokens + (lengths ? uint32_t(lengths[row / heads.tokens]) : 0);
     bool const turns = number < heads.rotated && position < heads.positions;
     if (in_place && !turns) continue;
     auto const first = head * 2 * heads.groups + group, second = first + heads.groups;

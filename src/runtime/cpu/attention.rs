@@ -138,7 +138,7 @@ impl CpuPipeline {
             (Some(_), None) => true,
             (None, _) => false,
         };
-        // Its waits are those of other sequences.
+        // A sequence that is left out still waits and posts, so that all counts agree.
         let past = length.filter(|_| !left_out).unwrap_or(0);
         let rotated = |first: usize, rows: usize, column: usize| {
             let mut values = load(begin + first, rows, column);

@@ -5,11 +5,10 @@
 //
 //   warpgroup 0:  warp 0 loads the queries, then keys and values of each step; if there is a cache, warp 1 copies keys
 //                 and values of the tile's own tokens there from the ring
-//
-// With lengths, sequences continue behind cached tokens, which the first steps read. The steps behind them take keys and
-// values of the prompt from QKV, so no tile reads rows of the cache that another one is writing.
-//
 //   warpgroups 1, 2: steps 0, 2, 4, ... and 1, 3, 5, ...
+//
+// With lengths, the first steps read the cached tokens of a sequence. Later steps take keys and values of the prompt from
+// QKV, so no tile depends on rows of the cache that another one is writing.
 #include "cute/arch/copy_sm90_tma.hpp"
 #include "cusync/semaphore.cuh"
 #include "cutlass/arch/reg_reconfig.h"

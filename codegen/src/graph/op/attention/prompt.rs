@@ -174,14 +174,14 @@ impl Rules for Attention {
     fn unfit(&self, tile: MmaTile) -> Option<Obstacle> {
         let (rows, _, step) = tile;
         // The kernel appends 64 tokens at a time.
-        let parts = self.expected.filter(|_| !self.tokens.is_multiple_of(PAGE));
+        let ragged = self.expected.is_some() && !self.tokens.is_multiple_of(PAGE);
         Some(if self.rotary {
             Obstacle::new("rotates what it reads, which kernels of whole sequences do not")
                 .help("state a RotatedGemm where queries and keys are made")
         } else if self.cache.is_some_and(|cache| cache.pages.is_some()) {
             Obstacle::new("fills the pages of a cache, which no kernel does")
                 .help("fill a cache without pages")
-        } else if parts.is_some() {
+        } else if ragged {
             let tokens = self.tokens;
             Obstacle::new(format!(
                 "continues sequences by {tokens} tokens, which kernels do by multiples of {PAGE}"

@@ -28,12 +28,15 @@ fn kernel_tiles() -> impl Iterator<Item = MmaTile> {
     own.chain(ChainKernel::running([Operation::Gemm].into_iter().collect()).map(|kernel| kernel.tile))
 }
 
-/// Whether an operand is for the heads of the product, and not for the product.
-fn of_heads(kind: OperandKind) -> bool {
-    matches!(kind, OperandKind::Rotary | OperandKind::Lengths | OperandKind::QueryGain | OperandKind::KeyGain)
-}
-
 impl Rotated {
+    /// Whether an operand is for the heads of the product, and not for the product: the kernel that rotates reads it.
+    pub fn is_of_heads(kind: OperandKind) -> bool {
+        matches!(
+            kind,
+            OperandKind::Rotary | OperandKind::Lengths | OperandKind::QueryGain | OperandKind::KeyGain
+        )
+    }
+
     /// Rotated columns: those of queries and keys.
     pub fn columns(&self) -> u32 {
         (self.heads.query + self.heads.kv) * self.heads.dim
@@ -110,7 +113,7 @@ impl Rules for Rotated {
     }
 
     fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
-        if of_heads(kind) {
+        if Rotated::is_of_heads(kind) {
             // Inputs need no waits: any part of them may be read.
             let all = Axis { extent: i32::MAX, ..Axis::default() };
             return Some((Footprint { rows: all, cols: all }, None));
@@ -120,20 +123,20 @@ impl Rules for Rotated {
 
     fn reads_by(&self, operand: &Operand) -> (bool, bool) {
         match operand.kind {
-            kind if of_heads(kind) => (false, false),
+            kind if Rotated::is_of_heads(kind) => (false, false),
             kind => gemm::reads_by(kind),
         }
     }
 
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
         match at.operand.kind {
-            kind if of_heads(kind) => f(0..at.shape.0, 0..at.shape.1),
+            kind if Rotated::is_of_heads(kind) => f(0..at.shape.0, 0..at.shape.1),
             _ => gemm::reads(at, f),
         }
     }
 
     fn constant(&self, kind: OperandKind) -> Option<Constant> {
-        super::constant(kind).filter(|_| of_heads(kind))
+        super::constant(kind).filter(|_| Rotated::is_of_heads(kind))
     }
 
     fn in_library(&self, has: &dyn Fn(OperandKind) -> bool) -> bool {
