@@ -434,3 +434,27 @@ def test_torch_runs_where_it_is_predicted_to_be_faster():
     few = layer(x[:8])
     near(few, wanted[:8].double())
     assert layer.choices[256].startswith("torch: predicted ") and layer.choices[8].startswith("cusync: predicted ")
+
+
+@GPU
+def test_pipelines_read_weights_that_the_stream_is_still_writing():
+    """Gate and up weights are laid out behind the work that makes them."""
+    page = """Pipeline(name: "mlp", dims: { "M": 64, "H": 256, "I": 512 }, stages: [
+        GatedGemm(name: "up", a: "X(M,H)", gate: "Wg(H,I)", up: "Wu(H,I)", out: "Y(M,I)"),
+        Gemm(name: "down", a: "Y(M,I)", b: "W(I,H)", out: "Z(M,H)"),
+    ])"""
+    torch.manual_seed(3)
+    shapes = {"X": (64, 256), "Wg": (256, 512), "Wu": (256, 512), "W": (512, 256)}
+    values = {name: torch.randn(shape, device="cuda").half() / 8 for name, shape in shapes.items()}
+    given = {name: torch.full_like(value, float("nan")) for name, value in values.items()}
+    out = torch.empty(64, 256, dtype=torch.float16, device="cuda")
+    pipeline = cusync.Pipeline(page, device="gpu")
+    torch.cuda.synchronize()
+    torch.cuda._sleep(400_000_000)  # some 0.2 s
+    for name, value in values.items():
+        given[name].copy_(value)
+    pipeline.run(given, out={"Z": out}, stream=torch.cuda.current_stream().cuda_stream)
+    torch.cuda.synchronize()
+    hidden = torch.nn.functional.silu(values["X"].float() @ values["Wg"].float()) * (values["X"].float() @ values["Wu"].float())
+    expected = hidden @ values["W"].float()
+    assert ((out.float() - expected).norm() / expected.norm()).item() < 2e-3

@@ -73,7 +73,7 @@ impl Pipeline {
 
     /// Queues one run of set 0 on the caller's stream. If the stream is capturing, the run becomes part of
     /// that capture, and the pipeline must outlive its graph. Call [`Pipeline::prepare`] before a capture
-    /// begins.
+    /// begins. Otherwise, a run that has to prepare first waits for the stream.
     ///
     /// All runs of a pipeline, including replays, must follow each other by stream order or events, because
     /// its semaphores count runs. Use [`Pipeline::fork`] to run side by side.
@@ -81,6 +81,10 @@ impl Pipeline {
     /// # Errors
     /// As [`Pipeline::run_set`].
     pub fn run_on(&mut self, executor: Executor, stream: &Stream) -> Result<()> {
+        // Weights are laid out on a stream of the pipeline, while work on the caller's may still be writing them.
+        if !self.is_prepared() && !stream.is_capturing()? {
+            stream.synchronize()?;
+        }
         self.ready(executor)?;
         // Only the driver knows whether a stream is capturing, and asking takes time.
         let graph = side_by_side(&self.plan, executor);

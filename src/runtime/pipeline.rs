@@ -354,9 +354,14 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Whether every set has its kernels.
+    pub(super) fn is_prepared(&self) -> bool {
+        !self.sets.is_empty() && self.sets.iter().all(|set| set.kernels.is_some())
+    }
+
     /// Creates the kernels of every set that lacks them. Modules are loaded and tensor maps encoded here
     /// because doing so may wait for a kernel that is itself waiting. Runs call it; call it yourself to pay
-    /// the cost early.
+    /// the cost early. Weights are laid out here, so they must have their values.
     pub fn prepare(&mut self) -> Result<()> {
         self.has_kernels()?;
         if self.sets.is_empty() {
