@@ -51,7 +51,7 @@ class Stage:
         kind = self.op["kind"]
         if kind == "gated_gemm":
             self.tile = (self.mma[0], self.mma[1] // 2)
-        elif kind == "norm":
+        elif kind in ("norm", "experts"):
             self.tile = (self.mma[0], self.cols)
         elif kind in ("pool", "grouped_conv"):
             pixels, line = self.mma[0], self.op["output"][1]
@@ -79,7 +79,7 @@ class Stage:
         if kind == "attention":
             length = self.op["tokens"]
             demand(self.rows == length * self.op["sequences"], f"{self.name}: rows that are no whole sequences")
-        known = {"custom": raw["k_blocks"], "norm": 1, "group_norm": 1, "pool": 1, "grouped_conv": 1, "attend": 1}
+        known = {"custom": raw["k_blocks"], "norm": 1, "experts": 1, "group_norm": 1, "pool": 1, "grouped_conv": 1, "attend": 1}
         if self.op.get("window"):
             # Blocks of 64 channels, and the taps of each.
             known[kind] = self.op["filter"][0] * self.op["filter"][1] * ceil(self.op["channels"], 64)
@@ -149,6 +149,8 @@ class Stage:
             return [(axis(read["rows"], tensor["rows"]), axis(read["cols"], tensor["cols"]))]
         if op == "norm":
             return [(rows if kind in ("a", "residual") else (0, tensor["rows"]), (0, tensor["cols"]))]
+        if op == "experts":
+            return [(rows if kind in ("a", "router", "residual") else (0, tensor["rows"]), (0, tensor["cols"]))]
         if op == "group_norm":
             return [(rows if kind == "a" else (0, tensor["rows"]), cols)]
         if op == "pool" or op == "grouped_conv" and kind == "a":

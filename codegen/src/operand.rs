@@ -37,7 +37,7 @@ pub enum OperandKind {
     A,
     /// Right operand, K x N (the gate weights of a gated GEMM, the filter of a convolution).
     B,
-    /// Up weights of a gated GEMM, K x N.
+    /// Up weights of a gated GEMM, K x N, or of experts.
     Up,
     /// Row vector added before the activation, or after a normalization, 1 x N.
     Bias,
@@ -66,6 +66,10 @@ pub enum OperandKind {
     QueryGain,
     /// Row vector that multiplies each normalized head of keys, 1 x D.
     KeyGain,
+    /// Scores by which rows choose experts, M x E.
+    Router,
+    /// Weights of the second product of experts.
+    Down,
     /// The i-th read of a custom stage.
     Custom(usize),
 }
@@ -90,10 +94,12 @@ impl OperandKind {
             | OperandKind::Pages
             | OperandKind::Rotary
             | OperandKind::QueryGain
-            | OperandKind::KeyGain => When::First,
+            | OperandKind::KeyGain
+            | OperandKind::Router => When::First,
             OperandKind::A
             | OperandKind::B
             | OperandKind::Up
+            | OperandKind::Down
             | OperandKind::Key
             | OperandKind::Value
             | OperandKind::CachedKeys
@@ -145,6 +151,8 @@ impl OperandKind {
             OperandKind::Rotary => "rotary",
             OperandKind::QueryGain => "query_gain",
             OperandKind::KeyGain => "key_gain",
+            OperandKind::Router => "router",
+            OperandKind::Down => "down",
             OperandKind::Custom(i) => return format!("read{i}"),
         };
         word.into()

@@ -24,7 +24,7 @@ enum cusync_operation {
   CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_CONV2D = 2, CUSYNC_ATTENTION = 3, CUSYNC_NORM = 4, CUSYNC_ATTEND = 5,
   CUSYNC_POOL = 6, CUSYNC_GROUP_NORM = 7,
   CUSYNC_INPUT_NORM = 8,  ///< of kernels, not of stages: products can normalize A
-  CUSYNC_GROUPED_CONV = 9
+  CUSYNC_GROUPED_CONV = 9, CUSYNC_EXPERTS = 10
 };
 /// Element-wise functions. GELU: by tanh, by erf (x Phi(x)), and QUICK_GELU, x sigmoid(1.702 x); SILU: x sigmoid(x);
 /// HARD_SWISH: x min(max(x + 3, 0), 6) / 6.
@@ -98,6 +98,8 @@ enum {
   CUSYNC_PROMPT_TOKENS = 128,  ///< tokens per step of CUSYNC_ATTENTION
   CUSYNC_ATTEND_SLAB = 8 * (128 + 2),  ///< floats per slab of a decode kernel with attention
   CUSYNC_MAX_NORMED = 16384,   ///< maximum row length that a decode kernel normalizes
+  CUSYNC_MAX_EXPERTS = 512,    ///< of one stage
+  CUSYNC_MAX_TOP_K = 16,       ///< experts of one row
   CUSYNC_MAX_DEVICES = 8,      ///< GPUs of a group
   CUSYNC_MAX_PARTS = 1625,     ///< parts of a decode kernel's output, over workers and rounds: the cube is below 2^32
   CUSYNC_TABLE_ALIGNMENT = 128,
@@ -201,12 +203,21 @@ typedef struct cusync_heads {
   uint32_t window;                 ///< tokens that a token attends to at most, itself included; 0: all
 } cusync_heads;
 
+/// The experts of a stage, each with a gate, an up and a down product.
+typedef struct cusync_experts {
+  uint32_t experts;     ///< columns of ROUTER, at most CUSYNC_MAX_EXPERTS
+  uint32_t top_k;       ///< experts that compute each row, at most CUSYNC_MAX_TOP_K
+  uint32_t features;    ///< columns between an expert's products, a multiple of 8
+  uint32_t normalized;  ///< 1: the weights of a row's experts add up to 1; 0: those of all experts do
+} cusync_experts;
+
 /// The sizes of an operation that m, n and k do not state.
 typedef union cusync_shape {
   cusync_images images;  ///< CUSYNC_CONV2D, CUSYNC_POOL
   cusync_norm norm;      ///< CUSYNC_NORM; CUSYNC_GEMM and CUSYNC_GATED_GEMM of decode kernels that normalize A
   cusync_group_norm group_norm;  ///< CUSYNC_GROUP_NORM
   cusync_grouped_conv grouped_conv;  ///< CUSYNC_GROUPED_CONV
+  cusync_experts experts;  ///< CUSYNC_EXPERTS
   cusync_heads heads;    ///< CUSYNC_ATTENTION, CUSYNC_ATTEND
 } cusync_shape;
 
@@ -230,6 +241,13 @@ typedef union cusync_shape {
 /// CUSYNC_GROUPED_CONV (alone): like CUSYNC_CONV2D, but output channel j is a sum over the input channels of its group,
 /// j / (n / groups), only. B is (filter_rows * filter_cols * channels / groups) x n. A tile has all columns, and one
 /// k-block with all k terms of a sum.
+///
+/// CUSYNC_EXPERTS (alone): each row of A (m x k) is computed by the `top_k` experts e with the largest scores in its row
+/// of ROUTER (m x experts); of equal scores the first are chosen. out = sum over them of w_e (act(A Ge) * (A Ue)) De +
+/// residual, with w = softmax of the scores, over the chosen ones if `normalized`. B and UP have `features` rows of k
+/// elements for each expert, DOWN has n rows of `features` elements: rows are output columns, and k is n. Hidden rows and the
+/// rows of each expert are rounded to the element type. The device divides the work, by lists in `cusync_work.scratch`. A
+/// tile has all columns and one k-block.
 ///
 /// CUSYNC_ATTENTION (alone): attention over whole sequences, stored consecutively in the rows of operand A, m x
 /// (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. If KEYS and VALUES (sequences, kv_heads,
@@ -383,6 +401,7 @@ typedef struct cusync_work {
   float* slabs;
   /// Device, zeroed once: 3 * slab_count * cluster_m * cluster_n. Decode kernels: m * kv_heads for each attention stage
   uint32_t* slab_flags;
+  void* scratch;           ///< device: cusync_experts_scratch bytes, aligned to CUSYNC_TABLE_ALIGNMENT; for CUSYNC_EXPERTS
   cusync_tuning tuning;    ///< for shares
   cusync_jobs jobs;        ///< for shares of products only, in kernels for 8 and 64 tokens
   cusync_mail mail;        ///< for CUSYNC_SOURCE_MAIL: whole tiles of products, in kernels with tiles of 128 x 128 and 128 x 256
@@ -480,6 +499,9 @@ unsigned long long cusync_repacked_bytes(uint32_t operation, uint32_t k, uint32_
 int32_t cusync_repack(uint32_t operation, uint32_t element, uint32_t k, uint32_t n, uint32_t parts, const void* weights,
                       const void* up, const void* gain, void* out, void* stream);
 
+/// Bytes of scratch memory of a stage of CUSYNC_EXPERTS with m x n outputs.
+unsigned long long cusync_experts_scratch(const cusync_experts* experts, uint32_t m, uint32_t n);
+
 /// The Stream-K baseline of the benchmarks: D = act(A B + bias) by CUTLASS's own kernel. `workspace` has
 /// `workspace_bytes`; call with workspace NULL to query the size.
 typedef struct cusync_streamk cusync_streamk;
@@ -509,10 +531,10 @@ int32_t cusync_gated_activation(const void* packed, uint32_t packed_bits, void* 
 /// Copies an m x n product of heads of `head_dim` columns into d, rotating the first `rotated` columns: element i of a
 /// head's first half and of its second half are a pair, and a row of `angles`, of which there are `positions`, has the
 /// cosines of all pairs, then the sines. Row r has position r % tokens, plus lengths[r / tokens] unless `lengths` is NULL;
-/// at a position without angles it is copied as it is. With an epsilon above 0, rotated heads are normalized first: divided by the
-/// root of their mean square plus epsilon, and multiplied by `query_gain` in the first `queries` columns and by
-/// `key_gain` in the others. The product has floats if `product_bits` is 32, otherwise `element`, and may then be d
-/// itself.
+/// at a position without angles it is copied as it is. With an epsilon above 0, rotated heads are normalized first:
+/// divided by the root of their mean square plus epsilon, and multiplied by `query_gain` in the first `queries` columns
+/// and by `key_gain` in the others. The product has floats if `product_bits` is 32, otherwise `element`, and may then be
+/// d itself.
 int32_t cusync_rotate(const void* product, uint32_t product_bits, const void* angles, uint32_t positions,
                       const int32_t* lengths, void* d, uint32_t m, uint32_t n, uint32_t rotated, uint32_t head_dim,
                       uint32_t tokens, float epsilon, const void* query_gain, const void* key_gain, uint32_t queries,

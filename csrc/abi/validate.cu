@@ -43,6 +43,7 @@ uint32_t required(cusync_stage const& s) {
     case CUSYNC_NORM: return a | 1 << CUSYNC_OPERAND_GAIN;
     case CUSYNC_GROUP_NORM: return a | 1 << CUSYNC_OPERAND_GAIN | 1 << CUSYNC_OPERAND_BIAS;
     case CUSYNC_POOL: return a;
+    case CUSYNC_EXPERTS: return a | 1 << CUSYNC_OPERAND_ROUTER | 1 << CUSYNC_OPERAND_B | 1 << CUSYNC_OPERAND_UP | 1 << CUSYNC_OPERAND_DOWN;
     case CUSYNC_ATTENTION: return operand(s, CUSYNC_OPERAND_KEYS) ? a | cache : a;
     case CUSYNC_ATTEND: {
       constexpr uint32_t normed = 1 << CUSYNC_OPERAND_ROTARY | 1 << CUSYNC_OPERAND_QUERY_GAIN | 1 << CUSYNC_OPERAND_KEY_GAIN;
@@ -69,7 +70,7 @@ bool valid_memory(cusync_stage const& s, bool scalar) {
   uint32_t given = 0;
   for (uint32_t i = 0; i < s.operand_count; ++i) {
     cusync_operand const& o = s.operands[i];
-    if (o.role > CUSYNC_OPERAND_KEY_GAIN || given >> o.role & 1 || o.read_at > CUSYNC_READ_IN_EPILOGUE) return false;
+    if (o.role > CUSYNC_OPERAND_ROUTER || given >> o.role & 1 || o.read_at > CUSYNC_READ_IN_EPILOGUE) return false;
     if (!o.data || !aligned(o.data, alignment(o.role, scalar))) return false;
     given |= 1u << o.role;
   }
@@ -142,6 +143,15 @@ bool valid_grouped_conv(cusync_stage const& s) {
   return taps * (i.channels / g.groups) == s.k && s.tiles.columns == s.n && (!depthwise || taps <= 255);
 }
 
+/// Experts that fit in the lists, whose places are counted in 32 bits. Weights are rows of tensor maps.
+bool valid_experts(cusync_stage const& s) {
+  cusync_experts const& e = s.shape.experts;
+  if (!e.experts || e.experts > CUSYNC_MAX_EXPERTS || !e.top_k || e.top_k > CUSYNC_MAX_TOP_K || e.top_k > e.experts) return false;
+  if (!e.features || e.features % 8 || e.features > kMaxSize || e.normalized > 1 || s.k != s.n) return false;
+  uint64_t const widest = e.features > s.n ? e.features : s.n;
+  return uint64_t(s.m) * e.top_k <= kMaxSize && e.experts * widest <= kMaxSize && s.tiles.columns == s.n;
+}
+
 /// The limits of an operation's kernels. `normalizes`: whether products can normalize A.
 bool valid_shape(cusync_stage const& s, uint32_t family, bool normalizes) {
   bool const decode = family == CUSYNC_FAMILY_DECODE;
@@ -155,6 +165,7 @@ bool valid_shape(cusync_stage const& s, uint32_t family, bool normalizes) {
       return s.shape.norm.one_plus_gain <= 1 && (family == CUSYNC_FAMILY_CHAIN ? plain : !decode || s.n <= CUSYNC_MAX_NORMED);
     }
     case CUSYNC_GROUP_NORM: return !decode && valid_groups(s);
+    case CUSYNC_EXPERTS: return !decode && valid_experts(s);
     case CUSYNC_ATTENTION: return !decode && valid_prompt(s);
     case CUSYNC_ATTEND: return decode && valid_attention(s);
     case CUSYNC_GEMM:
@@ -338,6 +349,8 @@ bool valid_table(Request const& r) {
 /// A stage that neither waits nor posts; its kernel records nothing.
 bool valid_alone(Request const& r) {
   cusync_stage const& s = r.stages[0];
+  bool const scratch = r.work.scratch && aligned(r.work.scratch, CUSYNC_TABLE_ALIGNMENT);
+  if (s.operation == CUSYNC_EXPERTS && !scratch) return false;
   return !s.wait_count && !s.post_count && !r.sync.trace && !r.sync.test.notes.capacity && r.work.source == CUSYNC_SOURCE_ORDER;
 }
 
@@ -367,7 +380,7 @@ bool valid(Request const& r) {
 int32_t validate(Request const& r) {
   for (uint32_t i = 0; r.stages && i < r.count; ++i) {
     uint32_t const operation = r.stages[i].operation;
-    if (operation > CUSYNC_GROUPED_CONV || operation == CUSYNC_INPUT_NORM) return CUSYNC_ERROR_BAD_ARGUMENT;
+    if (operation > CUSYNC_EXPERTS || operation == CUSYNC_INPUT_NORM) return CUSYNC_ERROR_BAD_ARGUMENT;
     if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
   }
   if (!valid(r) || !valid_jobs(r)) return CUSYNC_ERROR_BAD_ARGUMENT;

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cusync_gen::device::Operations;
-use cusync_gen::graph::OperandKind;
+use cusync_gen::graph::{Op, OperandKind, Stage};
 use cusync_gen::schedule::decode::stage_in_pairs;
 
 use super::context::Device;
@@ -16,6 +16,7 @@ use super::module::KernelCall;
 use super::notes::Notes;
 use super::stage::BoundStage;
 use super::stream::{LaunchAttributes, Stream};
+use super::words;
 use super::work::{SlabBuffers, WorkDistribution, ctas_of, parts_of};
 use crate::ffi;
 
@@ -195,6 +196,8 @@ pub struct KernelArgs {
     pub work: WorkDistribution,
     /// Synchronization with itself and other kernels.
     pub sync: Synchronisation,
+    /// Scratch memory, for stages that need some.
+    pub scratch: Option<Arc<DeviceBuffer<u8>>>,
     /// Memory of the order and policy tables.
     pub tables: Vec<Arc<DeviceBuffer<u32>>>,
 }
@@ -242,6 +245,8 @@ impl KernelArgs {
         } else if let Some(bound) = self.stages.iter().find(|bound| bound.stage.devices > 1) {
             return refuse(format!("{} is summed over GPUs, and this one has no group", bound.stage.name));
         }
+        let scratch = self.stages.iter().map(|bound| scratch_bytes(&bound.stage)).max().unwrap_or(0);
+        self.holds("scratch memory", length(self.scratch.as_ref().map(|s| s.len())), scratch)?;
         let operations = self.operations();
         for bound in &self.stages {
             let (workers, given, stage) = (self.work.workers(), bound.laid_out_for(), &bound.stage);
@@ -309,11 +314,18 @@ impl KernelArgs {
     }
 }
 
+/// Scratch memory that the kernel of a stage needs, in bytes.
+pub fn scratch_bytes(stage: &Stage) -> usize {
+    let Op::Experts(shape) = &stage.op else { return 0 };
+    let experts = words::experts(shape);
+    // SAFETY: only reads `experts`, which outlives the call.
+    unsafe { ffi::cusync_experts_scratch(&experts, stage.m, stage.n) as usize }
+}
+
 /// Whether the kernel library accepts a request for a stage that runs alone. `None` on a machine with a GPU,
 /// where the library would go on to use the memory, and in builds without kernels.
 #[cfg(test)]
 pub(crate) fn takes_alone(id: &ffi::cusync_kernel_id, stage: &ffi::cusync_stage) -> Option<bool> {
-    use super::words;
     use cusync_gen::sync::Order;
 
     if super::gpu_count().is_ok_and(|count| count > 0) || kernels_of(id.family).is_empty() {
@@ -392,7 +404,9 @@ impl Kernel {
             )));
         }
         let stages = args.stages.iter().map(BoundStage::raw).collect::<Result<Vec<_>>>()?;
-        let (work, sync) = (args.work.raw(), args.sync.raw(&args.stages));
+        let scratch = args.scratch.as_ref().map_or(std::ptr::null_mut(), |scratch| scratch.pointer().cast());
+        let work = ffi::cusync_work { scratch, ..args.work.raw() };
+        let sync = args.sync.raw(&args.stages);
         let bytes = stages.len() / args.work.sets() * info.table_bytes as usize;
         let table = DeviceBuffer::<u8>::new(device, bytes.max(1), "the table of stages")?;
         let table_pointer = if bytes == 0 { std::ptr::null_mut() } else { table.pointer() };

@@ -64,7 +64,7 @@ pub use image::{GridControl, Image, Presence};
 pub(crate) use kernel::takes_alone;
 pub use kernel::{
     Delays, Deviations, Kernel, KernelArgs, Synchronisation, alone_id, chain_id, compiled, decode_id,
-    gemm_id, kernels, kernels_of, resident,
+    gemm_id, kernels, kernels_of, resident, scratch_bytes,
 };
 pub use mail::{Boxes, HostMail, Letter, MAIL, MailLine};
 pub use mailbox::{COMMANDS, Command, JobLine, Words};

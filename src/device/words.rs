@@ -8,8 +8,8 @@ use cudarc::cublaslt::sys::cublasLtEpilogue_t;
 use cusync_gen::check::EdgeNumbers;
 use cusync_gen::device::Operation;
 use cusync_gen::graph::{
-    Activation, Axis, Cache, Element, Epilogue, GroupNorm, Heads, Norm, NormedGemm, Op, Operand, OperandKind,
-    Scores, Sliding, Stage, Tensor, When,
+    Activation, Axis, Cache, Element, Epilogue, Experts, GroupNorm, Heads, Norm, NormedGemm, Op, Operand,
+    OperandKind, Scores, Sliding, Stage, Tensor, When,
 };
 use cusync_gen::sync::{Order, SlotMap, WaitAt};
 
@@ -79,6 +79,7 @@ fn shape(stage: &Stage) -> Option<ffi::cusync_shape> {
                 epsilon: *epsilon,
             },
         },
+        Op::Experts(shape) => ffi::cusync_shape { experts: experts(shape) },
         Op::GroupNorm(GroupNorm { pixels, channels, epsilon, activation }) => ffi::cusync_shape {
             group_norm: ffi::cusync_group_norm {
                 pixels: *pixels,
@@ -113,6 +114,12 @@ fn heads(
     }
 }
 
+/// The experts of a stage.
+pub(crate) fn experts(shape: &Experts) -> ffi::cusync_experts {
+    let Experts { experts, top_k, features, width: _, normalize, activation: _ } = *shape;
+    ffi::cusync_experts { experts, top_k, features, normalized: normalize.into() }
+}
+
 fn images(sliding: &Sliding, channels: u32, mean: bool) -> ffi::cusync_images {
     ffi::cusync_images {
         height: sliding.input.0,
@@ -144,7 +151,10 @@ fn role(kind: OperandKind) -> u32 {
     match kind {
         // Queries, keys and values are columns of one matrix.
         OperandKind::A | OperandKind::Query | OperandKind::Key | OperandKind::Value => ffi::CUSYNC_OPERAND_A,
-        OperandKind::B | OperandKind::Up => ffi::CUSYNC_OPERAND_B,
+        OperandKind::B => ffi::CUSYNC_OPERAND_B,
+        OperandKind::Up => ffi::CUSYNC_OPERAND_UP,
+        OperandKind::Down => ffi::CUSYNC_OPERAND_DOWN,
+        OperandKind::Router => ffi::CUSYNC_OPERAND_ROUTER,
         OperandKind::Bias => ffi::CUSYNC_OPERAND_BIAS,
         OperandKind::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
         OperandKind::CachedKeys => ffi::CUSYNC_OPERAND_KEYS,

@@ -48,6 +48,9 @@ pub const CUSYNC_OPERAND_ROTARY: cusync_role = 9;
 pub const CUSYNC_OPERAND_GAIN: cusync_role = 10;
 pub const CUSYNC_OPERAND_QUERY_GAIN: cusync_role = 11;
 pub const CUSYNC_OPERAND_KEY_GAIN: cusync_role = 12;
+pub const CUSYNC_OPERAND_UP: cusync_role = 13;
+pub const CUSYNC_OPERAND_DOWN: cusync_role = 14;
+pub const CUSYNC_OPERAND_ROUTER: cusync_role = 15;
 pub type cusync_role = ::std::os::raw::c_uint;
 pub const CUSYNC_WAIT_PER_K_BLOCK: cusync_wait_at = 0;
 pub const CUSYNC_WAIT_AT_START: cusync_wait_at = 1;
@@ -142,6 +145,7 @@ pub const CUSYNC_POOL: cusync_operation = 6;
 pub const CUSYNC_GROUP_NORM: cusync_operation = 7;
 pub const CUSYNC_INPUT_NORM: cusync_operation = 8;
 pub const CUSYNC_GROUPED_CONV: cusync_operation = 9;
+pub const CUSYNC_EXPERTS: cusync_operation = 10;
 pub type cusync_operation = ::std::os::raw::c_uint;
 pub const CUSYNC_IDENTITY: cusync_activation = 0;
 pub const CUSYNC_GELU_TANH: cusync_activation = 1;
@@ -217,6 +221,8 @@ pub const CUSYNC_PAGE_TOKENS: _bindgen_ty_2 = 64;
 pub const CUSYNC_PROMPT_TOKENS: _bindgen_ty_2 = 128;
 pub const CUSYNC_ATTEND_SLAB: _bindgen_ty_2 = 1040;
 pub const CUSYNC_MAX_NORMED: _bindgen_ty_2 = 16384;
+pub const CUSYNC_MAX_EXPERTS: _bindgen_ty_2 = 512;
+pub const CUSYNC_MAX_TOP_K: _bindgen_ty_2 = 16;
 pub const CUSYNC_MAX_DEVICES: _bindgen_ty_2 = 8;
 pub const CUSYNC_MAX_PARTS: _bindgen_ty_2 = 1625;
 pub const CUSYNC_TABLE_ALIGNMENT: _bindgen_ty_2 = 128;
@@ -320,6 +326,14 @@ pub struct cusync_group_norm {
     pub epsilon: f32,
 }
 #[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_experts {
+    pub experts: u32,
+    pub top_k: u32,
+    pub features: u32,
+    pub normalized: u32,
+}
+#[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct cusync_heads {
     pub query_heads: u32,
@@ -341,6 +355,7 @@ pub union cusync_shape {
     pub norm: cusync_norm,
     pub group_norm: cusync_group_norm,
     pub grouped_conv: cusync_grouped_conv,
+    pub experts: cusync_experts,
     pub heads: cusync_heads,
 }
 impl Default for cusync_shape {
@@ -490,6 +505,7 @@ pub struct cusync_work {
     pub slab_count: u32,
     pub slabs: *mut f32,
     pub slab_flags: *mut u32,
+    pub scratch: *mut ::std::os::raw::c_void,
     pub tuning: cusync_tuning,
     pub jobs: cusync_jobs,
     pub mail: cusync_mail,
@@ -713,6 +729,11 @@ unsafe extern "C" {
         out: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    pub fn cusync_experts_scratch(
+        experts: *const cusync_experts,
+        m: u32,
+        n: u32,
+    ) -> ::std::os::raw::c_ulonglong;
     pub fn cusync_streamk_create(
         stage: *const cusync_stage,
         element: u32,

@@ -22,7 +22,7 @@ pub(crate) mod sequences;
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Graph, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{Graph, Op, OperandKind, Stage, TensorId};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
@@ -124,12 +124,19 @@ impl Inputs {
 /// fp16, and the activation functions are fully exercised. Weights of a stage that adds a residual use a
 /// quarter of that, since a stack of residual blocks would otherwise grow by that much per block.
 pub(crate) fn weight_scale(graph: &Graph, tensor: TensorId) -> Option<f32> {
-    let weight = |kind| matches!(kind, OperandKind::B | OperandKind::Up);
-    let reads = |stage: &&Stage| stage.operands.iter().any(|o| o.tensor == tensor && weight(o.kind));
-    graph.stages.iter().find(reads).map(|stage| {
+    let weight = |kind| matches!(kind, OperandKind::B | OperandKind::Up | OperandKind::Down);
+    let read = |stage: &Stage| {
+        let read = stage.operands.iter().find(|o| o.tensor == tensor && weight(o.kind));
+        read.map(|operand| operand.kind)
+    };
+    graph.stages.iter().find_map(|stage| Some((stage, read(stage)?))).map(|(stage, kind)| {
         let residual = stage.operands.iter().any(|o| o.kind == OperandKind::Residual);
         let scale = if residual { 0.75 } else { 3.0 };
-        scale / (stage.k.max(1) as f32).sqrt()
+        let length = match &stage.op {
+            Op::Experts(experts) if kind == OperandKind::Down => experts.features,
+            _ => stage.k,
+        };
+        scale / (length.max(1) as f32).sqrt()
     })
 }
 

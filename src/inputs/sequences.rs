@@ -32,6 +32,7 @@ pub(crate) fn appended(stage: &Stage) -> Option<(u32, u32)> {
         | Op::Norm(_)
         | Op::GroupNorm(_)
         | Op::Pool(_)
+        | Op::Experts(_)
         | Op::Custom => None,
     }
 }

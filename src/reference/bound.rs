@@ -82,6 +82,11 @@ pub(super) fn rounding_deviation(element: Element) -> f64 {
     half_unit / 3f64.sqrt()
 }
 
+/// Variance of the error of rounding a magnitude to an element: errors are uniform.
+pub(super) fn rounding_variance(element: Element, magnitude: f64) -> f64 {
+    half_spacing(element, magnitude).powi(2) / 3.0
+}
+
 /// Additional rounding error of such a value below the smallest normal number.
 pub(super) fn inner_underflow(element: Element) -> f64 {
     match element {

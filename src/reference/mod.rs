@@ -32,6 +32,7 @@ mod activation;
 mod attention;
 mod bound;
 mod conv;
+mod experts;
 pub mod gemm;
 mod norm;
 mod pool;
@@ -174,6 +175,17 @@ pub(crate) fn apply(
             Ok(norm::normalise_groups(shape, &need(OperandKind::A)?, &gain, &bias))
         }
         Op::Pool(shape) => Ok(pool::pool(shape, &need(OperandKind::A)?)),
+        Op::Experts(shape) => {
+            let reads = experts::Reads {
+                x: need(OperandKind::A)?,
+                router: need(OperandKind::Router)?,
+                gate: need(OperandKind::B)?,
+                up: need(OperandKind::Up)?,
+                down: need(OperandKind::Down)?,
+                residual: operands.of_stage(stage, OperandKind::Residual)?,
+            };
+            Ok(experts::mix(shape, &reads, element))
+        }
         Op::Custom => Err(ReferenceError::NoCustom(stage.name.clone())),
     }
 }
@@ -200,6 +212,7 @@ pub(crate) fn changed(
         | Op::Norm(_)
         | Op::GroupNorm(_)
         | Op::Pool(_)
+        | Op::Experts(_)
         | Op::Custom => Ok(Vec::new()),
     }
 }

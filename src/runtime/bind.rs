@@ -74,6 +74,7 @@ impl Pipeline {
             stages: vec![stage],
             work: device::WorkDistribution::Order { order: self.shared.descriptors.orders[index], drawn },
             sync,
+            scratch: self.shared.scratch.clone(),
             tables: self.shared.descriptors.tables.clone(),
         }
     }
@@ -115,6 +116,7 @@ impl Pipeline {
                 group: self.group.clone(),
                 ..one.sync.clone()
             },
+            scratch: None,
             tables: self.shared.descriptors.tables.clone(),
         }
     }
@@ -149,11 +151,13 @@ impl Pipeline {
         for operand in &stage.operands {
             match operand.kind {
                 // The weights already contain both.
-                OperandKind::B | OperandKind::Up => continue,
+                OperandKind::B => continue,
+                OperandKind::Up if stage.op.is_gated() => continue,
                 // Query, key and value are columns of one matrix.
                 OperandKind::Key | OperandKind::Value => continue,
                 OperandKind::A
                 | OperandKind::Query
+                | OperandKind::Up
                 | OperandKind::Bias
                 | OperandKind::Residual
                 | OperandKind::Gain
@@ -164,6 +168,8 @@ impl Pipeline {
                 | OperandKind::Rotary
                 | OperandKind::QueryGain
                 | OperandKind::KeyGain
+                | OperandKind::Router
+                | OperandKind::Down
                 | OperandKind::Custom(_) => {}
             }
             let source = match graph.tensors[operand.tensor.0].data {

@@ -12,7 +12,7 @@ use super::options::{Options, Overlap};
 use super::supported::{runnable, suits};
 use crate::device::{
     CublasLt, Device, DeviceBuffer, Event, GraphExec, GroupMember, Kernel, KernelArgs, Notes, OwnKernel,
-    RepackedWeights, Stream, TimeoutReport, helpers,
+    RepackedWeights, Stream, TimeoutReport, helpers, scratch_bytes,
 };
 use crate::ffi;
 
@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub(super) report: Arc<TimeoutReport>,
     pub(super) work: LaunchWork,
     pub(super) notes: Option<Arc<Notes>>,
+    /// Scratch memory of the stages that need some, which run in turn.
+    pub(super) scratch: Option<Arc<DeviceBuffer<u8>>>,
     /// Memory of each tensor that a stage writes; `None` for inputs and weights.
     pub(super) outputs: Vec<Option<TensorBuffer>>,
 }
@@ -252,7 +254,12 @@ impl Pipeline {
         let streams = plan.launch().kernels().len().max(1);
         let notes =
             (options.notes > 0).then(|| Notes::new(device, options.notes).map(Arc::new)).transpose()?;
-        let shared = Shared { descriptors: Descriptors::new(plan, device)?, report, work, notes, outputs };
+        let bytes = plan.graph().stages.iter().map(scratch_bytes).max().unwrap_or(0);
+        let scratch = (bytes > 0)
+            .then(|| DeviceBuffer::new(device, bytes, "the lists of experts").map(Arc::new))
+            .transpose()?;
+        let descriptors = Descriptors::new(plan, device)?;
+        let shared = Shared { descriptors, report, work, notes, scratch, outputs };
         Ok(Pipeline {
             main: Stream::new(device)?,
             side: (1..streams).map(|_| Stream::new(device)).collect::<std::result::Result<_, _>>()?,

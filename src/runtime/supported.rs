@@ -72,6 +72,7 @@ pub(super) fn runnable(plan: &Plan, id: StageId) -> Result<()> {
         | Op::Norm(_)
         | Op::GroupNorm(_)
         | Op::Pool(_)
+        | Op::Experts(_)
         | Op::Custom => {}
     }
     if stage.split_k != 1 {

@@ -183,6 +183,7 @@ fn op(op: &Op) -> Value {
         Op::Attend(attend) => json!({ "kind": "attend", "heads": heads(&attend.heads) }),
         Op::Norm(_) => json!({ "kind": "norm" }),
         Op::GroupNorm(_) => json!({ "kind": "group_norm" }),
+        Op::Experts(_) => json!({ "kind": "experts" }),
         Op::Pool(Pool { mean: _, sliding }) => images("pool", sliding),
         Op::Custom => json!({ "kind": "custom" }),
     }

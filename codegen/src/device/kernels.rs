@@ -31,6 +31,8 @@ pub enum Operation {
     InputNorm = 8,
     /// A convolution in groups of channels.
     GroupedConv = 9,
+    /// A mixture of experts.
+    Experts = 10,
 }
 
 /// An element-wise function: of the sums of a product, of a gate, or of normalized values. Specs call it an epilogue, or
@@ -310,6 +312,7 @@ fn instance(line: &str) -> Option<Instance> {
         "group_norm" => Some(Operation::GroupNorm),
         "input_norm" => Some(Operation::InputNorm),
         "grouped_conv" => Some(Operation::GroupedConv),
+        "experts" => Some(Operation::Experts),
         _ => None,
     };
     let operations = words.map(operation).collect::<Option<Vec<_>>>()?;

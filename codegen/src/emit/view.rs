@@ -273,7 +273,7 @@ fn axis_value(a: &Axis) -> String {
 fn edge_value(e: &EdgeNumbers) -> String {
     let operand = match e.operand {
         OperandKind::A => "CUSYNC_OPERAND_A",
-        OperandKind::B | OperandKind::Up => "CUSYNC_OPERAND_B",
+        OperandKind::B => "CUSYNC_OPERAND_B",
         OperandKind::Bias => "CUSYNC_OPERAND_BIAS",
         OperandKind::Residual => "CUSYNC_OPERAND_RESIDUAL",
         // Attention kernels, like custom ones, identify their reads by the edge name in the header.

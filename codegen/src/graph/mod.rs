@@ -41,8 +41,8 @@ pub use edge::EdgeNumbers;
 pub use fixture::gemm_chain;
 pub use lower::graph_with_tile;
 pub use op::{
-    Activation, Attend, Attention, Cache, Conv, Epilogue, GroupNorm, GroupedConv, Heads, Norm, NormedGemm,
-    Op, PAGE, Pool, Rotated, Scores, Sliding, Window,
+    Activation, Attend, Attention, Cache, Conv, Epilogue, Experts, GroupNorm, GroupedConv, Heads, Norm,
+    NormedGemm, Op, PAGE, Pool, Rotated, Scores, Sliding, Window,
 };
 pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
 pub(crate) use partition::share_of;

@@ -158,6 +158,7 @@ fn decodes(op: &Op) -> bool {
         | Op::Attention(_)
         | Op::GroupNorm(_)
         | Op::Pool(_)
+        | Op::Experts(_)
         | Op::Custom => false,
     }
 }

@@ -11,6 +11,11 @@ const ELEMENT: f64 = 2.0;
 const QUERIES: u32 = 64;
 const SIDE_BY_SIDE: u32 = 2;
 
+/// Kernels of a mixture of experts behind its first (`csrc/kernels/experts/sm90/alone.cu`), and the share of the matrix
+/// rate that its products reach.
+const EXPERTS_KERNELS: f64 = 4.0;
+const EXPERTS_RATE: f64 = 0.6;
+
 /// The time of such a stage without the boundary; 0 for other operations.
 pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
     let cost = &device.fused.alone;
@@ -23,6 +28,14 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
             let residual = f64::from(u8::from(stage.operand(OperandKind::Residual).is_some()));
             let outputs = f64::from(stage.m) * f64::from(stage.n);
             cost.norm_us + memory_us(conv.image_elements(stage.n) + (1.0 + residual) * outputs)
+        }
+        Op::Experts(experts) => {
+            let (rows, width) = (f64::from(stage.m), f64::from(experts.width));
+            let (pairs, features) = (rows * f64::from(experts.top_k), f64::from(experts.features));
+            let weights = 3.0 * experts.expected(stage.m) * features * width;
+            let moved_us = memory_us(weights + 2.0 * rows * width + 2.0 * pairs * (features + width));
+            let arithmetic_us = 6.0 * pairs * features * width / (EXPERTS_RATE * device.tflops * 1e6);
+            EXPERTS_KERNELS * device.boundary_us + moved_us.max(arithmetic_us)
         }
         Op::Attention(attention) => {
             let kept = attention.cache.map_or(0, |_| 2 * attention.heads.kv * attention.heads.dim);

@@ -76,6 +76,7 @@ pub(super) fn rotation_us(stage: &Stage, device: &Profile) -> f64 {
         | Op::Norm(_)
         | Op::GroupNorm(_)
         | Op::Pool(_)
+        | Op::Experts(_)
         | Op::Custom => 0.0,
     }
 }

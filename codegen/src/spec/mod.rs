@@ -144,6 +144,7 @@ pub(crate) enum StageKind {
     Norm(NormSpec),
     GroupNorm(GroupNormSpec),
     Pool(Box<PoolSpec>),
+    Experts(ExpertsSpec),
     Custom(Box<CustomSpec>),
 }
 
@@ -217,6 +218,16 @@ pub(crate) struct GroupNormSpec {
     pub(crate) epsilon: Spanned<f64>,
     /// Applied to the result.
     pub(crate) activation: Activation,
+}
+
+/// Parameters of a mixture of experts in addition to its tensors.
+#[derive(Clone, Debug)]
+pub(crate) struct ExpertsSpec {
+    pub(crate) top_k: Expr,
+    /// Applied to the gate.
+    pub(crate) activation: Activation,
+    /// Whether the weights of a row's experts add up to one.
+    pub(crate) normalize: bool,
 }
 
 /// The shape of a custom stage as written.

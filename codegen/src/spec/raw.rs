@@ -53,6 +53,7 @@ raw!(enum Stage {
     LayerNorm { name x gain out; bias epsilon residual }
     GroupNorm { name input groups gain bias out; epsilon epilogue }
     Pool { name input kind out; window stride padding }
+    Experts { name x router gate up down top_k out; activation normalize residual }
     Custom { name tile reads writes; grid k_blocks }
 });
 

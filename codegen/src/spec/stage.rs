@@ -5,8 +5,8 @@ use ron::value::RawValue;
 use super::expr::{Expr, parse_call, parse_expr, parse_range};
 use super::source::{Source, Text, bare};
 use super::{
-    AttentionSpec, ConvSpec, CustomSpec, GroupNormSpec, HeadsSpec, NormSpec, PoolSpec, RangeSpec, StageKind,
-    StageSpec, TensorUse,
+    AttentionSpec, ConvSpec, CustomSpec, ExpertsSpec, GroupNormSpec, HeadsSpec, NormSpec, PoolSpec,
+    RangeSpec, StageKind, StageSpec, TensorUse,
 };
 use super::{ident, raw};
 use crate::device::{Activation, Epilogue};
@@ -16,7 +16,7 @@ use crate::operand::OperandKind;
 pub(super) fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnostic> {
     let stage: raw::Stage = source.parse(
         raw,
-        "a stage: Gemm, GatedGemm, RotatedGemm, Conv2d, Attention, RmsNorm, LayerNorm, GroupNorm, Pool or Custom",
+        "a stage: Gemm, GatedGemm, RotatedGemm, Conv2d, Attention, RmsNorm, LayerNorm, GroupNorm, Pool, Experts or Custom",
     )?;
     match stage {
         raw::Stage::Gemm(raw) => gemm(source, raw),
@@ -28,6 +28,7 @@ pub(super) fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSp
         raw::Stage::LayerNorm(raw) => layer_norm(source, raw),
         raw::Stage::GroupNorm(raw) => group_norm(source, raw),
         raw::Stage::Pool(raw) => pool(source, raw),
+        raw::Stage::Experts(raw) => experts(source, raw),
         raw::Stage::Custom(raw) => custom(source, raw),
     }
 }
@@ -192,6 +193,25 @@ fn pool<'a>(source: Source<'a>, raw: raw::Pool<'a>) -> Result<StageSpec, Diagnos
     let reads = vec![(OperandKind::A, volume(source, raw.input, "X(B,H,W,C)")?)];
     let out = volume(source, raw.out, "Y(B,P,Q,C)")?;
     Ok(StageSpec::new(name(source, raw.name)?, StageKind::Pool(Box::new(spec)), reads, out))
+}
+
+fn experts<'a>(source: Source<'a>, raw: raw::Experts<'a>) -> Result<StageSpec, Diagnostic> {
+    let mut reads = vec![
+        (OperandKind::A, tensor(source, raw.x)?),
+        (OperandKind::Router, tensor(source, raw.router)?),
+        (OperandKind::B, tensor(source, raw.gate)?),
+        (OperandKind::Up, tensor(source, raw.up)?),
+        (OperandKind::Down, tensor(source, raw.down)?),
+    ];
+    reads.extend(optional(source, OperandKind::Residual, raw.residual)?);
+    let normalize = raw.normalize.map(|raw| source.parse(raw, "`true` or `false`")).transpose()?;
+    let spec = ExpertsSpec {
+        top_k: expr(source, raw.top_k)?,
+        activation: activation(source, raw.activation, Activation::Silu)?,
+        normalize: normalize.unwrap_or(true),
+    };
+    let kind = StageKind::Experts(spec);
+    Ok(StageSpec::new(name(source, raw.name)?, kind, reads, tensor(source, raw.out)?))
 }
 
 fn custom<'a>(source: Source<'a>, raw: raw::Custom<'a>) -> Result<StageSpec, Diagnostic> {

@@ -52,6 +52,9 @@ enum cusync_role {
   CUSYNC_OPERAND_GAIN = 10,
   CUSYNC_OPERAND_QUERY_GAIN = 11,  ///< of each normalized head of queries
   CUSYNC_OPERAND_KEY_GAIN = 12,    ///< of each normalized head of keys
+  CUSYNC_OPERAND_UP = 13,      ///< up weights, if they are apart from those of the gate
+  CUSYNC_OPERAND_DOWN = 14,    ///< weights of a second product
+  CUSYNC_OPERAND_ROUTER = 15,  ///< scores by which rows choose experts
 };
 
 /// Where in the consumer's k-loop it waits for an edge.

@@ -28,6 +28,7 @@ mod conv;
 mod custom;
 mod devices;
 mod error;
+mod experts;
 mod gemm;
 mod generate;
 mod grouped_conv;

@@ -68,6 +68,7 @@ impl CpuPipeline {
             Op::Norm(shape) => self.normalise_rows(&place, shape, scratch).map(|()| true)?,
             Op::GroupNorm(shape) => self.normalise_group(&place, shape, scratch).map(|()| true)?,
             Op::Pool(shape) => self.pool(&place, shape, scratch).map(|()| true)?,
+            Op::Experts(shape) => self.experts(&place, shape, scratch).map(|()| true)?,
             Op::Custom => self.custom_tile(&place, scratch).map(|()| true)?,
         };
         if finished {

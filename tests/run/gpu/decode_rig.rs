@@ -233,6 +233,7 @@ impl Rig {
             ..self.stage(i, OperandSource::Repacked(self.sets[set][i].clone()))
         };
         KernelArgs {
+            scratch: None,
             name: self.model.name.into(),
             id: self.id,
             stages: (0..layers).map(stage).collect(),

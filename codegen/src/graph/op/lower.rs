@@ -1,6 +1,6 @@
 //! From stages as stated to operations: shapes are checked, and the length of the reduction follows.
 
-use super::{NormedGemm, Op, attention, conv, custom, gemm, group_norm, norm, pool};
+use super::{NormedGemm, Op, attention, conv, custom, experts, gemm, group_norm, norm, pool};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::dims::Dims;
 use crate::graph::resolved::{CustomShape, Read};
@@ -48,6 +48,7 @@ pub(in crate::graph) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic
         }
         StageKind::GroupNorm(spec) => group_norm::lower(spec, stated)?,
         StageKind::Norm(spec) => (Op::Norm(norm::lower(spec, stated)?), stated.out().cols),
+        StageKind::Experts(spec) => experts::lower(spec, stated)?,
         StageKind::Custom(spec) => return custom::lower(spec, stated),
     };
     Ok(Lowered { op, k, custom: None, footprints: Vec::new() })

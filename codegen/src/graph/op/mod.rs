@@ -7,6 +7,7 @@ mod attention;
 mod conv;
 mod cost;
 mod custom;
+mod experts;
 mod gemm;
 mod group_norm;
 mod grouped_conv;
@@ -21,6 +22,7 @@ use std::ops::Range;
 pub use attention::{Attend, Attention, Cache, Heads, PAGE, Rotated, Scores};
 pub use conv::Conv;
 pub(crate) use cost::{Bound, Cost};
+pub use experts::Experts;
 pub use group_norm::GroupNorm;
 pub use grouped_conv::GroupedConv;
 pub(super) use lower::{Lowered, Stated, lower};
@@ -65,6 +67,8 @@ pub enum Op {
     GroupNorm(GroupNorm),
     /// The maximum or mean of the pixels under a window, over NHWC images.
     Pool(Pool),
+    /// Rows computed by the few experts that they choose.
+    Experts(Experts),
     /// A user's own kernel, known only by its footprints.
     Custom,
 }
@@ -84,6 +88,7 @@ impl Op {
             Op::Norm(norm) => norm,
             Op::GroupNorm(norm) => norm,
             Op::Pool(pool) => pool,
+            Op::Experts(experts) => experts,
             Op::Custom => &custom::Custom,
         }
     }
@@ -102,6 +107,7 @@ impl Op {
             | Op::Norm(_)
             | Op::GroupNorm(_)
             | Op::Pool(_)
+            | Op::Experts(_)
             | Op::Custom => self.clone(),
         }
     }
@@ -135,6 +141,7 @@ impl Op {
             | Op::Norm(_)
             | Op::GroupNorm(_)
             | Op::Pool(_)
+            | Op::Experts(_)
             | Op::Custom => None,
         }
     }
@@ -153,6 +160,7 @@ impl Op {
             | Op::Norm(_)
             | Op::GroupNorm(_)
             | Op::Pool(_)
+            | Op::Experts(_)
             | Op::Custom => None,
         }
     }
@@ -171,6 +179,7 @@ impl Op {
             | Op::Norm(_)
             | Op::GroupNorm(_)
             | Op::Pool(_)
+            | Op::Experts(_)
             | Op::Custom => None,
         }
     }
@@ -279,6 +288,7 @@ impl Op {
             | Op::Attend(_)
             | Op::Norm(_)
             | Op::Pool(_)
+            | Op::Experts(_)
             | Op::Custom => self.epilogue().activation,
         };
         let text = format!("applies {activation}, and kernels take no numbers of an activation");
