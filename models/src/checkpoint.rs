@@ -270,6 +270,19 @@ pub(crate) fn joined(blocks: &[Block], width: usize, element: Element) -> Vec<u1
     out
 }
 
+/// The rows of blocks, one after the other.
+pub(crate) fn stacked(blocks: &[Block], element: Element) -> Vec<u16> {
+    let mut out = vec![0; blocks.iter().map(|block| block.rows() * block.cols).sum()];
+    let mut rest = &mut out[..];
+    for block in blocks {
+        let (own, behind) = rest.split_at_mut(block.rows() * block.cols);
+        let rows = own.par_chunks_mut(block.cols.max(1)).enumerate();
+        rows.for_each(|(row, line)| block.read(row, 0, line, element));
+        rest = behind;
+    }
+    out
+}
+
 /// Writes the rows of a block as columns `first..` of a matrix of `width` columns.
 fn transpose(source: &Block, (out, width, first): (&mut [u16], usize, usize), element: Element) {
     let rows = source.rows();

@@ -51,6 +51,21 @@ pub struct ModelConfig {
     /// Whether the products of the MLP add a bias.
     #[serde(default)]
     pub mlp_bias: bool,
+    /// Experts of a layer, in Qwen's configurations.
+    pub num_experts: Option<usize>,
+    /// Experts of a layer, in Mixtral's configurations.
+    pub num_local_experts: Option<usize>,
+    /// Experts that compute a token.
+    pub num_experts_per_tok: Option<usize>,
+    /// Elements of the hidden layer of an expert, if it differs from that of an MLP.
+    pub moe_intermediate_size: Option<usize>,
+    /// Whether the weights of a token's experts add up to one.
+    pub norm_topk_prob: Option<bool>,
+    /// Every how many layers there are experts.
+    pub decoder_sparse_step: Option<usize>,
+    /// Layers without experts.
+    #[serde(default)]
+    pub mlp_only_layers: Vec<usize>,
     /// Tokens that a token attends to at most.
     pub sliding_window: Option<usize>,
     /// Whether the window is in use.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cusync::Session;
+use cusync::codegen::check::Executor;
 use cusync::device::{
     CopyCall, Device, DeviceBuffer, Event, GraphExec, PinnedBuffer, Stream, element_code, helpers,
 };
@@ -93,10 +94,15 @@ impl GpuModel {
             let help = "`cusync doctor` says what is missing; the host needs no kernels";
             return Ok(Some(format!("there are no kernels for {}\n  help: {help}", device.name())));
         };
-        let text = page::generation(decoder, 0..1, sizes.slots, sizes.rows, sizes.element).text();
-        let resolved = resolve_text(&text, "layer", &Overrides::default())?;
-        let fallback = cusync::codegen::choose::fallback(&resolved, &profile);
-        Ok(fallback.map(|(_, reason)| format!("{}: {reason}", device.name())))
+        // Later layers are like the first.
+        for launch in page::launches(&Decoder { layers: 1, ..decoder.clone() }) {
+            let text = page::generation(decoder, &launch, sizes.slots, sizes.rows, sizes.element).text();
+            let resolved = resolve_text(&text, "layer", &Overrides::default())?;
+            if let Some((_, reason)) = cusync::codegen::choose::fallback(&resolved, &profile) {
+                return Ok(Some(format!("{}: {reason}", device.name())));
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) fn open(
@@ -137,36 +143,43 @@ impl GpuModel {
         let cache = slots * decoder.kv_heads * rows * decoder.columns;
         // Nothing writes weights while steps run.
         let options = Options { overlap: Overlap::All, ..Options::default() };
-        let (mut parts, mut kept, mut x) = (Vec::new(), Vec::new(), tokens.states.clone());
-        for layers in page::launches(decoder) {
-            let text = page::generation(decoder, layers.clone(), slots, rows, element).text();
-            let mut session = Session::on_gpu(&text, &[], device, None, options)?;
+        let (mut parts, mut kept) = (Vec::new(), vec![Layer::new(); decoder.layers]);
+        let mut x = tokens.states.clone();
+        for launch in page::launches(decoder) {
+            let text = page::generation(decoder, &launch, slots, rows, element).text();
+            // `library` chooses between kernels by measurement, and a seed should always give the same text.
+            let executor = launch.has_experts().then_some(Executor::Serial);
+            let mut session = Session::on_gpu(&text, &[], device, executor, options)?;
+            let named = session.inputs();
             let load = |session: &Session, weight: &Weight| -> Result<Arc<DeviceBuffer<u16>>> {
                 let (_, width) = session.shape(&weight.name)?;
                 Ok(upload(&weights.read(weight, width, element)?, &weight.name)?)
             };
             session.bind("X", x.clone())?;
-            session.bind("cs", angles.clone())?;
-            session.bind_integers("n", tokens.lengths.clone())?;
-            let last = layers.end == decoder.layers;
-            for layer in layers {
+            if named.iter().any(|name| name == "n") {
+                session.bind("cs", angles.clone())?;
+                session.bind_integers("n", tokens.lengths.clone())?;
+            }
+            for layer in launch.layers(decoder) {
                 let mut tensors = Layer::new();
-                for weight in decoder.layer_weights(layer) {
-                    tensors.insert(weight.name.clone(), load(&session, &weight)?);
+                for weight in decoder.layer_weights(layer).iter().filter(|w| named.contains(&w.name)) {
+                    tensors.insert(weight.name.clone(), load(&session, weight)?);
                 }
                 for name in ["K", "V"].map(|name| format!("{name}_{layer}")) {
-                    let zeros = DeviceBuffer::zeroed(device, cache, &name)?;
-                    tensors.insert(name, Arc::new(zeros));
+                    if named.contains(&name) {
+                        let zeros = DeviceBuffer::zeroed(device, cache, &name)?;
+                        tensors.insert(name, Arc::new(zeros));
+                    }
                 }
                 for (name, tensor) in &tensors {
                     session.bind(name, tensor.clone())?;
                 }
                 if keeps {
-                    kept.push(tensors);
+                    kept[layer].extend(tensors);
                 }
                 progress(Loaded { layers: layer + 1, total: decoder.layers });
             }
-            if last {
+            if launch.has_head(decoder) {
                 for weight in decoder.head_weights() {
                     session.bind(&weight.name, load(&session, &weight)?)?;
                 }
@@ -306,14 +319,18 @@ fn fit(decoder: &Decoder, sizes: &Sizes, device: &Device) -> Result<bool> {
     let Decoder { layers, width, heads, kv_heads, columns, inner, .. } = *decoder;
     let bytes = |elements: usize| 2 * elements as u64;
     let mlp = bytes(3 * width * inner);
+    // Experts have one form for prompts and generation.
+    let experts = decoder.experts.map_or(0, |experts| layers as u64 * experts.count as u64 * mlp);
+    let mlp = if decoder.experts.is_some() { 0 } else { mlp };
     let layer = bytes(width * decoder.qkv() + heads * columns * width) + mlp;
     let head = bytes(width * decoder.logits());
     let cache = bytes(2 * layers * sizes.slots * kv_heads * sizes.rows * columns);
     // The embedding is as large as the head.
     let all = layers as u64 * layer + 2 * head;
     // Originals of one launch at a time, beside their repacked form.
-    let longest = page::launches(decoder).into_iter().map(|part| part.len() as u64).max().unwrap_or(0);
-    let weights = all + longest * layer + head;
+    let longest =
+        page::launches(decoder).iter().map(|part| part.layers(decoder).len() as u64).max().unwrap_or(0);
+    let weights = all + longest * layer + head + experts;
     let free = device.memory()?.0.saturating_sub(SPARE);
     if weights + cache > free {
         return Err(Error::Memory {

@@ -38,26 +38,32 @@ impl HostModel {
             (0..devices).map(|device| decoder.shard(device, devices)).collect::<Result<_>>()?;
         let cache = slots * shares[0].kv_heads * rows * decoder.columns;
         let (mut parts, mut loaded) = (Vec::new(), 0);
-        for layers in page::launches(decoder) {
-            let text = page::generation(&shares[0], layers.clone(), slots, rows, element).text();
+        for launch in page::launches(decoder) {
+            let layers = launch.layers(decoder);
+            let text = page::generation(&shares[0], &launch, slots, rows, element).text();
             let mut group = Group::on_host(&text, &[])?;
             for (device, share) in shares.iter().enumerate() {
                 let session = group.session_mut(device)?;
+                let named = session.inputs();
                 let mut set = |weight: &Weight| -> Result<()> {
                     let (_, width) = session.shape(&weight.name)?;
                     Ok(session.set_bits(&weight.name, weights.read(weight, width, element)?)?)
                 };
                 for layer in layers.clone() {
-                    share.layer_weights(layer).iter().try_for_each(&mut set)?;
-                    loaded += 1;
+                    let weights = share.layer_weights(layer);
+                    weights.iter().filter(|w| named.contains(&w.name)).try_for_each(&mut set)?;
+                    loaded += usize::from(launch.ends_layers());
                     progress(Loaded { layers: loaded, total: devices * decoder.layers });
                 }
-                if layers.end == decoder.layers {
+                if launch.has_head(decoder) {
                     share.head_weights().iter().try_for_each(&mut set)?;
                 }
-                session.set_f32("cs", &angles)?;
-                for name in layers.clone().flat_map(|layer| ["K", "V"].map(|name| format!("{name}_{layer}")))
-                {
+                if named.iter().any(|name| name == "n") {
+                    session.set_f32("cs", &angles)?;
+                }
+                let caches =
+                    layers.clone().flat_map(|layer| ["K", "V"].map(|name| format!("{name}_{layer}")));
+                for name in caches.filter(|name| named.contains(name)) {
                     session.set_bits(&name, vec![0; cache])?;
                 }
             }
@@ -81,7 +87,9 @@ impl HostModel {
             for device in 0..part.devices() {
                 let session = part.session_mut(device)?;
                 session.set_bits("X", bits.clone())?;
-                session.set_integers("n", lengths)?;
+                if session.inputs().iter().any(|name| name == "n") {
+                    session.set_integers("n", lengths)?;
+                }
             }
             part.run()?;
             // All devices have the same bits.

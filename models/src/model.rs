@@ -183,11 +183,12 @@ impl Model {
         }
     }
 
-    /// Bytes that a step reads at least: all weights, those of the head on every device, and the keys and values of
-    /// every sequence.
+    /// Bytes that a step reads at least: all weights, but only those of the experts of one token, those of the head on
+    /// every device, and the keys and values of every sequence.
     pub fn step_bytes(&self) -> u64 {
         let Decoder { layers, width, heads, kv_heads, columns, inner, .. } = self.decoder;
-        let layer = width * self.decoder.qkv() + heads * columns * width + 3 * width * inner;
+        let mlps = self.decoder.experts.map_or(1, |experts| experts.top_k);
+        let layer = width * self.decoder.qkv() + heads * columns * width + 3 * width * inner * mlps;
         let cached: usize = self.lengths.iter().sum();
         let cache = cached * layers * 2 * kv_heads * columns;
         let head = self.devices * width * self.decoder.logits();

@@ -6,7 +6,7 @@
 //! #     "vocab_size": 8, "rms_norm_eps": 1e-5, "max_position_embeddings": 64}"#;
 //! let decoder = Decoder::new(&ModelConfig::from_json(config)?)?;
 //! // A launch has up to eight layers, and the last one also has the head.
-//! assert_eq!(page::launches(&decoder), [0..8, 8..16]);
+//! assert_eq!(page::launches(&decoder), [0..8, 8..16].map(page::Launch::Layers));
 //! # Ok::<(), cusync_models::Error>(())
 //! ```
 
@@ -32,29 +32,86 @@ pub(crate) struct Sizes {
     pub(crate) element: Element,
 }
 
-/// Layers of each launch: as few launches as possible, of about equal length. The last one ends with the head.
-pub fn launches(decoder: &Decoder) -> Vec<Range<usize>> {
-    let layers = decoder.layers;
-    let count = layers.div_ceil(most_layers(decoder));
-    (0..count).map(|n| layers * n / count..layers * (n + 1) / count).collect()
+/// What one launch of a step computes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Launch {
+    /// Whole layers, and the head behind the last one.
+    Layers(Range<usize>),
+    /// The attention of a layer with experts, and its norm and residual.
+    Attention(usize),
+    /// The experts of a layer, and their norm and residual: no decode kernel runs them.
+    Experts(usize),
+    /// The head of a model with experts.
+    Head,
 }
 
-/// The page of some layers for the next token of each of `slots` sequences, with caches of `rows` tokens each.
-/// It reads hidden states `X`, and writes `Z`; with the last layer, the head writes `logits` instead, divided by
-/// [`Decoder::logit_cap`] if there is one. The devices of a decoder that is divided among several have equal pages.
+impl Launch {
+    /// Layers that it computes, or a half of.
+    pub fn layers(&self, decoder: &Decoder) -> Range<usize> {
+        match self {
+            Launch::Layers(layers) => layers.clone(),
+            Launch::Attention(layer) | Launch::Experts(layer) => *layer..layer + 1,
+            Launch::Head => decoder.layers..decoder.layers,
+        }
+    }
+
+    /// Whether it ends with the head.
+    pub fn has_head(&self, decoder: &Decoder) -> bool {
+        match self {
+            Launch::Layers(layers) => layers.end == decoder.layers,
+            Launch::Attention(_) | Launch::Experts(_) => false,
+            Launch::Head => true,
+        }
+    }
+
+    /// Whether its layers are complete behind it.
+    pub(crate) fn ends_layers(&self) -> bool {
+        !matches!(self, Launch::Attention(_))
+    }
+
+    /// Whether it computes experts.
+    pub(crate) fn has_experts(&self) -> bool {
+        matches!(self, Launch::Experts(_))
+    }
+}
+
+/// The launches of a step. Without experts: as few as possible, of about equal length.
+pub fn launches(decoder: &Decoder) -> Vec<Launch> {
+    let layers = decoder.layers;
+    if decoder.experts.is_some() {
+        let halves = |layer| [Launch::Attention(layer), Launch::Experts(layer)];
+        return (0..layers).flat_map(halves).chain([Launch::Head]).collect();
+    }
+    let count = layers.div_ceil(most_layers(decoder));
+    (0..count).map(|n| Launch::Layers(layers * n / count..layers * (n + 1) / count)).collect()
+}
+
+/// The page of a launch for the next token of each of `slots` sequences, with caches of `rows` tokens each.
+/// It reads hidden states `X`, and writes `Z`; the head writes `logits` instead, divided by [`Decoder::logit_cap`] if
+/// there is one. The devices of a decoder that is divided among several have equal pages.
 pub fn generation(
     decoder: &Decoder,
-    layers: Range<usize>,
+    launch: &Launch,
     slots: usize,
     rows: usize,
     element: Element,
 ) -> PipelineBuilder {
-    let end = layers.end;
-    if end < decoder.layers {
-        return self::layers(decoder, layers, slots, rows, element);
-    }
-    let last = format!("Z_{}(B,E)", end - 1);
-    let page = stack(decoder, layers, (slots, rows), element, &last);
+    let (page, last) = match launch {
+        Launch::Layers(layers) if layers.end == decoder.layers => {
+            let last = format!("Z_{}(B,E)", layers.end - 1);
+            (stack(decoder, layers.clone(), (slots, rows), element, &last), last)
+        }
+        Launch::Layers(layers) => return self::layers(decoder, layers.clone(), slots, rows, element),
+        Launch::Attention(layer) => {
+            return attention_of(decoder, *layer, (slots, rows), element, (true, true));
+        }
+        Launch::Experts(layer) => {
+            let page = dims(&format!("experts_{layer}"), decoder, element).dim("B", slots as u64);
+            let mlp = mlp(decoder, *layer, "B", ["X(B,E)", "Z(B,E)"], LayerPass::Step);
+            return mlp.into_iter().fold(page, PipelineBuilder::stage);
+        }
+        Launch::Head => (dims("head", decoder, element).dim("B", slots as u64), "X(B,E)".into()),
+    };
     let head = Stage::gemm("head", &last, "Wh(E,V)", "logits(B,V)");
     let head = if decoder.logit_cap.is_some() { head.word("epilogue", "Tanh") } else { head };
     page.dim("V", decoder.logits() as u64).stage(normed(head, "gf(E)", decoder.epsilon))
@@ -100,13 +157,24 @@ pub fn attention(
     element: Element,
     (norm, residual): (bool, bool),
 ) -> PipelineBuilder {
+    attention_of(decoder, 0, (slots, rows), element, (norm, residual))
+}
+
+/// [`attention`] of any layer.
+fn attention_of(
+    decoder: &Decoder,
+    layer: usize,
+    (slots, rows): (usize, usize),
+    element: Element,
+    (norm, residual): (bool, bool),
+) -> PipelineBuilder {
     let page = step("attention", decoder, (slots, rows), element);
-    let qkv = qkv_product(decoder, 0, "B", "X(B,E)", LayerPass::Step);
-    let qkv = if norm { normed(qkv, "g1_0(E)", decoder.epsilon) } else { qkv };
-    let attend = attend_cached(decoder, 0, rows);
-    let project = projection(0, "B", "Z(B,E)");
+    let qkv = qkv_product(decoder, layer, "B", "X(B,E)", LayerPass::Step);
+    let qkv = if norm { normed(qkv, &weight(layer, "g1", "E"), decoder.epsilon) } else { qkv };
+    let attend = attend_cached(decoder, layer, rows);
+    let project = projection(layer, "B", "Z(B,E)");
     let project = if residual { project.text("residual", "X(B,E)") } else { project };
-    let attend = attended(0, "B", with_head_norm(decoder, 0, attend));
+    let attend = attended(layer, "B", with_head_norm(decoder, layer, attend));
     [qkv, attend, project].into_iter().fold(page, PipelineBuilder::stage)
 }
 
@@ -156,6 +224,10 @@ fn dims(name: &str, decoder: &Decoder, element: Element) -> PipelineBuilder {
     let Decoder { width, heads, kv_heads, columns, inner, .. } = decoder;
     let dims = [("E", width), ("HQ", heads), ("HKV", kv_heads), ("D", columns), ("I", inner)];
     let page = PipelineBuilder::new(name).element(element).devices(decoder.devices as u32);
+    let page = match decoder.experts {
+        Some(experts) => page.dim("NE", experts.count as u64),
+        None => page,
+    };
     dims.into_iter().fold(page, |page, (dim, n)| page.dim(dim, *n as u64))
 }
 
@@ -287,31 +359,62 @@ fn block(
     phase: LayerPass,
     attend: Stage,
 ) -> Vec<Stage> {
-    let (h, y) = (tensor(layer, t, "H", "E"), tensor(layer, t, "Y", "I"));
-    let epsilon = decoder.epsilon;
-    let mut stages = Vec::new();
-    // A product of the normalized rows of `x`, which `make` makes of the tensor that it reads.
-    let behind_norm = |number: u32, x: &str, stages: &mut Vec<Stage>, make: &dyn Fn(&str) -> Stage| {
-        let gain = weight(layer, &format!("g{number}"), "E");
-        if phase == LayerPass::Step {
-            return stages.push(normed(make(x), &gain, epsilon));
-        }
-        let out = tensor(layer, t, &format!("N{number}"), "E");
-        stages.push(rms_norm(&format!("norm{number}_{layer}"), [x, &gain, &out], epsilon));
-        stages.push(make(&out));
-    };
-    behind_norm(1, x, &mut stages, &|a| qkv_product(decoder, layer, t, a, phase));
+    let h = tensor(layer, t, "H", "E");
+    let mut stages =
+        behind_norm(decoder, (layer, 1), t, (x, phase), &|a| qkv_product(decoder, layer, t, a, phase));
     let attend = if phase == LayerPass::Step { with_head_norm(decoder, layer, attend) } else { attend };
     stages.push(attended(layer, t, attend));
     stages.extend(added(decoder, (layer, 1), t, &|out| projection(layer, t, out), [x, &h]));
-    behind_norm(2, &h, &mut stages, &|a| {
+    stages.extend(mlp(decoder, layer, t, [&h, z], phase));
+    stages
+}
+
+/// The MLP or the experts of a layer, with norms and residual.
+fn mlp(decoder: &Decoder, layer: usize, t: &str, [h, z]: [&str; 2], phase: LayerPass) -> Vec<Stage> {
+    if let Some(experts) = decoder.experts {
+        let (rows, scores) = (tensor(layer, t, "N2", "E"), tensor(layer, t, "S", "NE"));
+        let norm =
+            rms_norm(&format!("norm2_{layer}"), [h, &weight(layer, "g2", "E"), &rows], decoder.epsilon);
+        let router = Stage::gemm(&format!("router_{layer}"), &rows, &weight(layer, "Wr", "E,NE"), &scores);
+        let mix = Stage::new("Experts", &format!("experts_{layer}"))
+            .text("x", &rows)
+            .text("router", &scores)
+            .text("gate", &weight(layer, "Wg", "NE*I,E"))
+            .text("up", &weight(layer, "Wu", "NE*I,E"))
+            .text("down", &weight(layer, "Wd", "NE*E,I"))
+            .word("top_k", experts.top_k)
+            .word("activation", decoder.gate)
+            .word("normalize", experts.normalize)
+            .text("residual", h)
+            .text("out", z);
+        return vec![norm, router, mix];
+    }
+    let y = tensor(layer, t, "Y", "I");
+    let mut stages = behind_norm(decoder, (layer, 2), t, (h, phase), &|a| {
         let (gate, up) = (weight(layer, "Wg", "E,I"), weight(layer, "Wu", "E,I"));
         let gated = Stage::gated_gemm(&format!("gate_up_{layer}"), a, &gate, &up, &y);
         gated.word("activation", decoder.gate)
     });
     let down = |out: &str| Stage::gemm(&format!("down_{layer}"), &y, &weight(layer, "Wd", "I,E"), out);
-    stages.extend(added(decoder, (layer, 2), t, &down, [&h, z]));
+    stages.extend(added(decoder, (layer, 2), t, &down, [h, z]));
     stages
+}
+
+/// A product of the normalized rows of `x`, which `make` makes of the tensor that it reads. `number`: of the norm.
+fn behind_norm(
+    decoder: &Decoder,
+    (layer, number): (usize, u32),
+    t: &str,
+    (x, phase): (&str, LayerPass),
+    make: &dyn Fn(&str) -> Stage,
+) -> Vec<Stage> {
+    let gain = weight(layer, &format!("g{number}"), "E");
+    if phase == LayerPass::Step {
+        return vec![normed(make(x), &gain, decoder.epsilon)];
+    }
+    let out = tensor(layer, t, &format!("N{number}"), "E");
+    let norm = rms_norm(&format!("norm{number}_{layer}"), [x, &gain, &out], decoder.epsilon);
+    vec![norm, make(&out)]
 }
 
 #[cfg(test)]
@@ -346,7 +449,7 @@ mod tests {
         let (inputs, outputs) = ends(&layers(&decoder, 0..3, 2, 64, Element::F16));
         assert_eq!(outputs, ["Z"]);
         assert!(!inputs.iter().any(|name| name == "Wh"));
-        let (inputs, outputs) = ends(&generation(&decoder, 0..3, 2, 64, Element::F16));
+        let (inputs, outputs) = ends(&generation(&decoder, &Launch::Layers(0..3), 2, 64, Element::F16));
         assert_eq!(outputs, ["logits"]);
         assert!(inputs.iter().any(|name| name == "Wh"));
     }
@@ -373,7 +476,8 @@ mod tests {
             "rms_norm_eps": 1e-5, "max_position_embeddings": 128}"#;
         let config = ModelConfig::from_json(config).expect("JSON");
         let whole = architecture::decoder(&config).expect("supported");
-        let page = |decoder: &Decoder| generation(decoder, 0..2, 3, 64, Element::Bf16).text();
+        let page =
+            |decoder: &Decoder| generation(decoder, &Launch::Layers(0..2), 3, 64, Element::Bf16).text();
         assert!(!page(&whole).contains("devices") && !page(&whole).contains("all_reduce"));
         let parts = [0, 1].map(|device| page(&whole.shard(device, 2).expect("it divides")));
         assert_eq!(parts[0], parts[1]);
@@ -389,10 +493,11 @@ mod tests {
     fn launches_are_few_and_even() {
         let launches = |layers, norms_behind| launches(&Decoder { layers, norms_behind, ..decoder() });
         assert_eq!((launches(1, false).len(), launches(8, false).len(), launches(8, true).len()), (1, 1, 2));
-        assert_eq!(launches(9, false), [0..4, 4..9]);
+        assert_eq!(launches(9, false), [0..4, 4..9].map(Launch::Layers));
         for layers in 1..130 {
             let parts = launches(layers, layers % 2 == 0);
             let most = if layers % 2 == 0 { 6 } else { 8 };
+            let parts: Vec<_> = parts.iter().map(|part| part.layers(&decoder())).collect();
             assert!(parts.iter().all(|part| part.len() <= most), "{layers} layers");
             let joined: Vec<usize> = parts.into_iter().flatten().collect();
             assert_eq!(joined, (0..layers).collect::<Vec<_>>());

@@ -159,11 +159,10 @@ impl Prompts {
                     }
                     pipeline.bind_in(set, "X", ends[number % 2].clone())?;
                     pipeline.bind_in(set, "Z", ends[(number + 1) % 2].clone())?;
-                    pipeline.bind_packed(
-                        set,
-                        "gate_up_0",
-                        packed(&mut self.packed, layer, number, pipeline)?,
-                    )?;
+                    if self.decoder.experts.is_none() {
+                        let packed = packed(&mut self.packed, layer, number, pipeline)?;
+                        pipeline.bind_packed(set, "gate_up_0", packed)?;
+                    }
                 }
                 pipeline.prepare()?;
                 slots.insert(slot, first);

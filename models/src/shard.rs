@@ -55,6 +55,9 @@ impl Decoder {
         if !(1..=MAX_DEVICES as usize).contains(&devices) {
             return Some(format!("a model runs on 1 to {MAX_DEVICES} devices, not on {devices}"));
         }
+        if devices > 1 && self.experts.is_some() {
+            return Some("a model with experts runs on one device".into());
+        }
         let (kv_heads, columns) = (self.kv_heads, self.kv_heads * self.columns);
         if !kv_heads.is_multiple_of(devices) {
             return Some(format!(
@@ -85,7 +88,7 @@ mod tests {
             r#"{{"architectures": ["{architecture}"], "hidden_size": 72, "intermediate_size": 96,
                 "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 16,
                 "vocab_size": 20, "rms_norm_eps": 1e-5, "max_position_embeddings": 128,
-                "attention_bias": false}}"#
+                "attention_bias": false, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2}}"#
         );
         let config = ModelConfig::from_json(&config).expect("JSON");
         let decoder = architecture::decoder(&config).expect("supported");
@@ -148,6 +151,11 @@ mod tests {
         for architecture in architecture::ALL {
             let name = architecture.name;
             let decoder = Decoder { bias: name.contains("Qwen2"), ..decoder(name) };
+            if decoder.experts.is_some() {
+                let refused = decoder.shard(0, 2).expect_err("experts").to_string();
+                assert!(refused.contains("with experts runs on one device"), "{refused}");
+                continue;
+            }
             for (weights, devices) in [(stored(&decoder), 2), (stored(&decoder), 4), (Weights::Random, 2)] {
                 let shards: Vec<Vec<Weight>> = (0..devices)
                     .map(|device| decoder.shard(device, devices).expect("it divides").layer_weights(0))

@@ -37,7 +37,10 @@ pub fn write(folder: &Path, architecture: &str) -> Result<()> {
     std::fs::create_dir_all(folder)
         .map_err(|e| Error::File { path: folder.to_owned(), reason: e.to_string() })?;
     // Names that transformers has for the architectures, and a padding that its layers of Phi-3 have.
-    let kind = architecture.trim_end_matches("ForCausalLM").to_lowercase();
+    let kind = match architecture {
+        "Qwen3MoeForCausalLM" => "qwen3_moe".to_owned(),
+        other => other.trim_end_matches("ForCausalLM").to_lowercase(),
+    };
     let mut config = json!({
         "architectures": [architecture],
         "model_type": kind,
@@ -58,6 +61,13 @@ pub fn write(folder: &Path, architecture: &str) -> Result<()> {
         "bos_token_id": END,
         "eos_token_id": END,
     });
+    if ["qwen3_moe", "mixtral"].contains(&kind.as_str()) {
+        config["num_experts"] = 8.into();
+        config["num_local_experts"] = 8.into();
+        config["num_experts_per_tok"] = 2.into();
+        config["moe_intermediate_size"] = 256.into();
+        config["norm_topk_prob"] = true.into();
+    }
     if kind == "gemma2" {
         config["hidden_activation"] = "gelu_pytorch_tanh".into();
         config["tie_word_embeddings"] = true.into();

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
 
 use crate::architecture::{Decoder, Rows, Weight};
-use crate::checkpoint::{Block, Checkpoint, joined};
+use crate::checkpoint::{Block, Checkpoint, joined, stacked};
 use crate::error::Result;
 
 /// Progress of opening a model.
@@ -60,6 +60,9 @@ impl Weights {
             Weights::Files(files) => files.blocks(weight)?,
             Weights::Random => weight.rows.iter().map(|rows| random(rows, element)).collect(),
         };
+        if weight.as_rows {
+            return Ok(stacked(&blocks, element));
+        }
         if (weight.added, weight.factor) == (0.0, 1.0) {
             return Ok(joined(&blocks, width, element));
         }

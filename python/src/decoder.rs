@@ -1,7 +1,5 @@
 //! The layers of a language model as pipelines, for callers that hold weights and caches themselves.
 
-use std::ops::Range;
-
 use cusync::PipelineBuilder;
 use cusync::codegen::graph::Element;
 use cusync_models::architecture::{self, Decoder, Weight};
@@ -26,9 +24,10 @@ pub(crate) struct PyDecoder {
 
 impl PyDecoder {
     /// Launches of all layers, by the page and the weights that each needs beside those of its layers.
-    fn each(&self, page: impl Fn(Range<usize>) -> (PipelineBuilder, Vec<Weight>)) -> Vec<Launch> {
-        let launch = |layers: Range<usize>| {
-            let (page, more) = page(layers.clone());
+    fn each(&self, page: impl Fn(&page::Launch) -> (PipelineBuilder, Vec<Weight>)) -> Vec<Launch> {
+        let launch = |launch: page::Launch| {
+            let layers = launch.layers(&self.decoder);
+            let (page, more) = page(&launch);
             let weights = layers.clone().flat_map(|layer| self.decoder.layer_weights(layer));
             (page.text(), layers.start, layers.end, weights.chain(more).map(made).collect())
         };
@@ -49,8 +48,12 @@ impl PyDecoder {
         detached(py, || {
             let config = ModelConfig::from_json(config)?;
             let decoder = architecture::decoder(&config)?;
+            let name = config.architectures.first().map_or("this model", String::as_str);
+            if decoder.experts.is_some() {
+                let fault = format!("{name} has experts, which steps in torch do not run");
+                return Err(Error::Config(fault + "\n  help: `cusync.torch.Model` runs it").into());
+            }
             if !decoder.as_stored() {
-                let name = config.architectures.first().map_or("this model", String::as_str);
                 let fault =
                     format!("{name} changes embeddings, gains or logits, which steps in torch do not");
                 return Err(Error::Config(fault + "\n  help: `cusync.torch.Model` runs it").into());
@@ -78,16 +81,19 @@ impl PyDecoder {
 
     /// The launches of a step.
     fn launches(&self, slots: usize, rows: usize) -> Vec<Launch> {
-        self.each(|layers| {
-            let head = (layers.end == self.decoder.layers).then(|| self.decoder.head_weights());
-            let page = page::generation(&self.decoder, layers, slots, rows, self.element);
+        self.each(|launch| {
+            let head = launch.has_head(&self.decoder).then(|| self.decoder.head_weights());
+            let page = page::generation(&self.decoder, launch, slots, rows, self.element);
             (page, head.unwrap_or_default())
         })
     }
 
     /// The launches of a step that ends with the last layer, without the head.
     fn layers(&self, slots: usize, rows: usize) -> Vec<Launch> {
-        self.each(|layers| (page::layers(&self.decoder, layers, slots, rows, self.element), Vec::new()))
+        self.each(|launch| {
+            let layers = launch.layers(&self.decoder);
+            (page::layers(&self.decoder, layers, slots, rows, self.element), Vec::new())
+        })
     }
 
     /// The launch of the first layer's attention: see [`page::attention`].

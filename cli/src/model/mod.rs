@@ -177,11 +177,11 @@ fn spec(
         return Ok(page::prompt(&decoder, tokens, rows.max(tokens), element, continues).text());
     }
     let launches = page::launches(&decoder);
-    let layers = launches.get(launch).cloned().ok_or_else(|| {
+    let launch = launches.get(launch).ok_or_else(|| {
         let fault = Fault::input("bad-argument", format!("there is no launch {launch}"));
         fault.help(format!("the model has {} launches, from 0", launches.len()))
     })?;
-    Ok(page::generation(&decoder, layers, slots, rows, element).text())
+    Ok(page::generation(&decoder, launch, slots, rows, element).text())
 }
 
 /// A flag that an interrupt or a request to terminate sets from now on, in place of ending the command.

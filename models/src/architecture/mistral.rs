@@ -6,6 +6,6 @@ use crate::error::Result;
 
 pub(super) const MISTRAL: Architecture = Architecture { name: "MistralForCausalLM", decoder };
 
-fn decoder(config: &ModelConfig) -> Result<Decoder> {
+pub(super) fn decoder(config: &ModelConfig) -> Result<Decoder> {
     Ok(Decoder::new(config)?.windowed(config))
 }

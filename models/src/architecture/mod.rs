@@ -8,9 +8,11 @@
 mod gemma2;
 mod llama;
 mod mistral;
+mod mixtral;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3_moe;
 
 use std::ops::Range;
 
@@ -27,8 +29,16 @@ pub struct Architecture {
 }
 
 /// All architectures.
-pub const ALL: &[Architecture] =
-    &[llama::LLAMA, mistral::MISTRAL, qwen2::QWEN2, qwen3::QWEN3, phi3::PHI3, gemma2::GEMMA2];
+pub const ALL: &[Architecture] = &[
+    llama::LLAMA,
+    mistral::MISTRAL,
+    mixtral::MIXTRAL,
+    qwen2::QWEN2,
+    qwen3::QWEN3,
+    qwen3_moe::QWEN3_MOE,
+    phi3::PHI3,
+    gemma2::GEMMA2,
+];
 
 /// Activations of gates by their names in configurations, and in specs.
 const GATES: [(&str, &str); 8] = [
@@ -55,8 +65,10 @@ pub struct Decoder {
     pub kv_heads: usize,
     /// Columns of a head.
     pub columns: usize,
-    /// Elements of the hidden layer of the MLP.
+    /// Elements of the hidden layer of the MLP, or of an expert.
     pub inner: usize,
+    /// Experts of each layer in place of an MLP.
+    pub experts: Option<Experts>,
     /// Tokens that the vocabulary holds.
     pub vocabulary: usize,
     /// Added to the mean of squares of a norm.
@@ -95,6 +107,42 @@ pub struct Decoder {
     pub device: usize,
 }
 
+/// MLPs of which a token chooses a few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// Experts of a layer.
+    pub count: usize,
+    /// Experts that compute a token.
+    pub top_k: usize,
+    /// Whether the weights of a token's experts add up to one.
+    pub normalize: bool,
+    /// The module that holds router and experts, in the checkpoint's names of a layer.
+    pub module: &'static str,
+    /// Names of gate, up and down.
+    pub products: [&'static str; 3],
+}
+
+impl Experts {
+    /// Checks the numbers of a configuration.
+    fn new(
+        (count, top_k): (Option<usize>, Option<usize>),
+        normalize: bool,
+        module: &'static str,
+        products: [&'static str; 3],
+    ) -> Result<Experts> {
+        match (count, top_k) {
+            (Some(count), Some(top_k)) if top_k > 0 && top_k <= count => {
+                Ok(Experts { count, top_k, normalize, module, products })
+            }
+            (count, top_k) => {
+                let number = |n: Option<usize>| n.map_or("an unknown number".into(), |n| n.to_string());
+                let (top_k, count) = (number(top_k), number(count));
+                Err(Error::Config(format!("each token chooses {top_k} of {count} experts")))
+            }
+        }
+    }
+}
+
 /// A block of a matrix of the checkpoint, which is stored as (N, K): one row per output element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
@@ -119,7 +167,7 @@ impl Rows {
 }
 
 /// A tensor of a page and the blocks of the checkpoint that it is made of, one after the other. Matrices are
-/// transposed.
+/// transposed, unless the page has the checkpoint's rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weight {
     /// Name in the page.
@@ -130,12 +178,14 @@ pub struct Weight {
     pub added: f32,
     /// See `added`.
     pub factor: f32,
+    /// Whether the page has the checkpoint's rows.
+    pub as_rows: bool,
 }
 
 impl Weight {
     /// Rows as the checkpoint has them.
     pub(crate) fn new(name: impl Into<String>, rows: Vec<Rows>) -> Weight {
-        Weight { name: name.into(), rows, added: 0.0, factor: 1.0 }
+        Weight { name: name.into(), rows, added: 0.0, factor: 1.0, as_rows: false }
     }
 }
 
@@ -186,6 +236,7 @@ impl Decoder {
             kv_heads,
             columns,
             inner: config.intermediate_size,
+            experts: None,
             vocabulary: config.vocab_size,
             epsilon: config.rms_norm_eps,
             rotary: Rotary::new(config, columns)?,
@@ -277,10 +328,27 @@ impl Decoder {
             ("Wqkv", qkv.to_vec()),
             ("Wo", vec![columns("self_attn.o_proj.weight", q)]),
             ("g2", vec![whole(before_mlp, e)]),
-            ("Wg", vec![gate]),
-            ("Wu", vec![up]),
-            ("Wd", vec![columns("mlp.down_proj.weight", i)]),
         ];
+        match &self.experts {
+            None => weights.extend([
+                ("Wg", vec![gate]),
+                ("Wu", vec![up]),
+                ("Wd", vec![columns("mlp.down_proj.weight", i)]),
+            ]),
+            Some(Experts { count, module, products, .. }) => {
+                let all = |product: &str, shape: [usize; 2]| {
+                    let one = |n| name(&format!("{module}.experts.{n}.{product}.weight"));
+                    (0..*count).map(|n| Rows::whole(one(n), shape.to_vec())).collect()
+                };
+                let [gate, up, down] = products;
+                weights.extend([
+                    ("Wr", vec![Rows::whole(name(&format!("{module}.gate.weight")), vec![*count, e])]),
+                    ("Wg", all(gate, [i, e])),
+                    ("Wu", all(up, [i, e])),
+                    ("Wd", all(down, [e, i])),
+                ]);
+            }
+        }
         if self.bias {
             let biases =
                 attention.map(|(p, _, n)| rows(&format!("self_attn.{p}_proj.bias"), (0, n, n), None));
@@ -297,6 +365,7 @@ impl Decoder {
         let named = |(name, rows): (&str, _)| Weight {
             // Products are multiplied by the gains of their norms; other norms add one themselves.
             added: if name.starts_with('g') { self.one() } else { 0.0 },
+            as_rows: self.experts.is_some() && ["Wg", "Wu", "Wd"].contains(&name),
             ..Weight::new(format!("{name}_{layer}"), rows)
         };
         weights.into_iter().map(named).collect()

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 
 pub(super) const QWEN3: Architecture = Architecture { name: "Qwen3ForCausalLM", decoder };
 
-fn decoder(config: &ModelConfig) -> Result<Decoder> {
+pub(super) fn decoder(config: &ModelConfig) -> Result<Decoder> {
     if config.attention_bias {
         return Err(Error::Config("a bias of attention's output is not supported".into()));
     }

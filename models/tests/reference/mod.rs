@@ -138,7 +138,38 @@ impl Reference {
         product(self.weight(layer, "self_attn.o_proj.weight"), &attended)
     }
 
+    /// The weighted sum of the experts with the largest scores, where there are experts.
     fn mlp(&self, layer: usize, n: &[f64]) -> Vec<f64> {
+        for module in ["mlp", "block_sparse_moe"] {
+            if let Some(router) = self.find(layer, &format!("{module}.gate.weight")) {
+                return self.experts(layer, module, &product(router, n), n);
+            }
+        }
+        self.dense(layer, n)
+    }
+
+    fn experts(&self, layer: usize, module: &str, scores: &[f64], n: &[f64]) -> Vec<f64> {
+        let names = if module == "mlp" { ["gate_proj", "up_proj", "down_proj"] } else { ["w1", "w3", "w2"] };
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+        let chosen = &order[..self.config.num_experts_per_tok.expect("stated")];
+        let whole: f64 = chosen.iter().map(|expert| scores[*expert].exp()).sum();
+        let mut y = vec![0.0; n.len()];
+        for expert in chosen {
+            let weight = |name: &str| self.weight(layer, &format!("{module}.experts.{expert}.{name}.weight"));
+            let [gate, up, down] = names.map(weight);
+            let hidden: Vec<f64> = product(gate, n)
+                .iter()
+                .zip(product(up, n))
+                .map(|(g, u)| g / (1.0 + (-g).exp()) * u)
+                .collect();
+            let share = scores[*expert].exp() / whole;
+            add(&mut y, &product(down, &hidden).iter().map(|v| v * share).collect::<Vec<_>>());
+        }
+        y
+    }
+
+    fn dense(&self, layer: usize, n: &[f64]) -> Vec<f64> {
         let (gate, up) = match self.find(layer, "mlp.gate_up_proj.weight") {
             Some(joined) => {
                 let mut gate = product(joined, n);

@@ -38,7 +38,8 @@ fn role(kind: OperandKind) -> u32 {
     match kind {
         // Queries, keys and values are columns of one matrix.
         OperandKind::A | OperandKind::Query | OperandKind::Key | OperandKind::Value => ffi::CUSYNC_OPERAND_A,
-        OperandKind::B | OperandKind::Up => ffi::CUSYNC_OPERAND_B,
+        OperandKind::B => ffi::CUSYNC_OPERAND_B,
+        OperandKind::Up => ffi::CUSYNC_OPERAND_UP,
         OperandKind::Bias => ffi::CUSYNC_OPERAND_BIAS,
         OperandKind::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
         OperandKind::Gain => ffi::CUSYNC_OPERAND_GAIN,
@@ -49,6 +50,8 @@ fn role(kind: OperandKind) -> u32 {
         | OperandKind::Rotary
         | OperandKind::QueryGain
         | OperandKind::KeyGain
+        | OperandKind::Router
+        | OperandKind::Down
         | OperandKind::Custom(_) => ffi::CUSYNC_OPERAND_CUSTOM,
     }
 }

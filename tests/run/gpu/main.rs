@@ -22,6 +22,7 @@ mod decode;
 mod decode_rig;
 mod devices;
 mod embed;
+mod experts;
 mod faults;
 mod fused;
 mod fused_decode;
