@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The blocks of pytorch_blocks.py: modules of transformers, of torch for two of convolutions, and their tensors by the names of cusync's pages."""
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import BertConfig, Gemma2Config, LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, ViTConfig, WhisperConfig
+from transformers import BertConfig, Gemma2Config, LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig, ViTConfig, WhisperConfig
 from transformers.models.bert.modeling_bert import BertLayer
 from transformers.models.gemma2.modeling_gemma2 import Gemma2DecoderLayer
 from transformers.models.llama.modeling_llama import LlamaAttention
@@ -15,6 +15,7 @@ from transformers.models.mistral.modeling_mistral import MistralAttention
 from transformers.models.phi3.modeling_phi3 import Phi3DecoderLayer
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 from transformers.models.vit.modeling_vit import ViTLayer
 from transformers.models.whisper.modeling_whisper import WhisperEncoderLayer
 
@@ -48,6 +49,20 @@ class Layer(nn.Module):
         y = self.inner(x, **given)
         y = y[0] if isinstance(y, tuple) else y
         return x + y if self.residual else y
+
+
+class MixtureOfExperts(nn.Module):
+    """Experts chosen by given scores, and a residual. Scores that are rounded differently would choose other experts, so they are an input."""
+
+    def __init__(self, config, rows):
+        super().__init__()
+        self.experts, self.top_k = Qwen3MoeExperts(config), config.num_experts_per_tok
+        self.register_buffer("scores", torch.randn(rows, config.num_experts))
+
+    def forward(self, x):
+        weights, chosen = torch.topk(self.scores.softmax(-1, dtype=torch.float), self.top_k)
+        weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
+        return x + self.experts(x, chosen, weights)
 
 
 class InvertedResidual(nn.Module):
@@ -165,6 +180,18 @@ def encoder_tensors(net):
     return found | {f"{name}{i}": tensor for i, norm in enumerate(norms, 1) for name, tensor in (("g", norm.weight), ("c", norm.bias))}
 
 
+def experts(d):
+    fields = dict(hidden_size=d["H"], moe_intermediate_size=d["I"], num_experts=d["E"], num_experts_per_tok=d["K"])
+    return MixtureOfExperts(Qwen3MoeConfig(**fields, experts_implementation="grouped_mm"), d["M"])
+
+
+def experts_tensors(net):
+    # Rows of outputs, as cusync reads them. Gate and up of an expert are one matrix of transformers.
+    gate, up = net.experts.gate_up_proj.chunk(2, 1)
+    found = {"Wg": gate, "Wu": up, "Wd": net.experts.down_proj}
+    return {name: weights.flatten(0, 1).contiguous() for name, weights in found.items()} | {"S": net.scores}
+
+
 def image_tensors(net):
     filters = lambda conv: conv.weight.permute(2, 3, 1, 0).contiguous()
     if isinstance(net, InvertedResidual):
@@ -183,22 +210,28 @@ class Block:
     small: dict
     folder: str = "benches/blocks"
     shape: tuple = ("B", "S", "H")
-    flex: bool = False  # whether torch's flex_attention may help
+    more: tuple = ()  # other implementations of torch that may be faster: a word for them, the field of a module's configuration, its value
+    page: str = None  # if it is not the block's name
+    dims: dict = field(default_factory=dict)  # other than the page's
 
 
 HEADS = {"S": 40, "H": 128, "HQ": 4, "HKV": 2, "D": 32}
 ENCODER = {"B": 2, "S": 37, "H": 64, "I": 128, "HQ": 2, "D": 32}
+FLEX = ("flex", "_attn_implementation", "flex_attention")
+EXPERTS = {"shape": ("M", "H"), "more": (("batched", "_experts_implementation", "batched_mm"),)}
 IMAGES = {"folder": "policies", "shape": ("B", "C", "HW", "HW")}
 BLOCKS = {
     "qwen25_7b_generate": Block(qwen25, decoder_tensors, {**HEADS, "B": 3, "S": 128, "L": 50, "D": 64, "I": 256}, shape=("B", 1, "H")),
     "qwen3_8b_layer": Block(lambda d: decoder(d, Qwen3DecoderLayer, Qwen3Config(**sizes(d)), 1e6), decoder_tensors, {**HEADS, "I": 256}),
-    "gemma2_9b_layer": Block(gemma2, decoder_tensors, {**HEADS, "I": 256}, flex=True),
-    "mistral_7b_attention": Block(lambda d: decoder(d, MistralAttention, MistralConfig(**sizes(d, sliding_window=d["W"])), 1e4, mask=~hidden(d)[None, None]), decoder_tensors, {**HEADS, "W": 16}, flex=True),
+    "gemma2_9b_layer": Block(gemma2, decoder_tensors, {**HEADS, "I": 256}, more=(FLEX,)),
+    "mistral_7b_attention": Block(lambda d: decoder(d, MistralAttention, MistralConfig(**sizes(d, sliding_window=d["W"])), 1e4, mask=~hidden(d)[None, None]), decoder_tensors, {**HEADS, "W": 16}, more=(FLEX,)),
     "phi3_mini_layer": Block(lambda d: decoder(d, Phi3DecoderLayer, Phi3Config(**sizes(d, rms_norm_eps=1e-5)), 1e4), decoder_tensors, {"S": 40, "H": 128, "I": 256, "HQ": 4, "D": 32}),
     "llama31_8b_attention": Block(lambda d: decoder(d, LlamaAttention, LlamaConfig(**sizes(d)), 5e5), decoder_tensors, {**HEADS, "B": 2}),
     "bert_layer": Block(bert, encoder_tensors, ENCODER),
     "vit_layer": Block(vit, encoder_tensors, ENCODER),
     "whisper_layer": Block(whisper, encoder_tensors, ENCODER),
+    **{f"{page}_{m}": Block(experts, experts_tensors, {"M": 5, "H": 64, "E": 8, "I": 40, "K": 2}, page=f"{page}_experts", dims={"M": m}, **EXPERTS)
+       for page in ("qwen3", "mixtral") for m in (1, 32, 2048)},
     "mobilenetv2": Block(lambda d: InvertedResidual(d["C"], d["E"]), image_tensors, {"B": 2, "HW": 14, "C": 16, "E": 48}, **IMAGES),
     "sd_resnet": Block(lambda d: ResnetBlock(d["C"], d["G"]), image_tensors, {"B": 2, "HW": 8, "C": 64, "G": 8}, **IMAGES),
 }

@@ -39,7 +39,7 @@ class Set:
     """Weights and an input, the module that computes with them, and cusync's pipeline on the same values."""
 
     def __init__(self, name, block, dims, device):
-        page = str(ROOT / block.folder / f"{name}.ron")
+        page = str(ROOT / block.folder / f"{block.page or name}.ron")
         self.pipeline = cusync.Pipeline(page, dims, device="cpu" if device == "cpu" else "gpu")
         self.element = torch.bfloat16 if self.pipeline.element == "bf16" else torch.float16
         with torch.device(device):
@@ -107,33 +107,34 @@ def graphs_of(args, block, sets, wanted, failed):
     eager = lambda each: each.net(each.x)
     stream = lambda: torch.cuda.current_stream().cuda_stream
     # `Pipeline.run` binds `out` anew, which a capture does not allow; all is bound since the values were compared.
-    ways = {"cusync": lambda: lambda each: each.pipeline._native.run(stream()), "eager": lambda: eager}
-    if args.compile:
-        ways["compiled"] = lambda: compiled(args, sets, wanted)
-        if block.flex:
-            ways["compiled flex"] = lambda: compiled(args, sets, wanted)
+    ways = {"cusync": (lambda: lambda each: each.pipeline._native.run(stream()), "", None)}
+    for word, field, value in (("", "", None), *block.more):
+        ways[f"eager {word}".strip()] = (lambda: eager, field, value)
+        if args.compile:
+            ways[f"compiled {word}".strip()] = (lambda: compiled(args, sets, wanted), field, value)
     found = {}
     configs = {id(module.config): module.config for each in sets for module in each.net.modules() if getattr(module, "config", None) is not None}.values()
-    for way, make in ways.items():
-        usual = [config._attn_implementation for config in configs]
-        for config in configs if way.endswith("flex") else ():
-            config._attn_implementation = "flex_attention"
+    for way, (make, field, value) in ways.items():
+        usual = [getattr(config, field, None) for config in configs]
+        for config in configs if value else ():
+            setattr(config, field, value)
         try:
             found[way] = capture(make(), sets, args.runs)
         except Exception as fault:
             failed[way] = f"{type(fault).__name__}: {fault}"[:500]
         for config, name in zip(configs, usual):
-            config._attn_implementation = name
+            if value:
+                setattr(config, field, name)
     return found
 
 
 def record(args, name, device):
     """Values and times of a block."""
     block = BLOCKS[name]
-    page = (ROOT / block.folder / f"{name}.ron").read_text(encoding="utf-8")
+    page = (ROOT / block.folder / f"{block.page or name}.ron").read_text(encoding="utf-8")
     stated = page.partition("dims: {")[2].partition("}")[0]
     dims = {dim.strip(' "'): int(size) for dim, size in (pair.split(":") for pair in stated.split(",") if ":" in pair)}
-    dims |= block.small if args.small else {}
+    dims |= block.small if args.small else block.dims
     torch.manual_seed(1)
     first = Set(name, block, dims, device)
     results = judged(first)

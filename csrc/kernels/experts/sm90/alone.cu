@@ -341,11 +341,12 @@ __global__ void __launch_bounds__(128 * (1 + Groups), 1) products(CUTE_GRID_CONS
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
   uint32_t const items = __ldcg(product.experts.count) * product.blocks;
   if (threadIdx.x < 128) {
-    if constexpr (Groups > 1) cutlass::arch::warpgroup_reg_dealloc<64>();
+    // Together the registers with which three warpgroups start: 168 a thread.
+    if constexpr (Groups > 1) cutlass::arch::warpgroup_reg_dealloc<72>();
     delay_at_any_time(product.experts.delays, DelayAt::kLoads, blockIdx.x, threadIdx.x / 32);
     load<Element, Pairs, Groups, Gated>(product, memory, items);
   } else {
-    if constexpr (Groups > 1) cutlass::arch::warpgroup_reg_alloc<224>();
+    if constexpr (Groups > 1) cutlass::arch::warpgroup_reg_alloc<216>();
     // Outputs replace those of the run before, which ended before the lists were made.
     multiply<Element, Pairs, Groups, Gated>(product, memory, items);
   }
