@@ -242,7 +242,8 @@ def randomized(net, dtype):
     for module in net.modules():
         for name, values in module.named_parameters(recurse=False):
             if values.ndim > 1:
-                values.normal_(std=values[0].numel() ** -0.5)
+                terms = values.shape[-1] if values.ndim == 3 else values[0].numel()  # three: a matrix for each expert
+                values.normal_(std=terms**-0.5)
             else:
                 values.normal_(std=0.1)
                 if name != "bias" and "Gemma" not in type(module).__name__:  # Gemma's gains are 1 + g

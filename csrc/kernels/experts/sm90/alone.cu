@@ -10,6 +10,9 @@
 // Weights are on the tensor cores' M side, so a tile of few pairs multiplies no padding but its own. A CTA multiplies two
 // blocks of weight rows, gate and up or two of down, by the pairs of a tile. Tiles are known on the device only: a fixed
 // number of CTAs takes them in turn.
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // products of 160 columns
+#include <cmath>
+
 #include "cute/arch/copy_sm90.hpp"
 #include "cute/arch/copy_sm90_tma.hpp"
 #include "cute/arch/mma_sm90_gmma.hpp"
@@ -29,6 +32,7 @@ namespace {
 constexpr uint32_t kRowsOfBlock = 64, kBlockBytes = kRowsOfBlock * 128;  ///< weight rows of 64 elements
 constexpr uint32_t kListThreads = 1024, kRowThreads = 256;
 constexpr uint32_t kFewRows = 64;  ///< that the listing CTA chooses for itself
+constexpr uint32_t kGatherThreads = 96;  ///< of the loading warpgroup: the other warp copies
 constexpr uint32_t kScores = CUSYNC_MAX_EXPERTS / 32;  ///< of a lane
 
 struct Experts {
@@ -66,7 +70,7 @@ CUSYNC_DEVICE bool better(float score, uint32_t expert, float than, uint32_t oth
 
 /// The experts of a row, and their weights; one warp. A score that is not a number is never better than another.
 template <class Element>
-CUSYNC_DEVICE void choose_row(Experts const& experts, uint32_t row) {
+CUSYNC_DEVICE void choose_row(Experts const& experts, uint32_t row, uint32_t* chosen) {
   uint32_t const lane = threadIdx.x % 32;
   auto const scores = static_cast<Element const*>(experts.router) + uint64_t(row) * experts.experts;
   float score[kScores];
@@ -107,7 +111,7 @@ CUSYNC_DEVICE void choose_row(Experts const& experts, uint32_t row) {
   }
   if (lane < experts.top_k) {
     uint64_t const pair = uint64_t(row) * experts.top_k + lane;
-    experts.chosen[pair] = taken, experts.weights[pair] = own / sum;
+    chosen[pair] = taken, experts.weights[pair] = own / sum;
   }
 }
 
@@ -117,7 +121,7 @@ __global__ void __launch_bounds__(kRowThreads) choose(Experts const experts) {
   ptx::griddepcontrol_wait();
   delay_at_any_time(experts.delays, DelayAt::kLoads, blockIdx.x, threadIdx.x / 32);
   uint32_t const row = (blockIdx.x * kRowThreads + threadIdx.x) / 32;
-  if (row < experts.rows) choose_row<Element>(experts, row);
+  if (row < experts.rows) choose_row<Element>(experts, row, experts.chosen);
 }
 
 /// Sums of two values over the threads before each; the memory holds those of warps.
@@ -139,15 +143,17 @@ template <class Element>
 __global__ void __launch_bounds__(kListThreads) list(Experts const experts) {
   __shared__ uint32_t pairs_of[CUSYNC_MAX_EXPERTS], next[CUSYNC_MAX_EXPERTS];
   __shared__ uint2 of_warps[kListThreads / 32];
+  __shared__ uint32_t chosen_here[kFewRows * CUSYNC_MAX_TOP_K];
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   delay_at_any_time(experts.delays, DelayAt::kLoads, blockIdx.x, threadIdx.x / 32);
   if (threadIdx.x < CUSYNC_MAX_EXPERTS) pairs_of[threadIdx.x] = 0;
+  uint32_t* const chosen = experts.rows <= kFewRows ? chosen_here : experts.chosen;
   if (experts.rows <= kFewRows)
-    for (uint32_t row = threadIdx.x / 32; row < experts.rows; row += kListThreads / 32) choose_row<Element>(experts, row);
+    for (uint32_t row = threadIdx.x / 32; row < experts.rows; row += kListThreads / 32) choose_row<Element>(experts, row, chosen);
   __syncthreads();
   uint32_t const pairs = experts.rows * experts.top_k;
-  for (uint32_t pair = threadIdx.x; pair < pairs; pair += kListThreads) atomicAdd(&pairs_of[experts.chosen[pair]], 1);
+  for (uint32_t pair = threadIdx.x; pair < pairs; pair += kListThreads) atomicAdd(&pairs_of[chosen[pair]], 1);
   __syncthreads();
   uint32_t const expert = threadIdx.x, own = expert < experts.experts ? pairs_of[expert] : 0;
   uint32_t const tiles = (own + experts.pairs - 1) / experts.pairs;
@@ -161,7 +167,7 @@ __global__ void __launch_bounds__(kListThreads) list(Experts const experts) {
   __syncthreads();
   // The order of an expert's pairs may differ from run to run; no result depends on it.
   for (uint32_t pair = threadIdx.x; pair < pairs; pair += kListThreads) {
-    uint32_t const place = atomicAdd(&next[experts.chosen[pair]], 1);
+    uint32_t const place = atomicAdd(&next[chosen[pair]], 1);
     experts.listed[place] = pair, experts.places[pair] = place;
   }
 }
@@ -171,10 +177,11 @@ template <int Pairs, int Groups>
 struct alignas(1024) Memory {
   static constexpr uint32_t kLeft = 2 * Groups * kBlockBytes, kStage = kLeft + Pairs * 128;
   static constexpr uint32_t kPitch = 2 * kRowsOfBlock + 16;  ///< bytes of a staged row; stores of 8 rows meet 32 banks
-  static constexpr uint32_t kSlots = (222 * 1024 - Groups * Pairs * kPitch) / kStage;
+  static constexpr int kStaged = Pairs < 64 ? Pairs : 64;    ///< pairs that are staged at once
+  static constexpr uint32_t kSlots = (226 * 1024 - Groups * kStaged * kPitch) / kStage;
 
   char ring[kSlots][kStage];  ///< both blocks of each warpgroup, then the pairs, in 128-byte rows under the swizzle
-  char staged[Groups][Pairs * kPitch];
+  char staged[Groups][kStaged * kPitch];
   uint64_t full[kSlots], empty[kSlots];
 };
 
@@ -188,60 +195,72 @@ struct Work {
       : tile(product.experts.tiles[item / product.blocks]), column(item % product.blocks * rows) {}
 };
 
-/// The loading warpgroup: its first thread copies weights and hidden rows, all threads gather rows of x.
+/// Copies weights, and hidden rows where they are the right operand; one thread.
 template <class Element, int Pairs, int Groups, bool Gated>
-CUSYNC_DEVICE void load(Product const& product, Memory<Pairs, Groups>& memory, uint32_t items) {
+CUSYNC_DEVICE void copy(Product const& product, Memory<Pairs, Groups>& memory, uint32_t items) {
   using Of = Memory<Pairs, Groups>;
-  constexpr uint32_t kRows = Groups * kRowsOfBlock, kGathered = Gated ? Pairs / 16 : 1;
-  constexpr auto kOnce = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
-  uint32_t const chunk = threadIdx.x % 8, k_blocks = (product.inputs + 63) / 64;
+  constexpr uint32_t kRows = Groups * kRowsOfBlock;
+  constexpr auto kUsual = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
+  uint32_t const k_blocks = (product.inputs + 63) / 64;
   uint32_t next = 0;
   bool waited = Gated;
   for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
     Work const work(product, item, Gated ? kRows : 2 * kRows);
     uint32_t const row = work.tile.expert * product.columns + work.column;
-    Element const* from[kGathered];
-    if constexpr (Gated) {
-#pragma unroll
-      for (uint32_t i = 0; i < kGathered; ++i) {
-        uint32_t const place = threadIdx.x / 8 + 16 * i;
-        from[i] = nullptr;
-        if (place < work.tile.pairs)
-          from[i] = static_cast<Element const*>(product.experts.x) +
-                    uint64_t(product.experts.listed[work.tile.first + place] / product.experts.top_k) * product.inputs + chunk * 8;
-      }
-    }
 #pragma unroll 1
     for (uint32_t block = 0; block < k_blocks; ++block, ++next) {
       uint32_t const slot = next % Of::kSlots;
       char* const stage = memory.ring[slot];
-      if (Gated || threadIdx.x == 0)
-        while (!ptx::mbarrier_test_parity(&memory.empty[slot], next / Of::kSlots % 2 ^ 1)) {
-        }
-      if (threadIdx.x == 0) {
-        ptx::mbarrier_arrive_expect_tx(&memory.full[slot], Gated ? Of::kLeft : Of::kStage);
-#pragma unroll
-        for (uint32_t half = 0; half < 2; ++half)
-          cute::SM90_TMA_LOAD_2D::copy(&product.weights[half], &memory.full[slot], kOnce, stage + half * kRows * 128, int(block * 64),
-                                       int(row + (Gated ? 0 : half * kRows)));
-        if constexpr (!Gated) {
-          // Lists and weights are complete; only the hidden rows are made by the kernel before.
-          if (!waited) ptx::griddepcontrol_wait();
-          waited = true;
-          cute::SM90_TMA_LOAD_2D::copy(&product.right, &memory.full[slot], kOnce, stage + Of::kLeft, int(block * 64), int(work.tile.first));
-        }
+      while (!ptx::mbarrier_test_parity(&memory.empty[slot], next / Of::kSlots % 2 ^ 1)) {
       }
-      if constexpr (Gated) {
-        bool const inside = block * 64 + chunk * 8 < product.inputs;
+      ptx::mbarrier_arrive_expect_tx(&memory.full[slot], Gated ? Of::kLeft : Of::kStage);
 #pragma unroll
-        for (uint32_t i = 0; i < kGathered; ++i) {
-          uint32_t const place = threadIdx.x / 8 + 16 * i;
-          uint32_t const to = cute::cast_smem_ptr_to_uint(stage + Of::kLeft + place * 128 + (chunk ^ place % 8) * 16);
-          bool const valid = from[i] && inside;
-          ptx::cp_async_16_or_zero(to, valid ? from[i] + block * 64 : product.experts.x, valid);
-        }
-        ptx::cp_async_mbarrier_arrive_noinc(&memory.full[slot]);
+      for (uint32_t half = 0; half < 2; ++half)
+        cute::SM90_TMA_LOAD_2D::copy(&product.weights[half], &memory.full[slot], kUsual, stage + half * kRows * 128, int(block * 64),
+                                     int(row + (Gated ? 0 : half * kRows)));
+      if constexpr (!Gated) {
+        // Lists and weights are complete; only the hidden rows are made by the kernel before.
+        if (!waited) ptx::griddepcontrol_wait();
+        waited = true;
+        cute::SM90_TMA_LOAD_2D::copy(&product.right, &memory.full[slot], kUsual, stage + Of::kLeft, int(block * 64), int(work.tile.first));
       }
+    }
+  }
+}
+
+/// Gathers rows of x; kGatherThreads threads, numbered from 0.
+template <class Element, int Pairs, int Groups>
+CUSYNC_DEVICE void gather(Product const& product, Memory<Pairs, Groups>& memory, uint32_t items, uint32_t thread) {
+  using Of = Memory<Pairs, Groups>;
+  constexpr uint32_t kTogether = kGatherThreads / 8, kTurns = (Pairs + kTogether - 1) / kTogether;
+  uint32_t const chunk = thread % 8, k_blocks = (product.inputs + 63) / 64;
+  uint32_t next = 0;
+  for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
+    Work const work(product, item, Groups * kRowsOfBlock);
+    Element const* from[kTurns];
+#pragma unroll
+    for (uint32_t i = 0; i < kTurns; ++i) {
+      uint32_t const place = thread / 8 + kTogether * i;
+      from[i] = nullptr;
+      if (place < work.tile.pairs)
+        from[i] = static_cast<Element const*>(product.experts.x) +
+                  uint64_t(product.experts.listed[work.tile.first + place] / product.experts.top_k) * product.inputs + chunk * 8;
+    }
+#pragma unroll 1
+    for (uint32_t block = 0; block < k_blocks; ++block, ++next) {
+      uint32_t const slot = next % Of::kSlots;
+      uint32_t const right = cute::cast_smem_ptr_to_uint(memory.ring[slot] + Of::kLeft);
+      bool const inside = block * 64 + chunk * 8 < product.inputs;
+      while (!ptx::mbarrier_test_parity(&memory.empty[slot], next / Of::kSlots % 2 ^ 1)) {
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kTurns; ++i) {
+        uint32_t const place = thread / 8 + kTogether * i;
+        bool const valid = from[i] && inside;
+        if (place < Pairs)
+          ptx::cp_async_16_or_zero(right + place * 128 + (chunk ^ place % 8) * 16, valid ? from[i] + block * 64 : product.experts.x, valid);
+      }
+      ptx::cp_async_mbarrier_arrive_noinc(&memory.full[slot]);
     }
   }
 }
@@ -303,23 +322,27 @@ CUSYNC_DEVICE void multiply(Product const& product, Memory<Pairs, Groups>& memor
     auto const to = static_cast<Element*>(Gated ? product.experts.hidden : product.experts.outputs);
     char* const staged = memory.staged[group];
 #pragma unroll
-    for (int half = 0; half < (Gated ? 1 : 2); ++half) {
-      // A matrix of 8 features by 8 pairs is stored by pairs.
+    for (int half = 0; half < (Gated ? 1 : 2); ++half)
 #pragma unroll
-      for (int j = 0; j < Pairs / 8; j += 2) {
-        uint32_t const matrix = lane / 8, pair = 8 * (j + matrix / 2) + lane % 8, feature = thread / 32 * 16 + matrix % 2 * 8;
-        float const* const v = &sums[half][4 * j];
-        SM90_U16x8_STSM_T::copy(pack<Element>(v[0], v[1]), pack<Element>(v[2], v[3]), pack<Element>(v[4], v[5]), pack<Element>(v[6], v[7]),
-                                *reinterpret_cast<uint128_t*>(staged + pair * Of::kPitch + feature * 2));
+      for (int first_staged = 0; first_staged < Pairs; first_staged += Of::kStaged) {
+        constexpr int kStaged = Of::kStaged;
+        // A matrix of 8 features by 8 pairs is stored by pairs.
+#pragma unroll
+        for (int j = 0; j < kStaged / 8; j += 2) {
+          if (first_staged + 8 * j >= Pairs) continue;
+          uint32_t const matrix = lane / 8, pair = 8 * (j + matrix / 2) + lane % 8, feature = thread / 32 * 16 + matrix % 2 * 8;
+          float const* const v = &sums[half][4 * (first_staged / 8 + j)];
+          SM90_U16x8_STSM_T::copy(pack<Element>(v[0], v[1]), pack<Element>(v[2], v[3]), pack<Element>(v[4], v[5]), pack<Element>(v[6], v[7]),
+                                  *reinterpret_cast<uint128_t*>(staged + pair * Of::kPitch + feature * 2));
+        }
+        ptx::bar_sync(1 + group, 128);
+        uint32_t const column = work.column + half * kRows + group * kRowsOfBlock + thread % 8 * 8;
+        for (uint32_t row = thread / 8; row < kStaged && first_staged + row < work.tile.pairs; row += 16)
+          if (column < product.columns)
+            *reinterpret_cast<uint4*>(to + uint64_t(work.tile.first + first_staged + row) * product.columns + column) =
+                *reinterpret_cast<uint4 const*>(staged + row * Of::kPitch + thread % 8 * 16);
+        ptx::bar_sync(1 + group, 128);
       }
-      ptx::bar_sync(1 + group, 128);
-      uint32_t const column = work.column + half * kRows + group * kRowsOfBlock + thread % 8 * 8;
-      for (uint32_t place = thread / 8; place < work.tile.pairs; place += 16)
-        if (column < product.columns)
-          *reinterpret_cast<uint4*>(to + uint64_t(work.tile.first + place) * product.columns + column) =
-              *reinterpret_cast<uint4 const*>(staged + place * Of::kPitch + thread % 8 * 16);
-      ptx::bar_sync(1 + group, 128);
-    }
   }
 }
 
@@ -332,7 +355,7 @@ __global__ void __launch_bounds__(128 * (1 + Groups), 1) products(CUTE_GRID_CONS
     for (auto const& map : product.weights) cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&map));
     if constexpr (!Gated) cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&product.right));
     for (uint32_t slot = 0; slot < Of::kSlots; ++slot)
-      ptx::mbarrier_init(&memory.full[slot], Gated ? 128 + 1 : 1), ptx::mbarrier_init(&memory.empty[slot], 4 * Groups);
+      ptx::mbarrier_init(&memory.full[slot], Gated ? kGatherThreads + 1 : 1), ptx::mbarrier_init(&memory.empty[slot], 4 * Groups);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
@@ -344,7 +367,9 @@ __global__ void __launch_bounds__(128 * (1 + Groups), 1) products(CUTE_GRID_CONS
     // Together the registers with which three warpgroups start: 168 a thread.
     if constexpr (Groups > 1) cutlass::arch::warpgroup_reg_dealloc<72>();
     delay_at_any_time(product.experts.delays, DelayAt::kLoads, blockIdx.x, threadIdx.x / 32);
-    load<Element, Pairs, Groups, Gated>(product, memory, items);
+    if (threadIdx.x == 0) copy<Element, Pairs, Groups, Gated>(product, memory, items);
+    if constexpr (Gated)
+      if (threadIdx.x >= 32) gather<Element, Pairs, Groups>(product, memory, items, threadIdx.x - 32);
   } else {
     if constexpr (Groups > 1) cutlass::arch::warpgroup_reg_alloc<216>();
     // Outputs replace those of the run before, which ended before the lists were made.
@@ -357,20 +382,29 @@ template <class Element>
 __global__ void __launch_bounds__(kRowThreads) combine(Experts const experts) {
   using Words = Group<Element>;
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
-  ptx::griddepcontrol_wait();
-  delay_at_any_time(experts.delays, DelayAt::kStore, blockIdx.x, threadIdx.x / 32);
   uint32_t const vectors = experts.width / 8;
   uint64_t const at = uint64_t(blockIdx.x) * kRowThreads + threadIdx.x;
   if (at >= uint64_t(experts.rows) * vectors) return;
   uint64_t const row = at / vectors, vector = at % vectors;
-  float sums[8] = {};
-  for (uint32_t j = 0; j < experts.top_k; ++j) {
-    uint64_t const pair = row * experts.top_k + j;
-    float const weight = experts.weights[pair];
-    Words const words = static_cast<Words const*>(experts.outputs)[experts.places[pair] * uint64_t(vectors) + vector];
+  // Lists are complete when the kernel before begins; only its output rows must be waited for.
+  uint32_t places[CUSYNC_MAX_TOP_K];
+  float weights[CUSYNC_MAX_TOP_K];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) sums[i] += weight * to_float(words.values[i]);
-  }
+  for (uint32_t j = 0; j < CUSYNC_MAX_TOP_K; ++j)
+    if (j < experts.top_k) {
+      uint64_t const pair = row * experts.top_k + j;
+      places[j] = experts.places[pair], weights[j] = experts.weights[pair];
+    }
+  ptx::griddepcontrol_wait();
+  delay_at_any_time(experts.delays, DelayAt::kStore, blockIdx.x, threadIdx.x / 32);
+  float sums[8] = {};
+#pragma unroll
+  for (uint32_t j = 0; j < CUSYNC_MAX_TOP_K; ++j)
+    if (j < experts.top_k) {
+      Words const words = static_cast<Words const*>(experts.outputs)[places[j] * uint64_t(vectors) + vector];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sums[i] += weights[j] * to_float(words.values[i]);
+    }
   Words words{};
   if (experts.residual) words = static_cast<Words const*>(experts.residual)[at];
 #pragma unroll
@@ -464,7 +498,7 @@ struct Mix {
   static constexpr cusync_operation kOperation = CUSYNC_EXPERTS;
   static constexpr uint32_t kElement = kElementOf<Element>;
 
-  static Code code() { return sm90::code<Element, 128, 2, true>(); }
+  static Code code() { return sm90::code<Element, 160, 2, true>(); }
   static int32_t create(Request const& request, cusync_kernel** out) {
     cusync_stage const& stage = request.stages[0];
     cusync_experts const& shape = stage.shape.experts;
@@ -484,9 +518,13 @@ struct Mix {
     experts.experts = shape.experts, experts.top_k = shape.top_k;
     experts.normalized = shape.normalized, experts.activation = stage.activation;
     experts.delays = request.sync.test.delays;
-    uint64_t const average = uint64_t(stage.m) * shape.top_k / shape.experts;
-    if (average <= 16) return create_for<Element, 16, 1>(experts, stage, out);
-    return average <= 64 ? create_for<Element, 64, 2>(experts, stage, out) : create_for<Element, 128, 2>(experts, stage, out);
+    // One tile for nearly every expert, if rows choose independently: experts of few pairs are limited by reading weights.
+    double const average = double(stage.m) * shape.top_k / shape.experts, most = average + 2.5 * std::sqrt(average);
+    if (most <= 16) return create_for<Element, 16, 1>(experts, stage, out);
+    if (most <= 32) return create_for<Element, 32, 1>(experts, stage, out);
+    if (most <= 64) return create_for<Element, 64, 2>(experts, stage, out);
+    if (most <= 96) return create_for<Element, 96, 2>(experts, stage, out);
+    return most <= 160 ? create_for<Element, 160, 2>(experts, stage, out) : create_for<Element, 128, 2>(experts, stage, out);
   }
 };
 
