@@ -82,6 +82,18 @@ MODELS = {
         num_key_value_heads=10, vocab_size=100352, max_position_embeddings=16384, rms_norm_eps=1e-5,
         rope_theta=250000.0, sliding_window=None, tie_word_embeddings=False, pad_token_id=0,
     ),
+    "qwen3_30b_a3b": dict(
+        model_type="qwen3_moe", hidden_size=2048, intermediate_size=6144, moe_intermediate_size=768, num_experts=128,
+        num_experts_per_tok=8, norm_topk_prob=True, num_hidden_layers=48, num_attention_heads=32, num_key_value_heads=4,
+        head_dim=128, vocab_size=151936, max_position_embeddings=40960, rms_norm_eps=1e-6, rope_theta=1000000.0,
+        tie_word_embeddings=False,
+    ),
+    "mixtral_8x7b": dict(
+        model_type="mixtral", hidden_size=4096, intermediate_size=14336, num_local_experts=8, num_experts_per_tok=2,
+        num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, head_dim=128, vocab_size=32000,
+        max_position_embeddings=32768, rms_norm_eps=1e-5, rope_theta=1000000.0, sliding_window=None,
+        tie_word_embeddings=False,
+    ),
     "gemma2_2b": dict(
         GEMMA2, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8,
         num_key_value_heads=4, head_dim=256, query_pre_attn_scalar=256,
@@ -102,7 +114,7 @@ def configuration(name, layers):
     if layers:
         fields["num_hidden_layers"] = layers
     kind = fields.pop("model_type")
-    return AutoConfig.for_model(kind, architectures=[f"{kind.capitalize()}ForCausalLM"], **fields)
+    return AutoConfig.for_model(kind, architectures=["".join(word.capitalize() for word in kind.split("_")) + "ForCausalLM"], **fields)
 
 
 def attention(config):

@@ -51,9 +51,9 @@ pub struct ModelConfig {
     /// Whether the products of the MLP add a bias.
     #[serde(default)]
     pub mlp_bias: bool,
-    /// Experts of a layer, in Qwen's configurations.
+    /// Experts of a layer.
     pub num_experts: Option<usize>,
-    /// Experts of a layer, in Mixtral's configurations.
+    /// The same in other configurations.
     pub num_local_experts: Option<usize>,
     /// Experts that compute a token.
     pub num_experts_per_tok: Option<usize>,
@@ -166,6 +166,11 @@ impl ModelConfig {
             config.eos_token_id = more.eos_token_id.or(config.eos_token_id);
         }
         Ok(config)
+    }
+
+    /// Experts of a layer.
+    pub(crate) fn experts(&self) -> Option<usize> {
+        self.num_experts.or(self.num_local_experts)
     }
 
     /// Element type of the weights. Float32 checkpoints are rounded to bf16, which has their range.

@@ -10,7 +10,7 @@ fn decoder(config: &ModelConfig) -> Result<Decoder> {
     if config.decoder_sparse_step.unwrap_or(1) != 1 || !config.mlp_only_layers.is_empty() {
         return Err(Error::Config("layers without experts among others are not supported".into()));
     }
-    let counts = (config.num_experts, config.num_experts_per_tok);
+    let counts = (config.experts(), config.num_experts_per_tok);
     // The default of the configuration's class.
     let normalize = config.norm_topk_prob.unwrap_or(false);
     let experts = Experts::new(counts, normalize, "mlp", ["gate_proj", "up_proj", "down_proj"])?;

@@ -71,12 +71,12 @@ CUSYNC_DEVICE bool better(float score, uint32_t expert, float than, uint32_t oth
 /// The experts of a row, and their weights; one warp. A score that is not a number is never better than another.
 template <class Element>
 CUSYNC_DEVICE void choose_row(Experts const& experts, uint32_t row, uint32_t* chosen) {
-  uint32_t const lane = threadIdx.x % 32;
+  uint32_t const lane = threadIdx.x % 32, turns = (experts.experts + 31) / 32;
   auto const scores = static_cast<Element const*>(experts.router) + uint64_t(row) * experts.experts;
-  float score[kScores];
-  uint32_t left = 0;  ///< bits of the lane's experts that are not chosen
+  float score[kScores];  ///< the first `turns` are in use
+  uint32_t left = 0;      ///< bits of the lane's experts that are not chosen
 #pragma unroll
-  for (uint32_t i = 0; i < kScores; ++i) {
+  for (uint32_t i = 0; i < kScores && i < turns; ++i) {
     bool const known = lane + 32 * i < experts.experts;
     score[i] = known ? to_float(scores[lane + 32 * i]) : -INFINITY;
     left |= uint32_t(known) << i;
@@ -87,7 +87,7 @@ CUSYNC_DEVICE void choose_row(Experts const& experts, uint32_t row, uint32_t* ch
     float best = -INFINITY;
     uint32_t expert = UINT32_MAX;
 #pragma unroll
-    for (uint32_t i = 0; i < kScores; ++i)
+    for (uint32_t i = 0; i < kScores && i < turns; ++i)
       if (left >> i & 1 && better(score[i], lane + 32 * i, best, expert)) best = score[i], expert = lane + 32 * i;
 #pragma unroll
     for (uint32_t step = 16; step; step /= 2) {
@@ -105,7 +105,7 @@ CUSYNC_DEVICE void choose_row(Experts const& experts, uint32_t row, uint32_t* ch
   if (!experts.normalized) {
     sum = 0.f;
 #pragma unroll
-    for (uint32_t i = 0; i < kScores; ++i) sum += __expf(score[i] - most);
+    for (uint32_t i = 0; i < kScores && i < turns; ++i) sum += __expf(score[i] - most);
 #pragma unroll
     for (uint32_t step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
   }
