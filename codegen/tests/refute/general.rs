@@ -1,5 +1,5 @@
-//! Convolutions, attentions, norms and experts: their reads, their proofs, and mutants that omit a halo, a head, tiles of
-//! K or V, or a tile of a row, of a group or of scores.
+//! Convolutions, attentions, norms and experts: their reads, their proofs, and mutants that omit a halo, a head, tiles
+//! of K or V, or a tile of a row, of a group or of scores.
 
 use cusync_gen::check::{
     Candidate, EdgeChoice, Event, Executor, Generated, How, Obligation, TileProgram, check, judge,
@@ -653,8 +653,8 @@ fn a_depthwise_convolution_is_launched_alone() {
     assert!(alone.1 - alone.0 >= least_us && alone.1 - alone.0 < least_us + 10.0, "{alone:?}, {least_us}");
 }
 
-/// Three products, and experts in tiles of 16 rows that read the first as rows and the second as their scores, and add the
-/// third; a product of the result.
+/// Three products, and experts in tiles of 16 rows that read the first as rows and the second as their scores, and add
+/// the third; a product of the result.
 fn mixed() -> Graph {
     let source = r#"Pipeline(name: "m", dims: { "M": 56, "H": 96, "E": 16, "I": 24 }, stages: [
         Gemm(name: "rows", a: "X(M,64)", b: "W(64,H)", out: "Y(M,H)"),
@@ -752,8 +752,8 @@ fn experts_have_tiles_of_whole_rows_and_are_launched_alone() {
     assert_eq!((experts.op.name(), experts.out_tile().1, experts.grid.1), ("Experts", 2048, 1));
     assert_eq!(c.launch.kernels()[2].kernel, cusync_gen::check::StageKernel::Alone);
     assert_eq!(judge(&c).refutations, []);
-    // Of 128 experts all but two are expected to have a row, and their weights are read once, at memory bandwidth at best.
+    // At least 125 of 128 experts are expected to have a row; their weights are read once, at memory bandwidth at best.
     let alone = simulate_serial(&c).stages[2];
-    let least_us = 126.0 * 3.0 * 2.0 * 768.0 * 2048.0 / (device.read_tbs * 1e6);
+    let least_us = 125.0 * 3.0 * 2.0 * 768.0 * 2048.0 / (device.read_tbs * 1e6);
     assert!(alone.1 - alone.0 >= least_us && alone.1 - alone.0 < 1.1 * least_us, "{alone:?}, {least_us}");
 }

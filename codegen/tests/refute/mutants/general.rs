@@ -1,4 +1,5 @@
-//! Small random convolutions, grouped ones, pools, attentions, experts, norms of rows, of heads and of groups of channels.
+//! Small random convolutions, grouped ones, pools, attentions, experts, and norms of rows, of heads and of groups of
+//! channels.
 
 use std::fmt::Write as _;
 
@@ -228,8 +229,8 @@ pub(super) fn heads(rng: &mut SmallRng) -> Graph {
     graph(&dims, &stages, &[pick(rng, &gemm), (rows, dim, dim), pick(rng, &gemm)])
 }
 
-/// A product, the scores of its rows or of others, and experts that they choose, before a product of the result; sometimes
-/// rows are added that another product made, or the first.
+/// A product, scores from its rows or from others, the experts that rows choose by them, and a product of the result.
+/// Sometimes experts add the rows of another product, or of the first.
 pub(super) fn experts(rng: &mut SmallRng) -> Graph {
     let (tokens, hidden) = (pick(rng, &[16, 24, 40, 48]), pick(rng, &[16, 24, 32]));
     let (experts, features, top_k) = pick(rng, &[(4, 8, 1), (8, 8, 2), (16, 8, 4), (24, 16, 3)]);
