@@ -242,13 +242,15 @@ fn tensors_are_right_under_another_shape() {
         Gemm(name: "proj", a: "H(M,24*16)", b: "V(24*16,264)", residual: "X(M,264)", out: "Z(M,264)"),
         GatedGemm(name: "gate", a: "H(M*8,48)", gate: "G(48,40)", up: "U(48,40)", out: "S(M*8,40)"),
         Gemm(name: "sum", a: "Z(M,264)", b: "A(264,320)", residual: "S(M,320)", out: "Y(M,320)"),
+        Experts(name: "mix", x: "H(M*8,48)", router: "R(M*8,4)", gate: "GE(32,48)", up: "UE(32,48)", down: "DE(192,8)",
+            top_k: 2, residual: "Q(M*8,48)", out: "E(M*8,48)"),
     ])"#;
     for m in [1, 37, 300] {
         for policy in
             [None, Some(Policy::Tile), Some(Policy::Row), Some(Policy::Batched { rows: 3, cols: 2 })]
         {
             let plan = plan(source, m, Element::Bf16, policy);
-            assert_eq!(plan.edges().len(), 6);
+            assert_eq!(plan.edges().len(), 8);
             verify(&plan, options(Workers::TeamPerStage), 2);
         }
     }
