@@ -107,3 +107,55 @@ fn choose(shape: &Experts, scores: &[f32]) -> Vec<(usize, f64)> {
     chosen.iter_mut().for_each(|(_, weight)| *weight /= whole);
     chosen
 }
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::graph::Activation;
+
+    use super::*;
+
+    /// Three experts of one hidden column, whose hidden values are products of x or of its sum, for rows of two elements.
+    fn reads(x: &[f32], scores: &[f32], residual: Option<&[f32]>) -> Reads {
+        let matrix =
+            |cols: usize, data: &[f32]| Matrix { rows: data.len() / cols, cols, data: data.to_vec() };
+        Reads {
+            x: matrix(2, x),
+            router: matrix(3, scores),
+            gate: matrix(2, &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]),
+            up: matrix(2, &[0.0, 1.0, 1.0, 0.0, 1.0, 1.0]),
+            down: matrix(1, &[1.0, 0.0, 0.0, 3.0, 1.0, -1.0]),
+            residual: residual.map(|data| matrix(2, data)),
+        }
+    }
+
+    #[test]
+    fn experts_by_hand() {
+        let shape = Experts {
+            experts: 3,
+            top_k: 2,
+            features: 1,
+            width: 2,
+            normalize: true,
+            activation: Activation::Identity,
+        };
+        let near = |mixed: &Expected, wanted: &[f32]| {
+            let found = &mixed.values.data;
+            assert_eq!(found.len(), wanted.len());
+            assert!(found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-5), "{found:?} {wanted:?}");
+        };
+        let third = 3f32.ln();
+        // The last two with equal weights, hidden 2 and 9; the first two of three equal scores, hidden 2 each; the first two
+        // with weights of 1/4 and 3/4, hidden 1 each.
+        let x = [1.0, 2.0, 2.0, 1.0, 1.0, 1.0];
+        let scores = [0.0, third, third, 5.0, 5.0, 5.0, 0.0, third, -40.0];
+        let added = [0.0, 0.0, 10.0, 20.0, 0.0, 0.0];
+        let mixed = mix(&shape, &reads(&x, &scores, Some(&added)), Element::F16);
+        near(&mixed, &[4.5, -1.5, 11.0, 23.0, 0.25, 2.25]);
+        assert!(mixed.slack.iter().all(|off| *off > 0.0 && *off < 0.05), "{:?}", mixed.slack);
+        // One expert, whose weight is 3/5 of all or the whole.
+        let one = Experts { top_k: 1, ..shape };
+        let reads = reads(&[1.0, 1.0], &[0.0, third, 0.0], None);
+        near(&mix(&one, &reads, Element::Bf16), &[0.0, 3.0]);
+        near(&mix(&Experts { normalize: false, ..one }, &reads, Element::Bf16), &[0.0, 1.8]);
+    }
+}

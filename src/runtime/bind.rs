@@ -336,6 +336,7 @@ mod tests {
             (Operation::GroupNorm, ffi::CUSYNC_GROUP_NORM),
             (Operation::InputNorm, ffi::CUSYNC_INPUT_NORM),
             (Operation::GroupedConv, ffi::CUSYNC_GROUPED_CONV),
+            (Operation::Experts, ffi::CUSYNC_EXPERTS),
         ];
         for (operation, number) in pairs {
             assert_eq!(operation as u32, number, "{operation:?}");
@@ -354,5 +355,25 @@ mod tests {
             ffi::CUSYNC_TANH,
         ];
         assert_eq!(Activation::ALL.map(|activation| activation.number()), activations.map(Some));
+    }
+
+    #[test]
+    fn experts_have_the_limits_of_the_c_abi() {
+        let (experts, chosen) = (ffi::CUSYNC_MAX_EXPERTS, ffi::CUSYNC_MAX_TOP_K);
+        for (count, top_k, beyond) in [
+            (experts, chosen, None),
+            (experts + 8, chosen, Some((experts + 8, experts))),
+            (experts, chosen + 1, Some((chosen + 1, chosen))),
+        ] {
+            let source = format!(
+                r#"Pipeline(name: "e", dims: {{ "E": {count} }}, stages: [Experts(name: "mix", x: "X(8,16)", router: "S(8,E)",
+                    gate: "G(E*8,16)", up: "U(E*8,16)", down: "D(E*16,8)", top_k: {top_k}, out: "Y(8,16)")])"#
+            );
+            let resolved =
+                resolve_text(&source, "e", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+            let h100 = Profile::named("h100").expect("it ships");
+            let numbers = choose::obstacle(&resolved, h100, Executor::Serial).map(|why| why.numbers);
+            assert_eq!(numbers, beyond.map(|(count, most)| Some((count.into(), most.into()))), "{source}");
+        }
     }
 }

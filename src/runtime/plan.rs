@@ -16,6 +16,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("llama65_mlp", include_str!("../../policies/llama65_mlp.ron")),
     ("llama3_70b_mlp", include_str!("../../policies/llama3_70b_mlp.ron")),
     ("llama65_norm_mlp", include_str!("../../policies/llama65_norm_mlp.ron")),
+    ("qwen3_moe", include_str!("../../policies/qwen3_moe.ron")),
     ("two_gemms", include_str!("../../policies/two_gemms.ron")),
     ("chain3", include_str!("../../policies/chain3.ron")),
     ("diamond", include_str!("../../policies/diamond.ron")),

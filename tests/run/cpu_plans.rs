@@ -30,6 +30,9 @@ const SMALL: &[(&str, u64)] = &[
     ("D", 40),
 ];
 
+/// For pages with experts: a few narrow ones.
+const FEW_EXPERTS: &[(&str, u64)] = &[("H", 264), ("E", 12), ("I", 40)];
+
 /// Plans a spec with reduced dims.
 pub(super) fn plan(source: &str, m: u64, element: Element, policy: Option<Policy>) -> Plan {
     let spec = cusync_gen::spec::parse(source, "test").expect("the spec is valid");
@@ -37,7 +40,8 @@ pub(super) fn plan(source: &str, m: u64, element: Element, policy: Option<Policy
     let size = [("M", m), ("S", m), ("B", m.div_ceil(80))];
     // Caches require heads of 64 or 128 columns.
     let fits = |name: &str| name != "D" || !source.contains("Cache(");
-    let small = SMALL.iter().chain(&size).filter(|(name, _)| named.iter().any(|n| n == name) && fits(name));
+    let sizes = if source.contains("Experts(") { FEW_EXPERTS } else { SMALL };
+    let small = sizes.iter().chain(&size).filter(|(name, _)| named.iter().any(|n| n == name) && fits(name));
     let dims = small.map(|(name, value)| ((*name).to_owned(), *value)).collect();
     let overrides = Overrides { dims, element: Some(element), policy, ..Overrides::default() };
     let device = Profile::named("h200").expect("the profile ships");
@@ -238,13 +242,15 @@ fn tensors_are_right_under_another_shape() {
         Gemm(name: "proj", a: "H(M,24*16)", b: "V(24*16,264)", residual: "X(M,264)", out: "Z(M,264)"),
         GatedGemm(name: "gate", a: "H(M*8,48)", gate: "G(48,40)", up: "U(48,40)", out: "S(M*8,40)"),
         Gemm(name: "sum", a: "Z(M,264)", b: "A(264,320)", residual: "S(M,320)", out: "Y(M,320)"),
+        Experts(name: "mix", x: "H(M*8,48)", router: "R(M*8,4)", gate: "GE(32,48)", up: "UE(32,48)", down: "DE(192,8)",
+            top_k: 2, residual: "Q(M*8,48)", out: "E(M*8,48)"),
     ])"#;
     for m in [1, 37, 300] {
         for policy in
             [None, Some(Policy::Tile), Some(Policy::Row), Some(Policy::Batched { rows: 3, cols: 2 })]
         {
             let plan = plan(source, m, Element::Bf16, policy);
-            assert_eq!(plan.edges().len(), 6);
+            assert_eq!(plan.edges().len(), 8);
             verify(&plan, options(Workers::TeamPerStage), 2);
         }
     }
@@ -301,6 +307,38 @@ fn group_normalisations_are_right_between_convolutions_and_at_either_end() {
             for policy in [None, Some(Policy::Tile), Some(Policy::Batched { rows: 1, cols: 4 })] {
                 let plan = plan(&source, 0, element, policy);
                 assert_eq!(plan.edges().len(), 4);
+                verify(&plan, options(Workers::TeamPerStage), 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn experts_are_right_between_products_and_alone() {
+    // A few of several, all of them, the only one, and few of more than there are rows.
+    for (experts, top_k, features, more) in [
+        (12, 3, 40, r#"residual: "P(M,W)", "#),
+        (8, 8, 24, ""),
+        (1, 1, 40, r#"residual: "Y(M,W)", activation: Gelu, "#),
+        (40, 2, 8, r#"normalize: false, residual: "R(M,W)", "#),
+        (24, 16, 16, "normalize: false, activation: Clamp(-0.5, 2.0), "),
+    ] {
+        let weights = r#"gate: "G(X*F,W)", up: "U(X*F,W)", down: "D(X*W,F)""#;
+        let source = format!(
+            r#"Pipeline(name: "experts", dims: {{ "M": 1, "W": 136, "X": {experts}, "F": {features} }}, stages: [
+                Gemm(name: "before", a: "A(M,40)", b: "B(40,W)", out: "Y(M,W)"),
+                Gemm(name: "beside", a: "A(M,40)", b: "C(40,W)", out: "P(M,W)"),
+                Gemm(name: "router", a: "Y(M,W)", b: "WR(X,W)", layout: NK, out: "S(M,X)"),
+                Experts(name: "mix", x: "Y(M,W)", router: "S(M,X)", {weights}, top_k: {top_k}, {more} out: "Z(M,W)"),
+                Gemm(name: "after", a: "Z(M,W)", b: "E(W,72)", out: "O(M,72)"),
+                Experts(name: "alone", x: "V(M,W)", router: "T(M,X)", {weights}, top_k: {top_k}, out: "Q(M,W)"),
+            ])"#
+        );
+        for (element, m) in [1, 37, 200].into_iter().flat_map(|m| [(Element::F16, m), (Element::Bf16, m)]) {
+            for policy in [None, Some(Policy::Tile), Some(Policy::Batched { rows: 3, cols: 2 })] {
+                let plan = plan(&source, m, element, policy);
+                let added = usize::from(["P(M", "Y(M"].iter().any(|made| more.contains(made)));
+                assert_eq!(plan.edges().len(), 4 + added, "{source}");
                 verify(&plan, options(Workers::TeamPerStage), 2);
             }
         }

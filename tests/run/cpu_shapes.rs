@@ -43,6 +43,23 @@ fn normalisations_of_rows_of_any_length_are_right() {
 }
 
 #[test]
+fn experts_of_any_number_and_size_are_right() {
+    for (experts, top_k, features, width) in
+        [(521, 3, 8, 16), (24, 17, 8, 16), (5, 2, 33, 27), (3, 3, 1, 131)]
+    {
+        right(&format!(
+            r#"Gemm(name: "router", a: "X(37,{width})", b: "R({experts},{width})", layout: NK, out: "S(37,{experts})"),
+            Experts(name: "mix", x: "X(37,{width})", router: "S(37,{experts})", gate: "G({hidden},{width})",
+                up: "U({hidden},{width})", down: "D({},{features})", top_k: {top_k}, residual: "X(37,{width})",
+                out: "Y(37,{width})"),
+            Gemm(name: "after", a: "Y(37,{width})", b: "W({width},9)", out: "Z(37,9)"),"#,
+            experts * width,
+            hidden = experts * features
+        ));
+    }
+}
+
+#[test]
 fn images_of_any_number_of_channels_are_right() {
     right(
         r#"Conv2d(name: "stem", input: "X(3,17,13,3)", filter: "F1(3,3,3,27)", stride: (2,2), padding: (1,1), bias: "b(27)",

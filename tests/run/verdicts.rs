@@ -153,6 +153,27 @@ impl Page<'_> {
         self.stage("GatedGemm", &fields, (rows, cols), &format!("{rows},{cols}"));
     }
 
+    /// After a norm, for the same reason: a product whose columns are scores, and the experts that rows choose by them.
+    fn experts(&mut self) {
+        self.norm();
+        let (x, rows, cols) = self.last();
+        let (experts, features) = (self.pick(&[1, 8, 24]), self.pick(&[8, 40]));
+        self.gemm(experts);
+        let ((scores, ..), n) = (self.last(), self.count);
+        let (hidden, top_k) = (experts * features, self.pick(&[1, 2, 8]).min(experts));
+        let mut fields = format!(
+            r#"x: "{x}({rows},{cols})", router: "{scores}({rows},{experts})", top_k: {top_k}, gate: "G{n}({hidden},{cols})",
+               up: "U{n}({hidden},{cols})", down: "D{n}({},{features})", "#,
+            experts * cols
+        );
+        fields += &self.activation("activation");
+        fields += self.pick(&["", "normalize: false, "]);
+        if self.rng.random() {
+            write!(fields, r#"residual: "{x}({rows},{cols})", "#).expect("grows");
+        }
+        self.stage("Experts", &fields, (rows, cols), &format!("{rows},{cols}"));
+    }
+
     fn norm(&mut self) {
         let (name, rows, cols) = self.last();
         let n = self.count;
@@ -258,7 +279,7 @@ impl Page<'_> {
         let cols = [16, 40, 64][rng.random_range(0..3)];
         let mut page = Page { rng, stages: String::new(), made: vec![("X".into(), rows, cols)], count: 0 };
         while page.count < depth {
-            match page.rng.random_range(0..7) {
+            match page.rng.random_range(0..8) {
                 0 | 1 => {
                     let cols = page.pick(&[8, 16, 40, 64, 136]);
                     page.gemm(cols);
@@ -267,6 +288,7 @@ impl Page<'_> {
                 3 => page.norm(),
                 4 => page.heads(),
                 5 => page.convolution(),
+                6 => page.experts(),
                 _ => page.attention(),
             }
         }
@@ -281,7 +303,7 @@ fn pipelines() -> u64 {
 
 #[test]
 fn random_right_pipelines_are_called_right() {
-    let mut nearest = 0.0f64;
+    let (mut nearest, mut overflows) = (0.0f64, 0);
     for seed in 0..pipelines() {
         let mut rng = SmallRng::seed_from_u64(seed);
         let element = if rng.random() { Element::F16 } else { Element::Bf16 };
@@ -293,11 +315,17 @@ fn random_right_pipelines_are_called_right() {
         let judged = judged(&judge, &run(&plan, &inputs));
         assert!(judged.len() >= depth);
         for tensor in judged {
+            // Squares of squares may exceed fp16. That is named, and called neither right nor wrong.
+            if matches!(tensor.wrong, Some(Wrong::Overflow(_))) && element == Element::F16 {
+                overflows += 1;
+                continue;
+            }
             assert!(tensor.verified, "{tensor}\nseed {seed}, {element:?}\n{source}");
             nearest = nearest.max(tensor.of_bound);
         }
     }
     assert!(nearest > 0.9, "the bounds are far from what rounding takes: {nearest}");
+    assert!(200 * overflows < pipelines(), "{overflows} tensors exceed fp16");
 }
 
 /// A chain of `depth` stages: norms, gated GEMMs and GEMMs with residuals in turn, after an attention.
@@ -386,6 +414,72 @@ fn spoiled_results_are_found_at_any_depth() {
         }
     }
     assert_eq!(spoiled, 480);
+}
+
+#[test]
+fn rows_of_another_expert_and_with_other_weights_are_found() {
+    const ROWS: usize = 40;
+    const COLS: usize = 64;
+    const EXPERTS: usize = 24;
+    let source = r#"Pipeline(name: "experts", dims: { "M": 40, "H": 64, "E": 24, "I": 40 }, stages: [
+        Experts(name: "mix", x: "X(M,H)", router: "S(M,E)", gate: "G(E*I,H)", up: "U(E*I,H)", down: "D(E*H,I)",
+            top_k: 2, out: "Y(M,H)"),
+    ])"#;
+    // Each row has the scores 0, 0.25, 0.5 and so on in an order of its own.
+    let scores: Vec<f32> =
+        (0..ROWS * EXPERTS).map(|at| ((at / EXPERTS * 7 + at * 5) % EXPERTS) as f32 / 4.0).collect();
+    for element in [Element::F16, Element::Bf16] {
+        let plan = plan(source, Some(element));
+        let id = plan.graph().tensors.iter().position(|tensor| tensor.name == "S").expect("scores");
+        let mut inputs = Inputs::random(plan.graph(), 5);
+        let score = |inputs: &mut Inputs, scores: &[f32]| {
+            let mut bits = vec![0; scores.len()];
+            element.round(scores, &mut bits);
+            assert!(inputs.set(TensorId(id), bits));
+        };
+        score(&mut inputs, &scores);
+        let judge = Judge::new(plan.graph(), &inputs, HashMap::new()).expect("all inputs are there");
+        let right = run(&plan, &inputs);
+        assert!(judged(&judge, &right).iter().all(|tensor| tensor.verified), "{element:?}");
+        let mut rng = SmallRng::seed_from_u64(1);
+        for round in 0..60 {
+            let row = rng.random_range(0..ROWS);
+            let mut other = scores.clone();
+            let own = &mut other[row * EXPERTS..(row + 1) * EXPERTS];
+            let mut ranks: Vec<usize> = (0..EXPERTS).collect();
+            ranks.sort_by(|a, b| own[*b].total_cmp(&own[*a]));
+            match round % 3 {
+                // Another expert in the place of the first or the second.
+                0 => own.swap(ranks[rng.random_range(0..2)], ranks[rng.random_range(2..EXPERTS)]),
+                // The right experts, each with the weight of the other one, or with equal weights.
+                1 => own.swap(ranks[0], ranks[1]),
+                _ => own[ranks[1]] = own[ranks[0]],
+            }
+            let mut wrong = inputs.clone();
+            score(&mut wrong, &other);
+            let mut values = right["Y"].clone();
+            let at = row * COLS..(row + 1) * COLS;
+            values[at.clone()].copy_from_slice(&run(&plan, &wrong)["Y"][at]);
+            let judged = judged(&judge, &HashMap::from([("Y".to_owned(), values)]));
+            let wrong = judged[0].wrong;
+            assert!(
+                matches!(wrong, Some(Wrong::Element(found)) if found.row == row),
+                "{element:?} round {round}: {}",
+                judged[0]
+            );
+        }
+        for row in 0..ROWS {
+            let mut values = right["Y"].clone();
+            let of_row = row * COLS..(row + 1) * COLS;
+            let largest = of_row.max_by(|a, b| values[*a].abs().total_cmp(&values[*b].abs()));
+            let at = largest.expect("a row has elements");
+            // In bf16 the roundings of hidden rows and of each expert's row may add up to more than a percent.
+            let percents = if element == Element::F16 { 1 } else { 2 };
+            (0..percents).for_each(|_| values[at] = off_by_a_percent(element, values[at]));
+            let judged = judged(&judge, &HashMap::from([("Y".to_owned(), values)]));
+            assert!(!judged[0].verified, "{element:?} row {row}: {}", judged[0]);
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Convolutions, attentions and norms: their reads, their proofs, and mutants that omit a halo, a head, tiles of K or
-//! V, or a tile of a row or of a group.
+//! Convolutions, attentions, norms and experts: their reads, their proofs, and mutants that omit a halo, a head, tiles
+//! of K or V, or a tile of a row, of a group or of scores.
 
 use cusync_gen::check::{
     Candidate, EdgeChoice, Event, Executor, Generated, How, Obligation, TileProgram, check, judge,
@@ -651,4 +651,109 @@ fn a_depthwise_convolution_is_launched_alone() {
     let alone = simulate_serial(&c).stages[1];
     let least_us = 2.0 * 2.0 * 8.0 * 3136.0 * 144.0 / (device.read_tbs * 1e6);
     assert!(alone.1 - alone.0 >= least_us && alone.1 - alone.0 < least_us + 10.0, "{alone:?}, {least_us}");
+}
+
+/// Three products, and experts in tiles of 16 rows that read the first as rows and the second as their scores, and add
+/// the third; a product of the result.
+fn mixed() -> Graph {
+    let source = r#"Pipeline(name: "m", dims: { "M": 56, "H": 96, "E": 16, "I": 24 }, stages: [
+        Gemm(name: "rows", a: "X(M,64)", b: "W(64,H)", out: "Y(M,H)"),
+        Gemm(name: "scores", a: "X(M,64)", b: "WR(64,E)", out: "S(M,E)"),
+        Gemm(name: "beside", a: "X(M,64)", b: "V(64,H)", out: "R(M,H)"),
+        Experts(name: "experts", x: "Y(M,H)", router: "S(M,E)", gate: "G(E*I,H)", up: "U(E*I,H)", down: "D(E*H,I)",
+            top_k: 2, residual: "R(M,H)", out: "Z(M,H)"),
+        Gemm(name: "last", a: "Z(M,H)", b: "WL(H,64)", out: "O(M,64)"),
+    ])"#;
+    graph(source, &[(8, 32, 64), (8, 8, 64), (8, 48, 64), (16, 96, 96), (32, 64, 32)])
+}
+
+#[test]
+fn experts_are_proved_under_every_policy() {
+    let graph = mixed();
+    let stage = &graph.stages[3];
+    assert_eq!((stage.out_tile(), stage.grid, stage.k_blocks, stage.k), ((16, 96), (4, 1), 1, 96));
+    assert_eq!(graph.dependences.len(), 4);
+    for policy in [Policy::Tile, Policy::Row, Policy::Batched { rows: 3, cols: 2 }, Policy::Strided(2)] {
+        for wait_at in EVERYWHERE {
+            let c = candidate(graph.clone(), &policy, wait_at);
+            assert_eq!(judge(&c).refutations, [], "{policy:?} {wait_at:?}");
+            let predicted = predict(&c);
+            assert!(predicted.serial_us > 0.0 && predicted.synchronised_us > 0.0);
+        }
+    }
+}
+
+#[test]
+fn experts_that_leave_a_tile_of_their_rows_or_their_scores_unawaited_are_refuted() {
+    let c = candidate(mixed(), &Policy::Tile, WaitAt::PerKBlock);
+    // All tiles in two rows of tiles, and in the last one.
+    for (producer, tensor, some, last) in
+        [(0, "Y", 6..12, 18..21), (1, "S", 4..8, 12..14), (2, "R", 4..8, 12..14)]
+    {
+        let edge = c.graph.dependences.iter().position(|d| d.producer == StageId(producer)).expect("an edge");
+        for (m, slots) in [(1, some), (3, last)] {
+            let mut found = Vec::new();
+            Generated::new(&c).events(StageId(3), Tile { m, n: 0 }, 0, &mut |event| match event {
+                Event::Wait { edge: read, slot, .. } if read == edge => found.push(slot),
+                _ => {}
+            });
+            assert_eq!(found, slots.clone().collect::<Vec<_>>(), "{tensor} {m}");
+            for slot in slots {
+                let wrong =
+                    Without { base: Generated::new(&c), drop: |e, dropped| (e, dropped) == (edge, slot) };
+                let report = judge_program(&c, &wrong);
+                assert_eq!(report.refutations.len(), 1, "{tensor} {slot}: {:?}", report.refutations);
+                let text = report.refutation(Obligation::Cover).expect("a race").to_string();
+                let race = format!("may read `{tensor}` before {}(", c.graph.stages[producer].name);
+                assert!(text.contains(&format!("experts({m}")) && text.contains(&race), "{text}");
+            }
+        }
+        // Without the last rows, without the last columns, and with the rows above.
+        let boxes: [fn(&mut cusync_gen::graph::Footprint); 3] =
+            [|f| f.rows.extent = 8, |f| f.cols.extent = 8, |f| f.rows.offset = -16];
+        for change in boxes {
+            let mut wrong = candidate(mixed(), &Policy::Tile, WaitAt::PerKBlock);
+            let operand = wrong.graph.dependences[edge].operand;
+            change(&mut wrong.graph.stages[3].operands[operand].footprint);
+            refuted(&wrong);
+        }
+    }
+}
+
+#[test]
+fn weights_of_experts_are_inputs() {
+    for weights in ["gate", "up", "down"] {
+        let source = format!(
+            r#"Pipeline(name: "m", dims: {{ "H": 64 }}, stages: [
+                Gemm(name: "made", a: "A(256,64)", b: "B(64,64)", out: "made(256,64)"),
+                Experts(name: "experts", x: "Y(40,H)", router: "S(40,4)", gate: "gate(256,H)", up: "up(256,H)",
+                    down: "down(256,64)", top_k: 2, out: "Z(40,H)"),
+            ])"#
+        );
+        let source = source.replace(&format!(r#""{weights}("#), r#""made("#);
+        let refused = spec::parse(&source, "p")
+            .and_then(|s| s.resolve(&[]))
+            .and_then(|r| r.graph(&[(64, 64, 64), (16, 64, 64)]));
+        let refused = refused.expect_err("a stage writes them");
+        assert_eq!(refused.code, "produced-experts", "{weights}: {}", refused.message);
+        assert!(refused.render(&source, "p", false).contains("written by `made`"), "{weights}");
+    }
+}
+
+#[test]
+fn experts_have_tiles_of_whole_rows_and_are_launched_alone() {
+    let source = include_str!("../../../policies/qwen3_moe.ron");
+    let resolved = spec::parse(source, "p").and_then(|s| s.resolve(&[])).expect("sound");
+    let refused = resolved.graph(&[(16, 2048, 2048), (64, 64, 64), (64, 64, 64)]).expect_err("no whole rows");
+    assert!(refused.message.contains("the mixture of experts `experts` has no tile"), "{}", refused.message);
+    let device = Profile::named("h200").expect("shipped");
+    let c = cusync_gen::choose::candidate(&resolved, device, Executor::Serial).expect("a choice");
+    let experts = &c.graph.stages[2];
+    assert_eq!((experts.op.name(), experts.out_tile().1, experts.grid.1), ("Experts", 2048, 1));
+    assert_eq!(c.launch.kernels()[2].kernel, cusync_gen::check::StageKernel::Alone);
+    assert_eq!(judge(&c).refutations, []);
+    // At least 125 of 128 experts are expected to have a row; their weights are read once, at memory bandwidth at best.
+    let alone = simulate_serial(&c).stages[2];
+    let least_us = 125.0 * 3.0 * 2.0 * 768.0 * 2048.0 / (device.read_tbs * 1e6);
+    assert!(alone.1 - alone.0 >= least_us && alone.1 - alone.0 < 1.1 * least_us, "{alone:?}, {least_us}");
 }

@@ -58,6 +58,13 @@ const GROUPS_THEN_CONV: &str = r#"Pipeline(name: "p", dims: {}, stages: [
     Conv2d(name: "c", input: "N(2,16,16,64)", filter: "F(3,3,64,64)", padding: (1,1), out: "Y(2,16,16,64)"),
 ])"#;
 
+/// Experts beside the product that scores them.
+const EXPERTS: &str = r#"Pipeline(name: "p", dims: { "M": 40, "H": 64, "E": 32, "I": 48 }, stages: [
+    Gemm(name: "router", a: "X(M,H)", b: "WR(E,H)", layout: NK, out: "S(M,E)"),
+    Experts(name: "moe", x: "X(M,H)", router: "S(M,E)", gate: "G(E*I,H)", up: "U(E*I,H)", down: "D(E*H,I)", top_k: 8,
+        residual: "X(M,H)", out: "Y(M,H)"),
+])"#;
+
 const QWEN3: &str = include_str!("../../../tests/run/data/blocks/qwen3.ron");
 
 const INVERTED: &str = include_str!("../../../policies/mobilenetv2.ron");
@@ -174,6 +181,46 @@ fn every_executor_names_the_first_real_obstacle_with_its_numbers() {
 }
 
 #[test]
+fn experts_run_between_kernel_boundaries_and_within_the_limits_of_their_kernel() {
+    use Executor::{Copilot, Cpu, Fused, Library, Programmatic, Serial, Streams};
+    let router = r#"Gemm(name: "router", a: "X(M,H)", b: "WR(E,H)", layout: NK, out: "S(M,E)"),"#;
+    let alone = EXPERTS.replace(router, "");
+    for (source, executors) in [(EXPERTS, &[Serial, Library, Cpu][..]), (&alone, &[Serial, Cpu])] {
+        for executor in executors {
+            assert_eq!(met(source, "h200", *executor), None, "{executor:?}");
+        }
+    }
+    let says = |source: &str, device, executor, parts: &[&str]| {
+        let text = met(source, device, executor).expect("an obstacle").to_string();
+        assert!(parts.iter().all(|part| text.contains(part)), "{executor:?}: {text}");
+    };
+    for executor in [Fused, Streams, Programmatic] {
+        says(EXPERTS, "h200", executor, &["stage `moe` is Experts, whose kernel neither waits nor posts"]);
+    }
+    says(EXPERTS, "h200", Copilot, &["stage `moe`", "products alone"]);
+    says(&alone, "h200", Library, &["stage `moe`", "no stage is a product"]);
+    says(EXPERTS, "a100", Serial, &["stage `moe`", "no kernel of its own on a100"]);
+    for (change, reason, numbers) in [
+        (("\"E\": 32", "\"E\": 520"), "has 520 experts, and its kernel takes 512", (520, 512)),
+        (("top_k: 8", "top_k: 17"), "has 17 experts a row, and its kernel takes 16", (17, 16)),
+        (("\"I\": 48", "\"I\": 44"), "has rows of 44 elements in `D`", (44, 8)),
+        (("\"E\": 32", "\"E\": 36"), "has rows of 36 elements in `S`", (36, 8)),
+    ] {
+        let source = alone.replace(change.0, change.1);
+        for executor in [Serial, Library, Streams, Programmatic, Fused, Copilot] {
+            says(&source, "h200", executor, &["stage `moe`"]);
+        }
+        let obstacle = met(&source, "h200", Serial).expect("an obstacle");
+        assert!(obstacle.reason.contains(reason) && obstacle.numbers == Some(numbers), "{obstacle}");
+        assert_eq!(met(&source, "h200", Cpu), None, "{reason}");
+        let (executor, note) =
+            choose::fallback(&resolved(&source), profile("h200")).expect("no kernel takes it");
+        assert!(executor == Cpu && note.contains(reason), "{note}");
+        assert!(choose::plan(&resolved(&source), profile("h200"), Cpu).is_ok(), "{reason}");
+    }
+}
+
+#[test]
 fn the_note_names_every_executor_and_who_came_furthest_first() {
     let (executor, note) =
         choose::fallback(&resolved(&many_sequences()), profile("h200")).expect("no executor runs it");
@@ -243,7 +290,8 @@ fn activations_with_numbers_run_on_the_host_alone() {
         GatedGemm(name: "gate", a: "Y(M,64)", gate: "G(64,64)", up: "U(64,64)", activation: ACT, out: "Z(M,64)"),
     ])"#;
     let grouped = GROUPS_THEN_CONV.replace(r#"out: "N("#, r#"epilogue: ACT, out: "N("#);
-    for (source, stage) in [(gated, "gate"), (&grouped, "gn")] {
+    let experts = EXPERTS.replace("top_k: 8,", "top_k: 8, activation: ACT,");
+    for (source, stage) in [(gated, "gate"), (&grouped, "gn"), (&experts, "moe")] {
         for (stated, said) in
             [("Scale(0.5)", "applies scale 0.5,"), ("Clamp(-1, 6)", "applies clamp -1.0 to 6.0,")]
         {
@@ -313,7 +361,7 @@ fn whatever_has_no_obstacle_is_chosen_and_proved() {
         convolution("1,20,20,8", "3,3,8,8", "1,2,2,8", "stride: (9,9)"),
         convolution("1,20,20,16", "3,3,2,24", "1,16,16,24", "groups: 8, dilation: (2,2)"),
     ];
-    let cases = [WIDE_GATE, PROMPTS_OF_197, PROMPTS_OF_200, CONV_THEN_GEMM, RAGGED, HEADS, QWEN3];
+    let cases = [WIDE_GATE, PROMPTS_OF_197, PROMPTS_OF_200, CONV_THEN_GEMM, RAGGED, HEADS, QWEN3, EXPERTS];
     let all = shipped.into_iter().chain(cases).chain(more.iter().map(String::as_str));
     let mut refused = 0;
     for source in all {

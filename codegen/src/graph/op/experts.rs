@@ -1,9 +1,9 @@
 //! A mixture of experts: every row is computed by the few experts with the largest router scores in it.
 //!
-//! `y = sum over the chosen experts e of w_e (act(x Ge') * (x Ue')) De' + residual`, with `w` the softmax of the scores. Of
-//! equal scores the first are chosen. The weights of all experts are one matrix, expert after expert, whose rows are the
-//! columns of a product, as PyTorch keeps them. A tile is a block of whole rows with one k-block. Any of its rows may choose
-//! any expert, so it reads all weights.
+//! `y = sum over the chosen experts e of w_e (act(x Ge') * (x Ue')) De' + residual`, with `w` the softmax of the scores.
+//! Among equal scores the first are chosen. The weights of all experts are one matrix, expert after expert, whose rows
+//! are the columns of a product, as PyTorch keeps them. A tile is a block of whole rows with one k-block. Any of its rows
+//! may choose any expert, so it reads all weights.
 
 use std::ops::Range;
 
@@ -17,10 +17,9 @@ use crate::spec::ExpertsSpec;
 /// Candidate rows per tile.
 const ROWS: &[u32] = &[16, 64];
 
-/// Limits of the kernel (`CUSYNC_MAX_EXPERTS` and `CUSYNC_MAX_TOP_K` of `csrc/abi/cusync.h`), and the granule of its rows.
+/// Limits of the kernel (`CUSYNC_MAX_EXPERTS` and `CUSYNC_MAX_TOP_K` of `csrc/abi/cusync.h`).
 const MOST: u32 = 512;
 const MOST_CHOSEN: u32 = 16;
-const GRANULE: u32 = 8;
 
 /// A mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,19 +43,26 @@ pub(super) fn lower(spec: &ExpertsSpec, stated: &Stated<'_>) -> Result<(Op, u32)
     let (rows, cols) = (stated.out().rows, stated.out().cols);
     let place = |kind| stated.reads.iter().position(|read| read.kind == kind);
     let size = |kind| place(kind).map_or((0, 0), |i| (stated.tensor(i).rows, stated.tensor(i).cols));
+    let span = |kind| place(kind).map_or(Span::default(), |i| stated.reads[i].span);
     let ((_, experts), (features, _)) = (size(OperandKind::Router), size(OperandKind::B));
     let top_k = stated.dims.size(&spec.top_k, "the number of chosen experts")?;
     if top_k > experts {
-        return Err(Diagnostic::new("bad-experts", format!("{top_k} of {experts} experts are chosen"))
+        let message = format!("each row chooses {top_k} experts, and there are {experts}");
+        return Err(Diagnostic::new("bad-experts", message)
             .at(spec.top_k.span, "more than there are")
-            .help("the router has a column an expert, of which `top_k` are chosen"));
+            .also(span(OperandKind::Router), format!("{experts} columns, one for each expert"))
+            .help(format!("state a `top_k` of at most {experts}")));
     }
     if !features.is_multiple_of(experts) {
-        let at = place(OperandKind::B).map_or(Span::default(), |i| stated.reads[i].span);
-        let message = format!("{features} rows of gate weights are not those of {experts} experts");
-        return Err(Diagnostic::new("bad-experts", message).at(at, format!("{features} rows")).help(
-            "the matrix has the rows of one expert after those of another; the router has a column an expert",
-        ));
+        let message = format!("{features} rows of gate weights cannot be divided among {experts} experts");
+        let each = (features / experts).max(1);
+        return Err(Diagnostic::new("bad-experts", message)
+            .at(span(OperandKind::B), format!("{features} rows"))
+            .also(span(OperandKind::Router), format!("{experts} columns, one for each expert"))
+            .help(format!(
+                "all experts have the same number of rows: {} would be {each} for each",
+                each * experts
+            )));
     }
     let features = features / experts;
     let ExpertsSpec { activation, top_k: _, normalize } = *spec;
@@ -68,10 +74,10 @@ pub(super) fn lower(spec: &ExpertsSpec, stated: &Stated<'_>) -> Result<(Op, u32)
             return Err(Diagnostic::new("shape-mismatch", message)
                 .at(read.span, format!("{} x {} here", tensor.rows, tensor.cols))
                 .also(stated.out.span, format!("{rows} rows of {cols} columns"))
-                .note(format!("{experts} experts of {features} hidden columns"))
-                .help(
-                    "gate and up are (E*I, H), down is (E*H, I); x, the residual and the output are (M, H)",
-                ));
+                .note(format!("E = {experts} experts, the columns of the router"))
+                .note(format!("I = {features} hidden columns: each expert's rows of the gate weights"))
+                .help("x, the residual and the output are (M, H), the router is (M, E)")
+                .help("gate and up are (E*I, H), down is (E*H, I)"));
         }
     }
     Ok((Op::Experts(op), cols))
@@ -176,18 +182,7 @@ impl Rules for Experts {
             let text = || format!("has {count} {what}, and its kernel takes {most}");
             (count > most).then(|| Obstacle::new(text()).numbers(count, most))
         };
-        let hidden = || {
-            let text = format!(
-                "has experts of {} hidden columns, and kernels move rows in steps of {GRANULE}: pad them to {}",
-                self.features,
-                self.features.next_multiple_of(GRANULE)
-            );
-            (!self.features.is_multiple_of(GRANULE))
-                .then(|| Obstacle::new(text).numbers(self.features, GRANULE))
-        };
-        above(self.experts, MOST, "experts")
-            .or_else(|| above(self.top_k, MOST_CHOSEN, "experts a row"))
-            .or_else(hidden)
+        above(self.experts, MOST, "experts").or_else(|| above(self.top_k, MOST_CHOSEN, "experts a row"))
     }
 
     fn cost(&self) -> Cost {

@@ -1,4 +1,5 @@
-//! Small random convolutions, grouped ones, pools, attentions, norms of rows, of heads and of groups of channels.
+//! Small random convolutions, grouped ones, pools, attentions, experts, and norms of rows, of heads and of groups of
+//! channels.
 
 use std::fmt::Write as _;
 
@@ -226,4 +227,33 @@ pub(super) fn heads(rng: &mut SmallRng) -> Graph {
     let gemm = [(16, 16, 16), (8, 16, 8), (4, 8, 12), (8, 24, 24)];
     let rows = pick(rng, &[4, 8, heads, 2 * heads, 4 * heads]);
     graph(&dims, &stages, &[pick(rng, &gemm), (rows, dim, dim), pick(rng, &gemm)])
+}
+
+/// A product, scores from its rows or from others, the experts that rows choose by them, and a product of the result.
+/// Sometimes experts add the rows of another product, or of the first.
+pub(super) fn experts(rng: &mut SmallRng) -> Graph {
+    let (tokens, hidden) = (pick(rng, &[16, 24, 40, 48]), pick(rng, &[16, 24, 32]));
+    let (experts, features, top_k) = pick(rng, &[(4, 8, 1), (8, 8, 2), (16, 8, 4), (24, 16, 3)]);
+    let dims = format!(r#""M": {tokens}, "H": {hidden}, "E": {experts}, "I": {features}"#);
+    let (scored, beside) = (pick(rng, &["X(M,16)", "Y(M,H)"]), rng.random());
+    let residual =
+        if beside { r#"residual: "R(M,H)", "# } else { pick(rng, &["", r#"residual: "Y(M,H)", "#]) };
+    let mut stages = format!(
+        r#"Gemm(name: "first", a: "X(M,16)", b: "W(16,H)", out: "Y(M,H)"),
+           Gemm(name: "router", a: "{scored}", b: "WR({},E)", out: "S(M,E)"),"#,
+        if scored == "Y(M,H)" { "H" } else { "16" }
+    );
+    let gemm = [(16, 16, 16), (8, 16, 8), (16, 8, 24), (24, 24, 16)];
+    let mut tiles = vec![pick(rng, &gemm), pick(rng, &gemm)];
+    if beside {
+        stages += r#"Gemm(name: "beside", a: "X(M,16)", b: "V(16,H)", out: "R(M,H)"),"#;
+        tiles.push(pick(rng, &gemm));
+    }
+    stages += &format!(
+        r#"Experts(name: "experts", x: "Y(M,H)", router: "S(M,E)", gate: "G(E*I,H)", up: "U(E*I,H)", down: "D(E*H,I)",
+               top_k: {top_k}, {residual}out: "Z(M,H)"),
+           Gemm(name: "last", a: "Z(M,H)", b: "WL(H,H)", out: "O(M,H)"),"#
+    );
+    tiles.extend([(pick(rng, &[8, 16, 24]), hidden, hidden), pick(rng, &gemm)]);
+    graph(&dims, &stages, &tiles)
 }

@@ -114,6 +114,7 @@ fn family(graph: &Graph) -> &'static str {
         () if graph.stages.iter().any(|s| s.operands.iter().any(|o| o.view.is_some())) => {
             "a normalisation of heads between GEMMs"
         }
+        () if has(|op| matches!(op, Op::Experts(_))) => "experts between GEMMs",
         () if has(|op| matches!(op, Op::Norm(_))) => "normalisations between GEMMs",
         () if has(|op| *op == Op::Custom) => "GEMMs and a user's kernel",
         () => "GEMMs",

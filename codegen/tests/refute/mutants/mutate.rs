@@ -51,6 +51,7 @@ kinds! {
     ShiftHalo,
     ShiftHead,
     ForgetMask,
+    LoseRows,
     ShrinkFootprint,
     SplitMidTile,
     GrowConsumer,
@@ -164,7 +165,8 @@ pub(crate) fn mutate(
             .then(|| Mutant::changed(c, p));
     }
     match kind {
-        ShrinkHalo | ShiftHalo | ShiftHead | ForgetMask | ShrinkFootprint | SplitMidTile | GrowConsumer => {
+        ShrinkHalo | ShiftHalo | ShiftHead | ForgetMask | LoseRows | ShrinkFootprint | SplitMidTile
+        | GrowConsumer => {
             return shape::change(rng, base, recorded, kind);
         }
         SwapItems | MoveItem | DropItem | RepeatItem | MoveCut | ShiftSlab | GrowCluster | AddWorkers => {

@@ -245,20 +245,21 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
     let fused = executor == Executor::Fused;
     let mut graph = if fused && rng.random_ratio(1, 3) {
         // Lists with tiles of several sizes are checked the same way.
-        match rng.random_range(0..7) {
+        match rng.random_range(0..8) {
             0 => general::convolutions(rng),
             1 => general::pool(rng),
             2 => general::attention(rng),
             3 => general::groups(rng),
             4 => general::grouped(rng),
             5 => general::heads(rng),
+            6 => general::experts(rng),
             _ => general::normalisation(rng),
         }
     } else if fused {
         let (stages, tile) = (pick(rng, GEMMS), pick(rng, &[(16, 16, 16), (32, 32, 16), (128, 128, 64)]));
         graph(rng, stages, Some(tile))
     } else {
-        match rng.random_range(0..17) {
+        match rng.random_range(0..19) {
             0..4 => {
                 let stages = pick(rng, GEMMS);
                 graph(rng, stages, None)
@@ -273,6 +274,7 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
             11 => general::groups(rng),
             12 => general::grouped(rng),
             13 | 14 => general::heads(rng),
+            15 | 16 => general::experts(rng),
             _ => general::normalisation(rng),
         }
     };

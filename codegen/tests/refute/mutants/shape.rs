@@ -23,6 +23,7 @@ pub(super) fn change(
         Kind::ShiftHalo => shift_halo(rng, base),
         Kind::ShiftHead => shift_head(rng, base),
         Kind::ForgetMask => forget_mask(base, recorded),
+        Kind::LoseRows => lose_rows(rng, base),
         Kind::ShrinkFootprint => shrink_footprint(rng, base),
         Kind::SplitMidTile => split_mid_tile(rng, base),
         Kind::GrowConsumer => grow_consumer(rng, base, recorded),
@@ -134,6 +135,19 @@ fn forget_mask(base: &Candidate, recorded: &Recorded) -> Option<Mutant> {
     Some(Mutant::changed(base.clone(), program))
 }
 
+/// The waits of experts leave out some rows of x, of their scores or of what is added: the first or the last of a tile.
+fn lose_rows(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
+    let (stage, at) = operand(rng, base, |op, _| matches!(op, Op::Experts(_)))?;
+    let mut fewer = base.clone();
+    let rows = &mut fewer.graph.stages[stage].operands[at].footprint.rows;
+    let lost = rng.random_range(1..=rows.extent);
+    rows.extent -= lost;
+    if rng.random() {
+        rows.offset += lost;
+    }
+    waits_of(base, &fewer)
+}
+
 /// The graph itself declares less than the operation reads.
 fn shrink_footprint(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     let (stage, at) = operand(rng, base, |_, o| !matches!(o.kind, OperandKind::Custom(_)))?;
@@ -187,7 +201,10 @@ fn grow_consumer(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded) -> O
     stage.partition = Partition::Tiles { rows: rows * 2, cols };
     stage.grid.0 = stage.grid.0.div_ceil(2);
     for operand in &mut stage.operands {
-        if matches!(operand.kind, OperandKind::A | OperandKind::Residual | OperandKind::Query) {
+        if matches!(
+            operand.kind,
+            OperandKind::A | OperandKind::Residual | OperandKind::Query | OperandKind::Router
+        ) {
             for Footprint { rows, .. } in windows(operand) {
                 (rows.m, rows.extent) = (rows.m * 2, rows.extent * 2);
             }

@@ -59,7 +59,7 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
             (tile.0, tile.1)
         }
         // Blocks of whole rows.
-        Op::Norm(_) => (stage.mma_tile.0, graph.tensors[stage.out.0].cols),
+        Op::Norm(_) | Op::Experts(_) => (stage.mma_tile.0, graph.tensors[stage.out.0].cols),
         Op::Custom => stage.out_tile(),
     }
 }
@@ -94,7 +94,12 @@ pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
         Op::Conv2d(shape) => shape.filter.0 * shape.filter.1 * shape.channels,
         // Every token of the sequence has a query and a key.
         Op::Attention(_) => graph.tensors[definition.out.0].rows,
-        Op::Norm(_) | Op::GroupNorm(_) | Op::Pool(_) | Op::GroupedConv(_) | Op::Attend(_) => return 1,
+        Op::Norm(_)
+        | Op::GroupNorm(_)
+        | Op::Pool(_)
+        | Op::GroupedConv(_)
+        | Op::Attend(_)
+        | Op::Experts(_) => return 1,
         Op::Custom => return definition.k_blocks,
     };
     length.div_ceil(definition.mma_tile.2)
@@ -227,6 +232,11 @@ fn areas(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k: u32) -> V
         (Op::NormedGemm(_), OperandKind::Gain) => (0..1, 0..cols_read),
         (Op::Norm(_), OperandKind::A | OperandKind::Residual) => (own_rows, 0..cols_read),
         (Op::Norm(_), _) => (0..1, 0..cols_read),
+        // Experts compute whole rows, and a row has a score for each; any row may choose any of them.
+        (Op::Experts(_), OperandKind::A | OperandKind::Router | OperandKind::Residual) => {
+            (own_rows, 0..cols_read)
+        }
+        (Op::Experts(_), _) => (0..rows_read, 0..cols_read),
         (_, OperandKind::A) => (own_rows, along(k, depth, cols_read)),
         (_, OperandKind::B | OperandKind::Up) => (along(k, depth, rows_read), own_cols),
         (_, OperandKind::Bias) => (0..1, own_cols),
