@@ -143,7 +143,7 @@ impl GpuModel {
         let cache = slots * decoder.kv_heads * rows * decoder.columns;
         // Nothing writes weights while steps run.
         let options = Options { overlap: Overlap::All, ..Options::default() };
-        let (mut parts, mut kept) = (Vec::new(), vec![Layer::new(); decoder.layers]);
+        let (mut parts, mut kept) = (Vec::<Session>::new(), vec![Layer::new(); decoder.layers]);
         let mut x = tokens.states.clone();
         for launch in page::launches(decoder) {
             let text = page::generation(decoder, &launch, slots, rows, element).text();
@@ -155,7 +155,14 @@ impl GpuModel {
                 let (_, width) = session.shape(&weight.name)?;
                 Ok(upload(&weights.read(weight, width, element)?, &weight.name)?)
             };
-            session.bind("X", x.clone())?;
+            for name in launch.reads() {
+                let tensor = match parts.last_mut() {
+                    // The launch before keeps what only this one reads.
+                    Some(before) if name != "X" => before.pipeline()?.tensor(0, &name)?,
+                    _ => x.clone(),
+                };
+                session.bind(&name, tensor)?;
+            }
             if named.iter().any(|name| name == "n") {
                 session.bind("cs", angles.clone())?;
                 session.bind_integers("n", tokens.lengths.clone())?;
@@ -184,7 +191,7 @@ impl GpuModel {
                     session.bind(&weight.name, load(&session, &weight)?)?;
                 }
                 session.bind("logits", tokens.logits.clone())?;
-            } else {
+            } else if launch.ends_layers() {
                 x = state()?;
                 session.bind("Z", x.clone())?;
             }

@@ -12,8 +12,8 @@ use crate::weights::{Loaded, Weights};
 
 /// A model on one or more groups of host threads.
 pub(crate) struct HostModel {
-    /// Pipelines of the layers on all devices, in order.
-    parts: Vec<Group>,
+    /// Pipelines of the layers on all devices, in order, with the names of what each reads from the one before.
+    parts: Vec<(Vec<String>, Group)>,
     decoder: Decoder,
     element: Element,
     /// Hidden states of a step, one row per slot.
@@ -67,7 +67,7 @@ impl HostModel {
                     session.set_bits(&name, vec![0; cache])?;
                 }
             }
-            parts.push(group);
+            parts.push((launch.reads(), group));
         }
         let (states, drawn) = (vec![0; slots * decoder.width], vec![0; slots]);
         let (decoder, logits) = (decoder.clone(), Vec::new());
@@ -82,11 +82,15 @@ impl HostModel {
             let row = &mut self.states[slot * width..(slot + 1) * width];
             weights.embed(&self.decoder, token, element, row)?;
         }
-        let mut bits = self.states.clone();
-        for part in &mut self.parts {
+        let mut given = vec![self.states.clone()];
+        for number in 0..self.parts.len() {
+            let next = self.parts.get(number + 1).map(|(reads, _)| reads.clone());
+            let (reads, part) = &mut self.parts[number];
             for device in 0..part.devices() {
                 let session = part.session_mut(device)?;
-                session.set_bits("X", bits.clone())?;
+                for (name, bits) in reads.iter().zip(&given) {
+                    session.set_bits(name, bits.clone())?;
+                }
                 if session.inputs().iter().any(|name| name == "n") {
                     session.set_integers("n", lengths)?;
                 }
@@ -94,14 +98,22 @@ impl HostModel {
             part.run()?;
             // All devices have the same bits.
             let first = part.session(0)?;
-            let [out] = &first.outputs()[..] else {
-                return Err(SessionError::Elsewhere("a launch has several results").into());
+            let names = match next {
+                Some(names) if names != ["X"] => names,
+                _ => first.outputs(),
             };
-            let values = first.read_f32(out)?;
-            bits = vec![0; values.len()];
-            element.round(&values, &mut bits);
+            let read = names.iter().map(|name| -> Result<Vec<u16>> {
+                let values = first.read_f32(name)?;
+                let mut bits = vec![0; values.len()];
+                element.round(&values, &mut bits);
+                Ok(bits)
+            });
+            given = read.collect::<Result<_>>()?;
         }
-        self.logits = bits;
+        let [logits] = &mut given[..] else {
+            return Err(SessionError::Elsewhere("a launch has several results").into());
+        };
+        self.logits = std::mem::take(logits);
         let mut values = vec![0.0; self.decoder.vocabulary];
         for Next { slot, sampling, seed, .. } in next {
             let first = slot * self.decoder.logits();
@@ -154,7 +166,7 @@ mod tests {
                 seed: 0,
             };
             model.step(&[0, 1].map(next), &[length as i32; 2], &Weights::Random).expect("it runs");
-            let part = model.parts.last().expect("two launches");
+            let (_, part) = model.parts.last().expect("two launches");
             let logits = |device| part.session(device).and_then(|session| session.read_f32("logits"));
             all.push((0..devices).map(|device| logits(device).expect("it ran")).collect());
         }

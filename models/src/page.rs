@@ -37,9 +37,9 @@ pub(crate) struct Sizes {
 pub enum Launch {
     /// Whole layers, and the head behind the last one.
     Layers(Range<usize>),
-    /// The attention of a layer with experts, and its norm and residual.
+    /// The attention of a layer with experts, and what these read: normalized rows and the router's scores.
     Attention(usize),
-    /// The experts of a layer, and their norm and residual: no decode kernel runs them.
+    /// The experts of a layer, and their residual: no decode kernel runs them.
     Experts(usize),
     /// The head of a model with experts.
     Head,
@@ -61,6 +61,14 @@ impl Launch {
             Launch::Layers(layers) => layers.end == decoder.layers,
             Launch::Attention(_) | Launch::Experts(_) => false,
             Launch::Head => true,
+        }
+    }
+
+    /// Tensors that it reads from the launch before: hidden states `X`, or tensors of the same names.
+    pub(crate) fn reads(&self) -> Vec<String> {
+        match self {
+            Launch::Layers(_) | Launch::Attention(_) | Launch::Head => vec!["X".into()],
+            Launch::Experts(layer) => ["H", "N2", "S"].map(|name| format!("{name}_{layer}")).to_vec(),
         }
     }
 
@@ -103,12 +111,14 @@ pub fn generation(
         }
         Launch::Layers(layers) => return self::layers(decoder, layers.clone(), slots, rows, element),
         Launch::Attention(layer) => {
-            return attention_of(decoder, *layer, (slots, rows), element, (true, true));
+            let h = tensor(*layer, "B", "H", "E");
+            let page = attention_of(decoder, *layer, (slots, rows), element, (true, true), &h);
+            let router = normed(router(*layer, "B", &h), &weight(*layer, "g2", "E"), decoder.epsilon);
+            return page.stage(router).stage(norm_before_experts(decoder, *layer, "B", &h));
         }
         Launch::Experts(layer) => {
             let page = dims(&format!("experts_{layer}"), decoder, element).dim("B", slots as u64);
-            let mlp = mlp(decoder, *layer, "B", ["X(B,E)", "Z(B,E)"], LayerPass::Step);
-            return mlp.into_iter().fold(page, PipelineBuilder::stage);
+            return page.stage(experts(decoder, *layer, "B", "Z(B,E)"));
         }
         Launch::Head => (dims("head", decoder, element).dim("B", slots as u64), "X(B,E)".into()),
     };
@@ -157,22 +167,23 @@ pub fn attention(
     element: Element,
     (norm, residual): (bool, bool),
 ) -> PipelineBuilder {
-    attention_of(decoder, 0, (slots, rows), element, (norm, residual))
+    attention_of(decoder, 0, (slots, rows), element, (norm, residual), "Z(B,E)")
 }
 
-/// [`attention`] of any layer.
+/// [`attention`] of any layer, to `out`.
 fn attention_of(
     decoder: &Decoder,
     layer: usize,
     (slots, rows): (usize, usize),
     element: Element,
     (norm, residual): (bool, bool),
+    out: &str,
 ) -> PipelineBuilder {
     let page = step("attention", decoder, (slots, rows), element);
     let qkv = qkv_product(decoder, layer, "B", "X(B,E)", LayerPass::Step);
     let qkv = if norm { normed(qkv, &weight(layer, "g1", "E"), decoder.epsilon) } else { qkv };
     let attend = attend_cached(decoder, layer, rows);
-    let project = projection(layer, "B", "Z(B,E)");
+    let project = projection(layer, "B", out);
     let project = if residual { project.text("residual", "X(B,E)") } else { project };
     let attend = attended(layer, "B", with_head_norm(decoder, layer, attend));
     [qkv, attend, project].into_iter().fold(page, PipelineBuilder::stage)
@@ -371,23 +382,10 @@ fn block(
 
 /// The MLP or the experts of a layer, with norms and residual.
 fn mlp(decoder: &Decoder, layer: usize, t: &str, [h, z]: [&str; 2], phase: LayerPass) -> Vec<Stage> {
-    if let Some(experts) = decoder.experts {
-        let (rows, scores) = (tensor(layer, t, "N2", "E"), tensor(layer, t, "S", "NE"));
-        let norm =
-            rms_norm(&format!("norm2_{layer}"), [h, &weight(layer, "g2", "E"), &rows], decoder.epsilon);
-        let router = Stage::gemm(&format!("router_{layer}"), &rows, &weight(layer, "Wr", "E,NE"), &scores);
-        let mix = Stage::new("Experts", &format!("experts_{layer}"))
-            .text("x", &rows)
-            .text("router", &scores)
-            .text("gate", &weight(layer, "Wg", "NE*I,E"))
-            .text("up", &weight(layer, "Wu", "NE*I,E"))
-            .text("down", &weight(layer, "Wd", "NE*E,I"))
-            .word("top_k", experts.top_k)
-            .word("activation", decoder.gate)
-            .word("normalize", experts.normalize)
-            .text("residual", h)
-            .text("out", z);
-        return vec![norm, router, mix];
+    if decoder.experts.is_some() {
+        let norm = norm_before_experts(decoder, layer, t, h);
+        let router = router(layer, t, &tensor(layer, t, "N2", "E"));
+        return vec![norm, router, experts(decoder, layer, t, z)];
     }
     let y = tensor(layer, t, "Y", "I");
     let mut stages = behind_norm(decoder, (layer, 2), t, (h, phase), &|a| {
@@ -398,6 +396,34 @@ fn mlp(decoder: &Decoder, layer: usize, t: &str, [h, z]: [&str; 2], phase: Layer
     let down = |out: &str| Stage::gemm(&format!("down_{layer}"), &y, &weight(layer, "Wd", "I,E"), out);
     stages.extend(added(decoder, (layer, 2), t, &down, [h, z]));
     stages
+}
+
+/// The norm in front of experts, which read its rows.
+fn norm_before_experts(decoder: &Decoder, layer: usize, t: &str, h: &str) -> Stage {
+    let tensors = [h, &weight(layer, "g2", "E"), &tensor(layer, t, "N2", "E")];
+    rms_norm(&format!("norm2_{layer}"), tensors, decoder.epsilon)
+}
+
+/// The scores of a layer's experts, from rows `a`.
+fn router(layer: usize, t: &str, a: &str) -> Stage {
+    let (weights, scores) = (weight(layer, "Wr", "E,NE"), tensor(layer, t, "S", "NE"));
+    Stage::gemm(&format!("router_{layer}"), a, &weights, &scores)
+}
+
+/// The experts of a layer, behind norm and router, to hidden states `z`.
+fn experts(decoder: &Decoder, layer: usize, t: &str, z: &str) -> Stage {
+    let (top_k, normalize) = decoder.experts.map_or((1, true), |experts| (experts.top_k, experts.normalize));
+    Stage::new("Experts", &format!("experts_{layer}"))
+        .text("x", &tensor(layer, t, "N2", "E"))
+        .text("router", &tensor(layer, t, "S", "NE"))
+        .text("gate", &weight(layer, "Wg", "NE*I,E"))
+        .text("up", &weight(layer, "Wu", "NE*I,E"))
+        .text("down", &weight(layer, "Wd", "NE*E,I"))
+        .word("top_k", top_k)
+        .word("activation", decoder.gate)
+        .word("normalize", normalize)
+        .text("residual", &tensor(layer, t, "H", "E"))
+        .text("out", z)
 }
 
 /// A product of the normalized rows of `x`, which `make` makes of the tensor that it reads. `number`: of the norm.
