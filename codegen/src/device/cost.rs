@@ -85,7 +85,7 @@ pub struct RowCost {
     pub fixed_us: f64,
 }
 
-/// Cost of the kernels that run alone, for a normalization or a whole-sequence attention.
+/// Cost of the kernels that run alone, for a normalization, a whole-sequence attention or a mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AloneCost {
@@ -99,6 +99,23 @@ pub struct AloneCost {
     pub softmax_us: f64,
     /// Additional time of two parallel steps per 64 columns of a head, microseconds: their part of both products.
     pub columns_us: f64,
+    /// Time of the kernels of a mixture of experts in addition to memory traffic or products, microseconds: their
+    /// launches, the choice of experts, and first loads.
+    #[serde(default = "experts_us")]
+    pub experts_us: f64,
+    /// Their products' share of the matrix rate.
+    #[serde(default = "experts_rate")]
+    pub experts_rate: f64,
+}
+
+/// Of an H200, for records without it.
+fn experts_us() -> f64 {
+    14.6
+}
+
+/// See [`experts_us`].
+fn experts_rate() -> f64 {
+    0.5
 }
 
 /// No loss.

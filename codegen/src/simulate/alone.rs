@@ -1,4 +1,4 @@
-//! Normalizations, grouped convolutions and attentions that run alone, by kernels without lists.
+//! Normalizations, grouped convolutions, attentions and mixtures of experts that run alone, by kernels without lists.
 
 use crate::device::{AloneCost, Profile};
 use crate::graph::{Attention, Op, OperandKind, Stage};
@@ -10,11 +10,6 @@ const ELEMENT: f64 = 2.0;
 /// Queries per tile, and steps that its warpgroups run in parallel (`csrc/kernels/attention/sm90/alone.cu`).
 const QUERIES: u32 = 64;
 const SIDE_BY_SIDE: u32 = 2;
-
-/// Kernels of a mixture of experts behind its first (`csrc/kernels/experts/sm90/alone.cu`), and the share of the matrix
-/// rate that its products reach.
-const EXPERTS_KERNELS: f64 = 4.0;
-const EXPERTS_RATE: f64 = 0.6;
 
 /// The time of such a stage without the boundary; 0 for other operations.
 pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
@@ -34,8 +29,8 @@ pub(super) fn stage_us(stage: &Stage, device: &Profile) -> f64 {
             let (pairs, features) = (rows * f64::from(experts.top_k), f64::from(experts.features));
             let weights = 3.0 * experts.expected(stage.m) * features * width;
             let moved_us = memory_us(weights + 2.0 * rows * width + 2.0 * pairs * (features + width));
-            let arithmetic_us = 6.0 * pairs * features * width / (EXPERTS_RATE * device.tflops * 1e6);
-            EXPERTS_KERNELS * device.boundary_us + moved_us.max(arithmetic_us)
+            let arithmetic_us = 6.0 * pairs * features * width / (cost.experts_rate * device.tflops * 1e6);
+            cost.experts_us + moved_us.max(arithmetic_us)
         }
         Op::Attention(attention) => {
             let kept = attention.cache.map_or(0, |_| 2 * attention.heads.kv * attention.heads.dim);
