@@ -34,6 +34,7 @@ constexpr uint32_t kListThreads = 1024, kRowThreads = 256;
 constexpr uint32_t kFewRows = 64;  ///< that the listing CTA chooses for itself
 constexpr uint32_t kGatherThreads = 96;  ///< of the loading warpgroup: the other warp copies
 constexpr uint32_t kScores = CUSYNC_MAX_EXPERTS / 32;  ///< of a lane
+constexpr uint32_t kLast = 0xffff;  ///< more than any expert's number
 
 struct Experts {
   void const* x;
@@ -64,54 +65,61 @@ struct Product {
   uint32_t blocks;   ///< tiles along the columns
 };
 
-CUSYNC_DEVICE bool better(float score, uint32_t expert, float than, uint32_t other) {
-  return score > than || (!(than > score) && expert < other);
+/// A score and its expert as a number that is larger for a larger score, and of equal scores for the first expert. A score
+/// that is not a number comes last.
+template <class Element>
+CUSYNC_DEVICE uint32_t rank_of(Element score, uint32_t expert) {
+  float const value = to_float(score);
+  if (value != value) return kLast - expert;
+  // Both zeros are equal.
+  uint32_t const bits = value == 0.f ? 0 : reinterpret_cast<uint16_t const&>(score);
+  uint32_t const ordered = bits & 0x8000u ? ~bits & 0xffffu : bits | 0x8000u;
+  return ordered << 16 | (kLast - expert);
 }
 
-/// The experts of a row, and their weights; one warp. A score that is not a number is never better than another.
+/// The score of a rank.
+template <class Element>
+CUSYNC_DEVICE float score_of(uint32_t rank) {
+  uint32_t const ordered = rank >> 16;
+  uint16_t const bits = uint16_t(ordered & 0x8000u ? ordered & 0x7fffu : ~ordered);
+  return to_float(reinterpret_cast<Element const&>(bits));
+}
+
+/// The experts of a row, and their weights; one warp.
 template <class Element>
 CUSYNC_DEVICE void choose_row(Experts const& experts, uint32_t row, uint32_t* chosen) {
   uint32_t const lane = threadIdx.x % 32, turns = (experts.experts + 31) / 32;
   auto const scores = static_cast<Element const*>(experts.router) + uint64_t(row) * experts.experts;
-  float score[kScores];  ///< the first `turns` are in use
-  uint32_t left = 0;      ///< bits of the lane's experts that are not chosen
+  uint32_t ranks[kScores] = {};  ///< of the lane's experts that are not chosen; 0: none
 #pragma unroll
-  for (uint32_t i = 0; i < kScores && i < turns; ++i) {
-    bool const known = lane + 32 * i < experts.experts;
-    score[i] = known ? to_float(scores[lane + 32 * i]) : -INFINITY;
-    left |= uint32_t(known) << i;
-  }
-  float most = 0.f, sum = 0.f, own = 0.f;
+  for (uint32_t i = 0; i < kScores && i < turns; ++i)
+    if (lane + 32 * i < experts.experts) ranks[i] = rank_of(scores[lane + 32 * i], lane + 32 * i);
+  float most = 0.f, sum = 0.f, own = 0.f, rest = 0.f;
   uint32_t taken = 0;
   for (uint32_t j = 0; j < experts.top_k; ++j) {
-    float best = -INFINITY;
-    uint32_t expert = UINT32_MAX;
+    uint32_t best = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kScores && i < turns; ++i) best = ranks[i] > best ? ranks[i] : best;
+    best = __reduce_max_sync(~0u, best);
 #pragma unroll
     for (uint32_t i = 0; i < kScores && i < turns; ++i)
-      if (left >> i & 1 && better(score[i], lane + 32 * i, best, expert)) best = score[i], expert = lane + 32 * i;
-#pragma unroll
-    for (uint32_t step = 16; step; step /= 2) {
-      float const other = __shfl_xor_sync(~0u, best, step);
-      uint32_t const from = __shfl_xor_sync(~0u, expert, step);
-      if (better(other, from, best, expert)) best = other, expert = from;
-    }
-    best = __shfl_sync(~0u, best, 0), expert = __shfl_sync(~0u, expert, 0);
-    if (expert % 32 == lane) left &= ~(1u << expert / 32);
-    if (j == 0) most = best;
-    float const power = __expf(best - most);
+      if (ranks[i] == best) ranks[i] = 0;
+    float const score = score_of<Element>(best);
+    if (j == 0) most = score;
+    float const power = __expf(score - most);
     sum += power;
-    if (lane == j) own = power, taken = expert;
+    if (lane == j) own = power, taken = kLast - (best & 0xffffu);
   }
   if (!experts.normalized) {
-    sum = 0.f;
 #pragma unroll
-    for (uint32_t i = 0; i < kScores && i < turns; ++i) sum += __expf(score[i] - most);
+    for (uint32_t i = 0; i < kScores && i < turns; ++i)
+      if (ranks[i]) rest += __expf(score_of<Element>(ranks[i]) - most);
 #pragma unroll
-    for (uint32_t step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    for (uint32_t step = 16; step; step /= 2) rest += __shfl_xor_sync(~0u, rest, step);
   }
   if (lane < experts.top_k) {
     uint64_t const pair = uint64_t(row) * experts.top_k + lane;
-    chosen[pair] = taken, experts.weights[pair] = own / sum;
+    chosen[pair] = taken, experts.weights[pair] = own / (sum + rest);
   }
 }
 
@@ -124,7 +132,7 @@ __global__ void __launch_bounds__(kRowThreads) choose(Experts const experts) {
   if (row < experts.rows) choose_row<Element>(experts, row, experts.chosen);
 }
 
-/// Sums of two values over the threads before each; the memory holds those of warps.
+/// Sums of two values over the threads before each, for the first CUSYNC_MAX_EXPERTS; the memory holds those of warps.
 CUSYNC_DEVICE uint2 before(uint2 own, uint2 (&of_warps)[kListThreads / 32]) {
   uint32_t const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint2 sum = own;
@@ -135,7 +143,8 @@ CUSYNC_DEVICE uint2 before(uint2 own, uint2 (&of_warps)[kListThreads / 32]) {
   }
   if (lane == 31) of_warps[warp] = sum;
   __syncthreads();
-  for (uint32_t i = 0; i < warp; ++i) sum.x += of_warps[i].x, sum.y += of_warps[i].y;
+  if (threadIdx.x < CUSYNC_MAX_EXPERTS)
+    for (uint32_t i = 0; i < warp; ++i) sum.x += of_warps[i].x, sum.y += of_warps[i].y;
   return {sum.x - own.x, sum.y - own.y};
 }
 
@@ -163,7 +172,7 @@ __global__ void __launch_bounds__(kListThreads) list(Experts const experts) {
     uint32_t const done = i * experts.pairs, rest = own - done;
     experts.tiles[first.y + i] = {expert, first.x + done, rest < experts.pairs ? rest : experts.pairs};
   }
-  if (threadIdx.x == kListThreads - 1) *experts.count = first.y + tiles;
+  if (expert + 1 == experts.experts) *experts.count = first.y + tiles;
   __syncthreads();
   // The order of an expert's pairs may differ from run to run; no result depends on it.
   for (uint32_t pair = threadIdx.x; pair < pairs; pair += kListThreads) {
@@ -192,7 +201,11 @@ struct Work {
 
   template <class Size>
   CUSYNC_DEVICE Work(Product const& product, uint32_t item, Size rows)
-      : tile(product.experts.tiles[item / product.blocks]), column(item % product.blocks * rows) {}
+      : column(item % product.blocks * rows) {
+    // Before the wait for the kernel before, L1 may have another run's.
+    ExpertTile const* const from = product.experts.tiles + item / product.blocks;
+    tile = {__ldcg(&from->expert), __ldcg(&from->first), __ldcg(&from->pairs)};
+  }
 };
 
 /// Copies weights, and hidden rows where they are the right operand; one thread.
@@ -386,14 +399,18 @@ __global__ void __launch_bounds__(kRowThreads) combine(Experts const experts) {
   uint64_t const at = uint64_t(blockIdx.x) * kRowThreads + threadIdx.x;
   if (at >= uint64_t(experts.rows) * vectors) return;
   uint64_t const row = at / vectors, vector = at % vectors;
-  // Lists are complete when the kernel before begins; only its output rows must be waited for.
+  // Lists and the residual are complete when the kernel before begins; only its output rows must be waited for. L1 may
+  // have what was there before.
+  uint4 bits{};
+  if (experts.residual) bits = __ldcg(static_cast<uint4 const*>(experts.residual) + at);
+  Words const residual = reinterpret_cast<Words const&>(bits);
   uint32_t places[CUSYNC_MAX_TOP_K];
   float weights[CUSYNC_MAX_TOP_K];
 #pragma unroll
   for (uint32_t j = 0; j < CUSYNC_MAX_TOP_K; ++j)
     if (j < experts.top_k) {
       uint64_t const pair = row * experts.top_k + j;
-      places[j] = experts.places[pair], weights[j] = experts.weights[pair];
+      places[j] = __ldcg(experts.places + pair), weights[j] = __ldcg(experts.weights + pair);
     }
   ptx::griddepcontrol_wait();
   delay_at_any_time(experts.delays, DelayAt::kStore, blockIdx.x, threadIdx.x / 32);
@@ -405,10 +422,9 @@ __global__ void __launch_bounds__(kRowThreads) combine(Experts const experts) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) sums[i] += weights[j] * to_float(words.values[i]);
     }
-  Words words{};
-  if (experts.residual) words = static_cast<Words const*>(experts.residual)[at];
+  Words words;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) words.values[i] = from_float<Element>(sums[i] + (experts.residual ? to_float(words.values[i]) : 0.f));
+  for (int i = 0; i < 8; ++i) words.values[i] = from_float<Element>(sums[i] + (experts.residual ? to_float(residual.values[i]) : 0.f));
   static_cast<Words*>(experts.out)[at] = words;
 }
 
