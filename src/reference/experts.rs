@@ -67,8 +67,8 @@ pub(super) fn mix(shape: &Experts, reads: &Reads, element: Element) -> Expected 
                 sums[to] += value;
                 off[to] += weight * f64::from(outputs.slack[from] + inherited.data[from])
                     + WEIGHT * UNIT * value.abs();
-                variance[to] +=
-                    weight * weight * f64::from(rounded.data[from]) + rounding_variance(element, value.abs());
+                let rounding = rounding_variance(element, f64::from(outputs.values.data[from].abs()));
+                variance[to] += weight * weight * (f64::from(rounded.data[from]) + rounding);
             }
         }
     }

@@ -59,14 +59,11 @@ impl CpuPipeline {
             hidden.iter_mut().zip(&up).for_each(|(gate, up)| *gate *= up);
             let mut rounded = vec![0.0; hidden.len()];
             self.memory.rounded(&hidden, &mut rounded);
-            let mut outputs = product(&weights(OperandKind::Down, width, features), width, &rounded);
-            for line in outputs.chunks_mut(rows.len()) {
-                line.iter_mut().zip(&rows).for_each(|(y, (_, weight))| *y *= weight);
-            }
+            let outputs = product(&weights(OperandKind::Down, width, features), width, &rounded);
             let mut rounded = vec![0.0; outputs.len()];
             self.memory.rounded(&outputs, &mut rounded);
             for (col, line) in rounded.chunks(rows.len()).enumerate() {
-                line.iter().zip(&rows).for_each(|(y, (row, _))| out[row * width + col] += y);
+                line.iter().zip(&rows).for_each(|(y, (row, weight))| out[row * width + col] += weight * y);
             }
         }
         self.memory.store(stage.out, *at, &out);
