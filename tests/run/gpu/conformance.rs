@@ -43,6 +43,8 @@ fn role(kind: OperandKind) -> u32 {
         OperandKind::Bias => ffi::CUSYNC_OPERAND_BIAS,
         OperandKind::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
         OperandKind::Gain => ffi::CUSYNC_OPERAND_GAIN,
+        OperandKind::Router => ffi::CUSYNC_OPERAND_ROUTER,
+        OperandKind::Down => ffi::CUSYNC_OPERAND_DOWN,
         OperandKind::CachedKeys
         | OperandKind::CachedValues
         | OperandKind::Lengths

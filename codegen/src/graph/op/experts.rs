@@ -178,8 +178,8 @@ impl Rules for Experts {
     }
 
     fn unfit(&self, _: MmaTile) -> Option<Obstacle> {
-        let above = |count: u32, most: u32, what: &str| {
-            let text = || format!("has {count} {what}, and its kernel takes {most}");
+        let above = |count: u32, most: u32, noun: &str| {
+            let text = || format!("has {count} {noun}, and its kernel takes {most}");
             (count > most).then(|| Obstacle::new(text()).numbers(count, most))
         };
         above(self.experts, MOST, "experts").or_else(|| above(self.top_k, MOST_CHOSEN, "experts a row"))
