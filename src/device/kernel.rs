@@ -332,7 +332,8 @@ pub(crate) fn takes_alone(id: &ffi::cusync_kernel_id, stage: &ffi::cusync_stage)
         return None;
     }
     let order = words::order(&Order::RowMajor, (stage.tiles.grid_m, stage.tiles.grid_n), None);
-    let work = ffi::cusync_work { source: ffi::CUSYNC_SOURCE_ORDER, order, ..Default::default() };
+    let scratch = std::ptr::without_provenance_mut(1 << 12);
+    let work = ffi::cusync_work { source: ffi::CUSYNC_SOURCE_ORDER, order, scratch, ..Default::default() };
     let sync = ffi::cusync_sync::default();
     let mut handle = std::ptr::null_mut();
     // SAFETY: the library looks at pointers, not behind them, until it needs a GPU, and there is none.

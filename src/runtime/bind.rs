@@ -295,6 +295,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_library_takes_the_planned_experts() {
+        for (rows, width, experts, inner, top_k) in
+            [(1, 2048, 128, 768, 8), (32, 4096, 8, 14336, 2), (77, 136, 512, 72, 16), (5000, 64, 8, 8, 8)]
+        {
+            let source = format!(
+                r#"Pipeline(name: "e", dims: {{ "M": {rows}, "H": {width}, "E": {experts}, "I": {inner} }}, stages: [
+                    Experts(name: "experts", x: "X(M,H)", router: "S(M,E)", gate: "G(E*I,H)", up: "U(E*I,H)",
+                        down: "D(E*H,I)", top_k: {top_k}, residual: "R(M,H)", out: "Y(M,H)")])"#
+            );
+            assert_ne!(takes_planned(&source, Operation::Experts), Some(false), "{source}");
+        }
+    }
+
     /// The library accepts the planned tiles of sequences of any length, and no others.
     #[test]
     fn the_library_takes_the_planned_tiles_of_prompts() {
