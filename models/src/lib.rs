@@ -34,6 +34,7 @@ mod given;
 mod gpu;
 mod gpus;
 mod host;
+mod launch;
 mod logits;
 mod model;
 pub mod page;

@@ -16,12 +16,7 @@ use cusync::codegen::graph::Element;
 use cusync::{PipelineBuilder, Stage};
 
 use crate::architecture::{Decoder, Weight};
-
-/// Most layers of a launch. A kernel has 64 stages, each round of a wide one counted: five or six a layer, seven to nine
-/// with norms behind attention and MLP, and up to eight of a head: 6 x 9 + 8 = 62.
-fn most_layers(decoder: &Decoder) -> usize {
-    if decoder.norms_behind { 6 } else { 8 }
-}
+pub use crate::launch::{Launch, launches};
 
 /// Sizes of the pages of a model that is opened.
 #[derive(Clone, Copy, Debug)]
@@ -30,68 +25,6 @@ pub(crate) struct Sizes {
     /// Tokens that a cache has room for.
     pub(crate) rows: usize,
     pub(crate) element: Element,
-}
-
-/// What one launch of a step computes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Launch {
-    /// Whole layers, and the head behind the last one.
-    Layers(Range<usize>),
-    /// The attention of a layer with experts, and what these read: normalized rows and the router's scores.
-    Attention(usize),
-    /// The experts of a layer, and their residual: no decode kernel runs them.
-    Experts(usize),
-    /// The head of a model with experts.
-    Head,
-}
-
-impl Launch {
-    /// Layers that it computes, or a half of.
-    pub fn layers(&self, decoder: &Decoder) -> Range<usize> {
-        match self {
-            Launch::Layers(layers) => layers.clone(),
-            Launch::Attention(layer) | Launch::Experts(layer) => *layer..layer + 1,
-            Launch::Head => decoder.layers..decoder.layers,
-        }
-    }
-
-    /// Whether it ends with the head.
-    pub fn has_head(&self, decoder: &Decoder) -> bool {
-        match self {
-            Launch::Layers(layers) => layers.end == decoder.layers,
-            Launch::Attention(_) | Launch::Experts(_) => false,
-            Launch::Head => true,
-        }
-    }
-
-    /// Tensors that it reads from the launch before: hidden states `X`, or tensors of the same names.
-    pub(crate) fn reads(&self) -> Vec<String> {
-        match self {
-            Launch::Layers(_) | Launch::Attention(_) | Launch::Head => vec!["X".into()],
-            Launch::Experts(layer) => ["H", "N2", "S"].map(|name| format!("{name}_{layer}")).to_vec(),
-        }
-    }
-
-    /// Whether its layers are complete behind it.
-    pub(crate) fn ends_layers(&self) -> bool {
-        !matches!(self, Launch::Attention(_))
-    }
-
-    /// Whether it computes experts.
-    pub(crate) fn has_experts(&self) -> bool {
-        matches!(self, Launch::Experts(_))
-    }
-}
-
-/// The launches of a step. Without experts: as few as possible, of about equal length.
-pub fn launches(decoder: &Decoder) -> Vec<Launch> {
-    let layers = decoder.layers;
-    if decoder.experts.is_some() {
-        let halves = |layer| [Launch::Attention(layer), Launch::Experts(layer)];
-        return (0..layers).flat_map(halves).chain([Launch::Head]).collect();
-    }
-    let count = layers.div_ceil(most_layers(decoder));
-    (0..count).map(|n| Launch::Layers(layers * n / count..layers * (n + 1) / count)).collect()
 }
 
 /// The page of a launch for the next token of each of `slots` sequences, with caches of `rows` tokens each.
@@ -513,20 +446,5 @@ mod tests {
             resolved.stages.iter().filter(|s| s.devices == 2).map(|s| s.name.value.as_str()).collect();
         assert_eq!(summed, ["project_0", "down_0", "project_1", "down_1"]);
         assert_eq!(resolved.devices(), 2);
-    }
-
-    #[test]
-    fn launches_are_few_and_even() {
-        let launches = |layers, norms_behind| launches(&Decoder { layers, norms_behind, ..decoder() });
-        assert_eq!((launches(1, false).len(), launches(8, false).len(), launches(8, true).len()), (1, 1, 2));
-        assert_eq!(launches(9, false), [0..4, 4..9].map(Launch::Layers));
-        for layers in 1..130 {
-            let parts = launches(layers, layers % 2 == 0);
-            let most = if layers % 2 == 0 { 6 } else { 8 };
-            let parts: Vec<_> = parts.iter().map(|part| part.layers(&decoder())).collect();
-            assert!(parts.iter().all(|part| part.len() <= most), "{layers} layers");
-            let joined: Vec<usize> = parts.into_iter().flatten().collect();
-            assert_eq!(joined, (0..layers).collect::<Vec<_>>());
-        }
     }
 }

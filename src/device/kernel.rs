@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cusync_gen::device::Operations;
-use cusync_gen::graph::{Op, OperandKind, Stage};
+use cusync_gen::graph::OperandKind;
 use cusync_gen::schedule::decode::stage_in_pairs;
 
 use super::context::Device;
@@ -14,9 +14,8 @@ use super::helpers;
 use super::memory::{DeviceBuffer, TimeoutReport};
 use super::module::KernelCall;
 use super::notes::Notes;
-use super::stage::BoundStage;
+use super::stage::{BoundStage, scratch_bytes};
 use super::stream::{LaunchAttributes, Stream};
-use super::words;
 use super::work::{SlabBuffers, WorkDistribution, ctas_of, parts_of};
 use crate::ffi;
 
@@ -314,18 +313,11 @@ impl KernelArgs {
     }
 }
 
-/// Scratch memory that the kernel of a stage needs, in bytes.
-pub fn scratch_bytes(stage: &Stage) -> usize {
-    let Op::Experts(shape) = &stage.op else { return 0 };
-    let experts = words::experts(shape);
-    // SAFETY: only reads `experts`, which outlives the call.
-    unsafe { ffi::cusync_experts_scratch(&experts, stage.m, stage.n) as usize }
-}
-
 /// Whether the kernel library accepts a request for a stage that runs alone. `None` on a machine with a GPU,
 /// where the library would go on to use the memory, and in builds without kernels.
 #[cfg(test)]
 pub(crate) fn takes_alone(id: &ffi::cusync_kernel_id, stage: &ffi::cusync_stage) -> Option<bool> {
+    use super::words;
     use cusync_gen::sync::Order;
 
     if super::gpu_count().is_ok_and(|count| count > 0) || kernels_of(id.family).is_empty() {

@@ -64,7 +64,7 @@ pub use image::{GridControl, Image, Presence};
 pub(crate) use kernel::takes_alone;
 pub use kernel::{
     Delays, Deviations, Kernel, KernelArgs, Synchronisation, alone_id, chain_id, compiled, decode_id,
-    gemm_id, kernels, kernels_of, resident, scratch_bytes,
+    gemm_id, kernels, kernels_of, resident,
 };
 pub use mail::{Boxes, HostMail, Letter, MAIL, MailLine};
 pub use mailbox::{COMMANDS, Command, JobLine, Words};
@@ -74,7 +74,7 @@ pub use notes::Notes;
 pub use own::{KernelCode, OwnKernel, OwnRead};
 pub use pinned::{CopyCall, PinnedBuffer};
 pub use repack::RepackedWeights;
-pub use stage::{BoundStage, OperandSource};
+pub use stage::{BoundStage, OperandSource, scratch_bytes};
 pub use stream::{Event, GraphExec, LaunchAttributes, Stream};
 #[cfg(feature = "peers")]
 pub use streamk::StreamK;

@@ -216,3 +216,11 @@ impl BoundStage {
         self.operands.iter().map(bytes).sum()
     }
 }
+
+/// Scratch memory that the kernel of a stage needs, in bytes.
+pub fn scratch_bytes(stage: &Stage) -> usize {
+    let Op::Experts(shape) = &stage.op else { return 0 };
+    let experts = words::experts(shape);
+    // SAFETY: only reads `experts`, which outlives the call.
+    unsafe { ffi::cusync_experts_scratch(&experts, stage.m, stage.n) as usize }
+}
