@@ -31,6 +31,33 @@ def configuration(config: Any, architecture: str, dtype: torch.dtype) -> dict[st
     return found
 
 
+#: Names of the module with the experts, and of their gate, up and down, in checkpoints.
+_EXPERTS = {
+    "Qwen3MoeForCausalLM": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "MixtralForCausalLM": ("block_sparse_moe", "w1", "w3", "w2"),
+}
+
+
+def stored(model: Any) -> dict[str, torch.Tensor]:
+    """Weights of a live model by their names in checkpoints: transformers joins the experts of a layer."""
+    weights = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    names = _EXPERTS.get(type(model).__name__)
+    if names is None:
+        return weights
+    module, gate, up, down = names
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in weights.items():
+        layer, is_mlp, part = name.partition(".mlp.")
+        joined = {"experts.gate_up_proj": (gate, up), "experts.down_proj": (down,)}.get(part)
+        if joined is None:
+            found[f"{layer}.{module}.{part}" if is_mlp else name] = tensor
+            continue
+        for number, expert in enumerate(tensor):
+            for product, rows in zip(joined, expert.chunk(len(joined)), strict=True):
+                found[f"{layer}.{module}.experts.{number}.{product}.weight"] = rows
+    return found
+
+
 class ModelEngine(Engine):
     """Steps of a model, from its embedded tokens to its logits."""
 

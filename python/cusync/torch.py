@@ -15,7 +15,7 @@ import torch
 from . import _cusync
 from . import _mlp
 from . import _model
-from ._accelerate import Acceleration, accelerate, configuration
+from ._accelerate import Acceleration, accelerate, configuration, stored
 from ._errors import argument_error
 from ._layers import Attention, DecoderLayer, Layers
 from ._mlp import ACTIVATIONS
@@ -155,6 +155,6 @@ class Model(_model.Model):
             if backend is None:
                 raise argument_error("the tokenizer is not a fast one", "load it with use_fast=True")
             text = backend.to_str()
-        weights = [(name, tensor.detach().cpu().contiguous()) for name, tensor in model.state_dict().items()]
+        weights = [(name, tensor.cpu().contiguous()) for name, tensor in stored(model).items()]
         place = (slots, context, element, device, devices)
         self._adopt(_cusync.Model.from_tensors(json.dumps(config), weights, text, *place))

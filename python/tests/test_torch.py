@@ -313,7 +313,14 @@ GEMMA2 = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "more"), [("Llama", {}), ("Qwen3", {"tie_word_embeddings": True}), ("Gemma2", GEMMA2)]
+    ("kind", "more"),
+    [
+        ("Llama", {}),
+        ("Qwen3", {"tie_word_embeddings": True}),
+        ("Gemma2", GEMMA2),
+        ("Qwen3Moe", {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}),
+        ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    ],
 )
 def test_a_live_model_has_the_logits_of_transformers(kind, more):
     from cusync.torch import Model
