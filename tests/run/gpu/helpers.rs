@@ -290,7 +290,13 @@ fn the_library_holds_the_table_of_instances() {
         let id = decode_id(0, kernel.width);
         expect(ffi::cusync_kernel_id { operations, ..id }, 90, 64, 0);
     }
-    let alone = [ffi::CUSYNC_ATTENTION, ffi::CUSYNC_NORM, ffi::CUSYNC_GROUP_NORM, ffi::CUSYNC_GROUPED_CONV];
+    let alone = [
+        ffi::CUSYNC_ATTENTION,
+        ffi::CUSYNC_NORM,
+        ffi::CUSYNC_GROUP_NORM,
+        ffi::CUSYNC_GROUPED_CONV,
+        ffi::CUSYNC_EXPERTS,
+    ];
     for operation in alone {
         assert_ne!(ALONE.bits() & 1 << operation, 0);
         expect(ffi::cusync_kernel_id { operations: 1 << operation, ..alone_id(0) }, 90, 0, 0);
