@@ -16,7 +16,7 @@ use cusync::runtime::{Options, Overlap, Overrides, resolve_text};
 use crate::architecture::{Decoder, Weight};
 use crate::error::{Error, Result};
 use crate::page::{self, Sizes};
-use crate::prompts::{Layer, Prompts};
+use crate::prompts::{LONGEST, Layer, Prompts};
 use crate::sample::Next;
 use crate::weights::{Loaded, Weights};
 
@@ -347,6 +347,9 @@ fn fit(decoder: &Decoder, sizes: &Sizes, device: &Device) -> Result<bool> {
             cache_mib: cache >> 20,
         });
     }
+    // Plans of all lengths, for new sequences and for those that continue, have lists and rows of experts.
+    let longest = sizes.rows.min(LONGEST);
+    let lists = decoder.experts.map_or(0, |experts| bytes(4 * longest * experts.top_k * (inner + width)));
     // Prompts read row-major weights, with gate and up interleaved.
-    Ok(weights + all + layers as u64 * mlp + cache <= free)
+    Ok(weights + all + layers as u64 * mlp + lists + cache <= free)
 }

@@ -20,7 +20,7 @@ const FEWEST: usize = 16;
 const SHORTEST: usize = 64;
 
 /// Tokens of the longest plan.
-const LONGEST: usize = 8192;
+pub(crate) const LONGEST: usize = 8192;
 
 type Tensor = Arc<DeviceBuffer<u16>>;
 

@@ -326,14 +326,6 @@ pub struct cusync_group_norm {
     pub epsilon: f32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
-pub struct cusync_experts {
-    pub experts: u32,
-    pub top_k: u32,
-    pub features: u32,
-    pub normalized: u32,
-}
-#[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct cusync_heads {
     pub query_heads: u32,
@@ -347,6 +339,14 @@ pub struct cusync_heads {
     pub scale: f32,
     pub softcap: f32,
     pub window: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_experts {
+    pub experts: u32,
+    pub top_k: u32,
+    pub features: u32,
+    pub normalized: u32,
 }
 #[repr(C)]
 #[derive(Copy, Clone)]

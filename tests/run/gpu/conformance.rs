@@ -52,8 +52,6 @@ fn role(kind: OperandKind) -> u32 {
         | OperandKind::Rotary
         | OperandKind::QueryGain
         | OperandKind::KeyGain
-        | OperandKind::Router
-        | OperandKind::Down
         | OperandKind::Custom(_) => ffi::CUSYNC_OPERAND_CUSTOM,
     }
 }
