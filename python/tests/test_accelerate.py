@@ -260,6 +260,7 @@ def test_models_that_cannot_be_accelerated_say_why():
         (live(mlp_bias=True), True, "a bias in the MLP"),
         (live("Mistral", sliding_window=32), True, "windows of attention"),
         (live("Gemma2"), True, "Gemma2ForCausalLM changes embeddings"),
+        (live("Mixtral", num_local_experts=4), True, "MixtralForCausalLM has experts"),
         (compiled(), True, "its `forward` was replaced"),
     ]
     for model, cpu, reason in cases:
