@@ -61,11 +61,10 @@ pub struct ModelConfig {
     pub moe_intermediate_size: Option<usize>,
     /// Whether the weights of a token's experts add up to one.
     pub norm_topk_prob: Option<bool>,
-    /// Every how many layers there are experts.
+    /// One layer in so many has experts.
     pub decoder_sparse_step: Option<usize>,
     /// Layers without experts.
-    #[serde(default)]
-    pub mlp_only_layers: Vec<usize>,
+    pub mlp_only_layers: Option<Vec<usize>>,
     /// Tokens that a token attends to at most.
     pub sliding_window: Option<usize>,
     /// Whether the window is in use.

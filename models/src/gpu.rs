@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cusync::Session;
-use cusync::codegen::check::Executor;
 use cusync::device::{
     CopyCall, Device, DeviceBuffer, Event, GraphExec, PinnedBuffer, Stream, element_code, helpers,
 };
@@ -147,9 +146,7 @@ impl GpuModel {
         let mut x = tokens.states.clone();
         for launch in page::launches(decoder) {
             let text = page::generation(decoder, &launch, slots, rows, element).text();
-            // `library` chooses between kernels by measurement, and a seed should always give the same text.
-            let executor = launch.has_experts().then_some(Executor::Serial);
-            let mut session = Session::on_gpu(&text, &[], device, executor, options)?;
+            let mut session = Session::on_gpu(&text, &[], device, None, options)?;
             let named = session.inputs();
             let load = |session: &Session, weight: &Weight| -> Result<Arc<DeviceBuffer<u16>>> {
                 let (_, width) = session.shape(&weight.name)?;
@@ -184,7 +181,9 @@ impl GpuModel {
                 if keeps {
                     kept[layer].extend(tensors);
                 }
-                progress(Loaded { layers: layer + 1, total: decoder.layers });
+                if launch.ends_layers() {
+                    progress(Loaded { layers: layer + 1, total: decoder.layers });
+                }
             }
             if launch.has_head(decoder) {
                 for weight in decoder.head_weights() {

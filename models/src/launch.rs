@@ -24,7 +24,7 @@ pub enum Launch {
 }
 
 impl Launch {
-    /// Layers that it computes, or a half of.
+    /// Layers that it computes, whole or in part.
     pub fn layers(&self, decoder: &Decoder) -> Range<usize> {
         match self {
             Launch::Layers(layers) => layers.clone(),
@@ -53,11 +53,6 @@ impl Launch {
     /// Whether its layers are complete behind it.
     pub(crate) fn ends_layers(&self) -> bool {
         !matches!(self, Launch::Attention(_))
-    }
-
-    /// Whether it computes experts.
-    pub(crate) fn has_experts(&self) -> bool {
-        matches!(self, Launch::Experts(_))
     }
 }
 

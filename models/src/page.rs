@@ -29,7 +29,7 @@ pub(crate) struct Sizes {
 
 /// The page of a launch for the next token of each of `slots` sequences, with caches of `rows` tokens each.
 /// It reads hidden states `X`, and writes `Z`; the head writes `logits` instead, divided by [`Decoder::logit_cap`] if
-/// there is one. The devices of a decoder that is divided among several have equal pages.
+/// there is one. [`Launch::Attention`] writes what [`Launch::Experts`] reads. The devices of a decoder that is divided among several have equal pages.
 pub fn generation(
     decoder: &Decoder,
     launch: &Launch,

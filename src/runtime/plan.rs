@@ -23,7 +23,6 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("resnet_layer", include_str!("../../policies/resnet_layer.ron")),
     ("vgg_layer", include_str!("../../policies/vgg_layer.ron")),
     ("sd_resnet", include_str!("../../policies/sd_resnet.ron")),
-    ("qwen3_moe", include_str!("../../policies/qwen3_moe.ron")),
     ("mobilenetv2", include_str!("../../policies/mobilenetv2.ron")),
     ("resnet38_layer1", include_str!("../../policies/resnet38_layer1.ron")),
     ("resnet38_layer2", include_str!("../../policies/resnet38_layer2.ron")),

@@ -6,7 +6,7 @@
 
 namespace cusync::kernels {
 
-/// Pairs that one CTA multiplies at least, if an expert has as many.
+/// Pairs of the smallest tile size.
 inline constexpr uint32_t kLeastPairs = 16;
 
 /// A run of listed pairs of one expert.
@@ -26,9 +26,9 @@ struct ExpertScratch {
   uint64_t bytes;    ///< of all
 };
 
-/// Tiles of at least `least` pairs that the pairs may need.
-inline uint64_t most_tiles(uint64_t pairs, uint64_t experts, uint64_t least) {
-  uint64_t const full = pairs / least + experts;
+/// Most tiles that the lists need, if a tile holds `size` pairs.
+inline uint64_t most_tiles(uint64_t pairs, uint64_t experts, uint64_t size) {
+  uint64_t const full = pairs / size + experts;
   return full < pairs ? full : pairs;
 }
 

@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 pub(super) const QWEN3_MOE: Architecture = Architecture { name: "Qwen3MoeForCausalLM", decoder };
 
 fn decoder(config: &ModelConfig) -> Result<Decoder> {
-    if config.decoder_sparse_step.unwrap_or(1) != 1 || !config.mlp_only_layers.is_empty() {
+    let dense = config.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty());
+    if dense || config.decoder_sparse_step.unwrap_or(1) != 1 {
         return Err(Error::Config("layers without experts among others are not supported".into()));
     }
     let counts = (config.experts(), config.num_experts_per_tok);

@@ -77,7 +77,11 @@ fn by_expert(scores: &[f32], shape: &Experts) -> Vec<Vec<Chosen>> {
     for (row, scores) in scores.chunks(shape.experts as usize).enumerate() {
         let mut order: Vec<usize> = (0..scores.len()).collect();
         // Stable: of equal scores the first are chosen.
-        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+        let rank = |expert: usize| {
+            // Both zeros are equal, and a score that is not a number comes last.
+            if scores[expert].is_nan() { f32::NEG_INFINITY } else { scores[expert] + 0.0 }
+        };
+        order.sort_by(|a, b| rank(*b).total_cmp(&rank(*a)));
         let chosen = &order[..shape.top_k as usize];
         let most = scores[order[0]];
         let weight = |expert: &usize| (scores[*expert] - most).exp();
@@ -108,6 +112,8 @@ mod tests {
             rows.iter().map(|rows| rows.iter().map(|(row, _)| *row).collect()).collect();
         assert_eq!(chosen, [vec![1], vec![0], vec![0, 1], vec![]]);
         assert!(rows.iter().flatten().all(|(_, weight)| *weight == 0.5));
+        let zeros = by_expert(&[-0.0, 0.0, f32::NAN, -1.0], &Experts { top_k: 1, ..shape });
+        assert_eq!(zeros[0], [(0, 1.0)]);
         let whole = by_expert(&[0.0, 2f32.ln(), 0.0, 0.0], &Experts { normalize: false, top_k: 1, ..shape });
         let [(row, weight)] = whole[1][..] else { panic!("{whole:?}") };
         assert!(row == 0 && (weight - 0.4).abs() < 1e-6, "{whole:?}");

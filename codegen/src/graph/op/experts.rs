@@ -24,7 +24,7 @@ const MOST_CHOSEN: u32 = 16;
 /// A mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Experts {
-    /// All of them.
+    /// Number of experts.
     pub experts: u32,
     /// Experts that compute a row.
     pub top_k: u32,

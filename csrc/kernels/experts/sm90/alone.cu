@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kRowThreads) choose(Experts const experts) {
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   delay_at_any_time(experts.delays, DelayAt::kLoads, blockIdx.x, threadIdx.x / 32);
-  uint32_t const row = (blockIdx.x * kRowThreads + threadIdx.x) / 32;
+  uint32_t const row = blockIdx.x * (kRowThreads / 32) + threadIdx.x / 32;
   if (row < experts.rows) choose_row<Element>(experts, row, experts.chosen);
 }
 
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kListThreads) list(Experts const experts) {
   }
 }
 
-/// Of a product of tiles of `Pairs` pairs by `Groups` math warpgroups.
+/// Shared memory of a product of tiles of `Pairs` pairs by `Groups` math warpgroups.
 template <int Pairs, int Groups>
 struct alignas(1024) Memory {
   static constexpr uint32_t kLeft = 2 * Groups * kBlockBytes, kStage = kLeft + Pairs * 128;
@@ -199,10 +199,9 @@ struct Work {
   ExpertTile tile;
   uint32_t column;
 
-  template <class Size>
-  CUSYNC_DEVICE Work(Product const& product, uint32_t item, Size rows)
+  CUSYNC_DEVICE Work(Product const& product, uint32_t item, uint32_t rows)
       : column(item % product.blocks * rows) {
-    // Before the wait for the kernel before, L1 may have another run's.
+    // The kernel before may still run, and L1 may still hold tiles of an earlier run.
     ExpertTile const* const from = product.experts.tiles + item / product.blocks;
     tile = {__ldcg(&from->expert), __ldcg(&from->first), __ldcg(&from->pairs)};
   }
@@ -211,7 +210,7 @@ struct Work {
 /// Copies weights, and hidden rows where they are the right operand; one thread.
 template <class Element, int Pairs, int Groups, bool Gated>
 CUSYNC_DEVICE void copy(Product const& product, Memory<Pairs, Groups>& memory, uint32_t items) {
-  using Of = Memory<Pairs, Groups>;
+  using Shared = Memory<Pairs, Groups>;
   constexpr uint32_t kRows = Groups * kRowsOfBlock;
   constexpr auto kUsual = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
   uint32_t const k_blocks = (product.inputs + 63) / 64;
@@ -222,11 +221,11 @@ CUSYNC_DEVICE void copy(Product const& product, Memory<Pairs, Groups>& memory, u
     uint32_t const row = work.tile.expert * product.columns + work.column;
 #pragma unroll 1
     for (uint32_t block = 0; block < k_blocks; ++block, ++next) {
-      uint32_t const slot = next % Of::kSlots;
+      uint32_t const slot = next % Shared::kSlots;
       char* const stage = memory.ring[slot];
-      while (!ptx::mbarrier_test_parity(&memory.empty[slot], next / Of::kSlots % 2 ^ 1)) {
+      while (!ptx::mbarrier_test_parity(&memory.empty[slot], next / Shared::kSlots % 2 ^ 1)) {
       }
-      ptx::mbarrier_arrive_expect_tx(&memory.full[slot], Gated ? Of::kLeft : Of::kStage);
+      ptx::mbarrier_arrive_expect_tx(&memory.full[slot], Gated ? Shared::kLeft : Shared::kStage);
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half)
         cute::SM90_TMA_LOAD_2D::copy(&product.weights[half], &memory.full[slot], kUsual, stage + half * kRows * 128, int(block * 64),
@@ -235,7 +234,7 @@ CUSYNC_DEVICE void copy(Product const& product, Memory<Pairs, Groups>& memory, u
         // Lists and weights are complete; only the hidden rows are made by the kernel before.
         if (!waited) ptx::griddepcontrol_wait();
         waited = true;
-        cute::SM90_TMA_LOAD_2D::copy(&product.right, &memory.full[slot], kUsual, stage + Of::kLeft, int(block * 64), int(work.tile.first));
+        cute::SM90_TMA_LOAD_2D::copy(&product.right, &memory.full[slot], kUsual, stage + Shared::kLeft, int(block * 64), int(work.tile.first));
       }
     }
   }
@@ -244,7 +243,7 @@ CUSYNC_DEVICE void copy(Product const& product, Memory<Pairs, Groups>& memory, u
 /// Gathers rows of x; kGatherThreads threads, numbered from 0.
 template <class Element, int Pairs, int Groups>
 CUSYNC_DEVICE void gather(Product const& product, Memory<Pairs, Groups>& memory, uint32_t items, uint32_t thread) {
-  using Of = Memory<Pairs, Groups>;
+  using Shared = Memory<Pairs, Groups>;
   constexpr uint32_t kTogether = kGatherThreads / 8, kTurns = (Pairs + kTogether - 1) / kTogether;
   uint32_t const chunk = thread % 8, k_blocks = (product.inputs + 63) / 64;
   uint32_t next = 0;
@@ -261,10 +260,10 @@ CUSYNC_DEVICE void gather(Product const& product, Memory<Pairs, Groups>& memory,
     }
 #pragma unroll 1
     for (uint32_t block = 0; block < k_blocks; ++block, ++next) {
-      uint32_t const slot = next % Of::kSlots;
-      uint32_t const right = cute::cast_smem_ptr_to_uint(memory.ring[slot] + Of::kLeft);
+      uint32_t const slot = next % Shared::kSlots;
+      uint32_t const right = cute::cast_smem_ptr_to_uint(memory.ring[slot] + Shared::kLeft);
       bool const inside = block * 64 + chunk * 8 < product.inputs;
-      while (!ptx::mbarrier_test_parity(&memory.empty[slot], next / Of::kSlots % 2 ^ 1)) {
+      while (!ptx::mbarrier_test_parity(&memory.empty[slot], next / Shared::kSlots % 2 ^ 1)) {
       }
 #pragma unroll
       for (uint32_t i = 0; i < kTurns; ++i) {
@@ -282,7 +281,7 @@ CUSYNC_DEVICE void gather(Product const& product, Memory<Pairs, Groups>& memory,
 template <class Element, int Pairs, int Groups, bool Gated>
 CUSYNC_DEVICE void multiply(Product const& product, Memory<Pairs, Groups>& memory, uint32_t items) {
   using namespace cute;
-  using Of = Memory<Pairs, Groups>;
+  using Shared = Memory<Pairs, Groups>;
   using Atom = MMA_Atom<decltype(SM90::GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<Pairs>, _16>, SM90::GMMA::Major::K,
                                                              SM90::GMMA::Major::K>())>;
   constexpr uint32_t kRows = Groups * kRowsOfBlock;
@@ -301,13 +300,13 @@ CUSYNC_DEVICE void multiply(Product const& product, Memory<Pairs, Groups>& memor
     Work const work(product, item, Gated ? kRows : 2 * kRows);
 #pragma unroll 1
     for (uint32_t block = 0; block < k_blocks; ++block, ++next) {
-      uint32_t const slot = next % Of::kSlots;
-      while (!ptx::mbarrier_test_parity(&memory.full[slot], next / Of::kSlots % 2)) {
+      uint32_t const slot = next % Shared::kSlots;
+      while (!ptx::mbarrier_test_parity(&memory.full[slot], next / Shared::kSlots % 2)) {
       }
       if constexpr (Gated) ptx::fence_proxy_async_shared_cta();
       char const* const stage = memory.ring[slot];
       auto const left = [&](uint32_t half) { return rows_descriptor(stage + half * kRows * 128 + group * kBlockBytes, 16); };
-      auto const right = rows_descriptor(stage + Of::kLeft, 16);
+      auto const right = rows_descriptor(stage + Shared::kLeft, 16);
       warpgroup_fence_operand(first);
       warpgroup_fence_operand(second);
       warpgroup_arrive();
@@ -320,12 +319,12 @@ CUSYNC_DEVICE void multiply(Product const& product, Memory<Pairs, Groups>& memor
       }
       warpgroup_commit_batch();
       warpgroup_wait<1>();
-      if (block) release((next - 1) % Of::kSlots);
+      if (block) release((next - 1) % Shared::kSlots);
     }
     warpgroup_wait<0>();
     warpgroup_fence_operand(first);
     warpgroup_fence_operand(second);
-    release((next - 1) % Of::kSlots);
+    release((next - 1) % Shared::kSlots);
 
     if constexpr (Gated) {
       activate_gates<kSums>(product.experts.activation, sums[0]);
@@ -337,8 +336,8 @@ CUSYNC_DEVICE void multiply(Product const& product, Memory<Pairs, Groups>& memor
 #pragma unroll
     for (int half = 0; half < (Gated ? 1 : 2); ++half)
 #pragma unroll
-      for (int first_staged = 0; first_staged < Pairs; first_staged += Of::kStaged) {
-        constexpr int kStaged = Of::kStaged;
+      for (int first_staged = 0; first_staged < Pairs; first_staged += Shared::kStaged) {
+        constexpr int kStaged = Shared::kStaged;
         // A matrix of 8 features by 8 pairs is stored by pairs.
 #pragma unroll
         for (int j = 0; j < kStaged / 8; j += 2) {
@@ -346,14 +345,14 @@ CUSYNC_DEVICE void multiply(Product const& product, Memory<Pairs, Groups>& memor
           uint32_t const matrix = lane / 8, pair = 8 * (j + matrix / 2) + lane % 8, feature = thread / 32 * 16 + matrix % 2 * 8;
           float const* const v = &sums[half][4 * (first_staged / 8 + j)];
           SM90_U16x8_STSM_T::copy(pack<Element>(v[0], v[1]), pack<Element>(v[2], v[3]), pack<Element>(v[4], v[5]), pack<Element>(v[6], v[7]),
-                                  *reinterpret_cast<uint128_t*>(staged + pair * Of::kPitch + feature * 2));
+                                  *reinterpret_cast<uint128_t*>(staged + pair * Shared::kPitch + feature * 2));
         }
         ptx::bar_sync(1 + group, 128);
         uint32_t const column = work.column + half * kRows + group * kRowsOfBlock + thread % 8 * 8;
         for (uint32_t row = thread / 8; row < kStaged && first_staged + row < work.tile.pairs; row += 16)
           if (column < product.columns)
             *reinterpret_cast<uint4*>(to + uint64_t(work.tile.first + first_staged + row) * product.columns + column) =
-                *reinterpret_cast<uint4 const*>(staged + row * Of::kPitch + thread % 8 * 16);
+                *reinterpret_cast<uint4 const*>(staged + row * Shared::kPitch + thread % 8 * 16);
         ptx::bar_sync(1 + group, 128);
       }
   }
@@ -361,13 +360,13 @@ CUSYNC_DEVICE void multiply(Product const& product, Memory<Pairs, Groups>& memor
 
 template <class Element, int Pairs, int Groups, bool Gated>
 __global__ void __launch_bounds__(128 * (1 + Groups), 1) products(CUTE_GRID_CONSTANT Product const product) {
-  using Of = Memory<Pairs, Groups>;
+  using Shared = Memory<Pairs, Groups>;
   extern __shared__ __align__(1024) unsigned char bytes[];
-  auto& memory = *reinterpret_cast<Of*>(bytes);
+  auto& memory = *reinterpret_cast<Shared*>(bytes);
   if (threadIdx.x == 0) {
     for (auto const& map : product.weights) cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&map));
     if constexpr (!Gated) cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&product.right));
-    for (uint32_t slot = 0; slot < Of::kSlots; ++slot)
+    for (uint32_t slot = 0; slot < Shared::kSlots; ++slot)
       ptx::mbarrier_init(&memory.full[slot], Gated ? kGatherThreads + 1 : 1), ptx::mbarrier_init(&memory.empty[slot], 4 * Groups);
     ptx::fence_mbarrier_init();
   }
@@ -400,7 +399,7 @@ __global__ void __launch_bounds__(kRowThreads) combine(Experts const experts) {
   if (at >= uint64_t(experts.rows) * vectors) return;
   uint64_t const row = at / vectors, vector = at % vectors;
   // Lists and the residual are complete when the kernel before begins; only its output rows must be waited for. L1 may
-  // have what was there before.
+  // still hold older values.
   uint4 bits{};
   if (experts.residual) bits = __ldcg(static_cast<uint4 const*>(experts.residual) + at);
   Words const residual = reinterpret_cast<Words const&>(bits);
