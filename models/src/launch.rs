@@ -15,7 +15,7 @@ fn most_layers(decoder: &Decoder) -> usize {
 pub enum Launch {
     /// Whole layers, and the head behind the last one.
     Layers(Range<usize>),
-    /// The attention of a layer with experts, and what these read: normalized rows and the router's scores.
+    /// The attention of a layer with experts, then the inputs of the experts: normalized rows and the router's scores.
     Attention(usize),
     /// The experts of a layer, and their residual: no decode kernel runs them.
     Experts(usize),

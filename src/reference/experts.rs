@@ -8,7 +8,7 @@ use super::gemm::{gated, product, summed};
 use crate::element::transposed;
 
 /// Operands of a mixture of experts.
-pub(super) struct Reads {
+pub(super) struct ExpertReads {
     pub(super) x: Matrix,
     pub(super) router: Matrix,
     pub(super) gate: Matrix,
@@ -18,12 +18,12 @@ pub(super) struct Reads {
 }
 
 /// The outputs. Kernels round hidden rows, and the rows of each expert before they add them.
-pub(super) fn mix(shape: &Experts, reads: &Reads, element: Element) -> Expected {
+pub(super) fn mix(shape: &Experts, reads: &ExpertReads, element: Element) -> Expected {
     let (rows, width, features) = (reads.x.rows, shape.width as usize, shape.features as usize);
     let chosen: Vec<Vec<(usize, f64)>> =
         reads.router.data.chunks(shape.experts as usize).map(|scores| choose(shape, scores)).collect();
     let mut sums = vec![0f64; rows * width];
-    // Bounds of what is certain, and variances of roundings that are independent.
+    // `off` adds up worst cases. Roundings are independent, so `variance` adds up their squares.
     let (mut off, mut variance) = (vec![0f64; rows * width], vec![0f64; rows * width]);
     for expert in 0..shape.experts as usize {
         let own: Vec<(usize, f64)> = chosen
@@ -115,10 +115,10 @@ mod tests {
     use super::*;
 
     /// Three experts of one hidden column, whose hidden values are products of x or of its sum, for rows of two elements.
-    fn reads(x: &[f32], scores: &[f32], residual: Option<&[f32]>) -> Reads {
+    fn reads(x: &[f32], scores: &[f32], residual: Option<&[f32]>) -> ExpertReads {
         let matrix =
             |cols: usize, data: &[f32]| Matrix { rows: data.len() / cols, cols, data: data.to_vec() };
-        Reads {
+        ExpertReads {
             x: matrix(2, x),
             router: matrix(3, scores),
             gate: matrix(2, &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]),

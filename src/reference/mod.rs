@@ -176,7 +176,7 @@ pub(crate) fn apply(
         }
         Op::Pool(shape) => Ok(pool::pool(shape, &need(OperandKind::A)?)),
         Op::Experts(shape) => {
-            let reads = experts::Reads {
+            let reads = experts::ExpertReads {
                 x: need(OperandKind::A)?,
                 router: need(OperandKind::Router)?,
                 gate: need(OperandKind::B)?,

@@ -140,7 +140,12 @@ impl Page<'_> {
         if self.rng.random() {
             return String::new();
         }
-        format!("{field}: {}, ", self.pick(&NAMES))
+        let name = match self.pick(&NAMES) {
+            // Squares of squares exceed fp16.
+            "SquaredRelu" if self.stages.contains("SquaredRelu") => "Relu",
+            other => other,
+        };
+        format!("{field}: {name}, ")
     }
 
     /// After a norm, as in models: squares of squares soon exceed fp16.
@@ -303,7 +308,7 @@ fn pipelines() -> u64 {
 
 #[test]
 fn random_right_pipelines_are_called_right() {
-    let (mut nearest, mut overflows) = (0.0f64, 0);
+    let mut nearest = 0.0f64;
     for seed in 0..pipelines() {
         let mut rng = SmallRng::seed_from_u64(seed);
         let element = if rng.random() { Element::F16 } else { Element::Bf16 };
@@ -315,17 +320,11 @@ fn random_right_pipelines_are_called_right() {
         let judged = judged(&judge, &run(&plan, &inputs));
         assert!(judged.len() >= depth);
         for tensor in judged {
-            // Squares of squares may exceed fp16. That is named, and called neither right nor wrong.
-            if matches!(tensor.wrong, Some(Wrong::Overflow(_))) && element == Element::F16 {
-                overflows += 1;
-                continue;
-            }
             assert!(tensor.verified, "{tensor}\nseed {seed}, {element:?}\n{source}");
             nearest = nearest.max(tensor.of_bound);
         }
     }
     assert!(nearest > 0.9, "the bounds are far from what rounding takes: {nearest}");
-    assert!(200 * overflows < pipelines(), "{overflows} tensors exceed fp16");
 }
 
 /// A chain of `depth` stages: norms, gated GEMMs and GEMMs with residuals in turn, after an attention.

@@ -108,7 +108,7 @@ pub struct AloneCost {
     pub experts_rate: f64,
 }
 
-/// The time on an H200, for records without it.
+/// The time on an H200, for records and profiles without it.
 fn experts_us() -> f64 {
     14.6
 }

@@ -68,7 +68,7 @@ pub struct Decoder {
     /// Elements of the hidden layer of the MLP, or of an expert.
     pub inner: usize,
     /// Experts of each layer in place of an MLP.
-    pub experts: Option<Experts>,
+    pub experts: Option<ExpertLayers>,
     /// Tokens that the vocabulary holds.
     pub vocabulary: usize,
     /// Added to the mean of squares of a norm.
@@ -107,9 +107,9 @@ pub struct Decoder {
     pub device: usize,
 }
 
-/// MLPs of which a token chooses a few.
+/// The experts of every layer: MLPs that replace one MLP. A router chooses a few of them for each token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Experts {
+pub struct ExpertLayers {
     /// Experts of a layer.
     pub count: usize,
     /// Experts that compute a token.
@@ -122,17 +122,17 @@ pub struct Experts {
     pub products: [&'static str; 3],
 }
 
-impl Experts {
+impl ExpertLayers {
     /// Checks the numbers of a configuration.
     fn new(
         (count, top_k): (Option<usize>, Option<usize>),
         normalize: bool,
         module: &'static str,
         products: [&'static str; 3],
-    ) -> Result<Experts> {
+    ) -> Result<ExpertLayers> {
         match (count, top_k) {
             (Some(count), Some(top_k)) if top_k > 0 && top_k <= count => {
-                Ok(Experts { count, top_k, normalize, module, products })
+                Ok(ExpertLayers { count, top_k, normalize, module, products })
             }
             (count, top_k) => {
                 let number = |n: Option<usize>| n.map_or("an unknown number".into(), |n| n.to_string());
@@ -335,7 +335,7 @@ impl Decoder {
                 ("Wu", vec![up]),
                 ("Wd", vec![columns("mlp.down_proj.weight", i)]),
             ]),
-            Some(Experts { count, module, products, .. }) => {
+            Some(ExpertLayers { count, module, products, .. }) => {
                 let all = |product: &str, shape: [usize; 2]| {
                     let one = |n| name(&format!("{module}.experts.{n}.{product}.weight"));
                     (0..*count).map(|n| Rows::whole(one(n), shape.to_vec())).collect()

@@ -1,6 +1,6 @@
 //! Qwen3 with experts in place of MLPs.
 
-use super::{Architecture, Decoder, Experts, qwen3};
+use super::{Architecture, Decoder, ExpertLayers, qwen3};
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 
@@ -14,7 +14,7 @@ fn decoder(config: &ModelConfig) -> Result<Decoder> {
     let counts = (config.experts(), config.num_experts_per_tok);
     // The default of the configuration's class.
     let normalize = config.norm_topk_prob.unwrap_or(false);
-    let experts = Experts::new(counts, normalize, "mlp", ["gate_proj", "up_proj", "down_proj"])?;
+    let experts = ExpertLayers::new(counts, normalize, "mlp", ["gate_proj", "up_proj", "down_proj"])?;
     let inner = config.moe_intermediate_size.unwrap_or(config.intermediate_size);
     let dense = qwen3::decoder(&ModelConfig { intermediate_size: inner, ..config.clone() })?;
     Ok(Decoder { experts: Some(experts), ..dense })

@@ -135,7 +135,7 @@ fn forget_mask(base: &Candidate, recorded: &Recorded) -> Option<Mutant> {
     Some(Mutant::changed(base.clone(), program))
 }
 
-/// The waits of experts leave out some rows of x, of their scores or of what is added: the first or the last of a tile.
+/// Experts do not wait for the first or the last rows of a tile in x, in the scores or in the residual.
 fn lose_rows(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     let (stage, at) = operand(rng, base, |op, _| matches!(op, Op::Experts(_)))?;
     let mut fewer = base.clone();

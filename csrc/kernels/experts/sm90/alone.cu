@@ -7,7 +7,7 @@
 //   multiply down: output rows, in the same order
 //   combine  weighted sums of each row's output rows
 //
-// Weights are on the tensor cores' M side, so a tile of few pairs multiplies no padding but its own. A CTA multiplies two
+// Weights are on the tensor cores' M side and pairs on the N side, so a tile of few pairs needs little padding. A CTA multiplies two
 // blocks of weight rows, gate and up or two of down, by the pairs of a tile. Tiles are known on the device only: a fixed
 // number of CTAs takes them in turn.
 #define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // products of 160 columns
@@ -55,7 +55,7 @@ struct Experts {
   cusync_delays delays;
 };
 
-/// The operands of a product; the weights of a row of `hidden` are `halves` apart.
+/// The operands and sizes of a product.
 struct Product {
   CUtensorMap weights[2];  ///< gate and up; twice those of down
   CUtensorMap right;       ///< hidden rows, unless rows of x are gathered
