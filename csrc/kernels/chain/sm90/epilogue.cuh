@@ -63,8 +63,6 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
     ptx::bar_sync(8 + group, 128);
   }
 
-  if constexpr (C::kConvolves)
-    Operation<C::kConvolves ? CUSYNC_CONV2D : CUSYNC_GEMM>::Store::template find<C>(params, item, shared, group, thread % 128);
   if constexpr (C::kTurned) {
     if (parts.count)
 #pragma unroll 1

@@ -101,11 +101,14 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
       }
     }
     if constexpr (C::kConvolves) {
+      using To = typename Operation<C::kConvolves ? CUSYNC_CONV2D : CUSYNC_GEMM>::Store;
       Parts<C> const parts(item);
-      if (params.stages[item.stage].residual && item.inside && parts.owns_any())
-        Operation<C::kConvolves ? CUSYNC_CONV2D : CUSYNC_GEMM>::Store::template bring<C>(
-            params, item, parts, shared, staged, staged_state, group, thread % 128,
-            [&] { await_in_epilogue<C, ReadBy::kLoads, kProducedResidual>(params, item, of_launch, group); });
+      // Here, and not in the epilogue, they take no time: the first k-block is not there yet.
+      if (item.inside && parts.owns_any()) {
+        To::template find<C>(params, item, shared, group, thread % 128);
+        if (params.stages[item.stage].residual)
+          To::template bring<C>(params, item, parts, shared, staged, staged_state, group, thread % 128);
+      }
     }
     if (marks().wanted()) {
       loaded.consumer_wait(loaded_state);

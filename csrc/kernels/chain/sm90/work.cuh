@@ -4,6 +4,7 @@
 #pragma once
 #include "cusync/epoch.cuh"
 #include "kernels/chain/sm90/mail.cuh"
+#include "kernels/chain/sm90/slabs.cuh"
 
 namespace cusync::kernels::sm90 {
 
@@ -102,7 +103,9 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     if (lane == 0) work.producer_commit(state);
     ++state;
     uint32_t const count = next.range.k_end - next.range.k_begin;
-    bool const waits = next.valid && stage.load_waits;
+    // The residual of pixel tiles is copied while they are multiplied, so it is waited for with the loads.
+    bool const residual = C::kConvolves && stage.produced & kProducedResidual && next.inside && Parts<C>(next).owns_any();
+    bool const waits = next.valid && (stage.load_waits || residual);
     if (waits && item.stage != held) {
       copy_waits(params.table[item.stage].edges, shared.waits);
       held = item.stage;
@@ -124,8 +127,9 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     next.range.epoch = epoch;
     // Tiles of images and of rows often share a wait.
     if (waits)
-      wait_for_tile_operands<C::kConvolves || C::kRows>(params.coupling, {shared.waits, stage.load_waits, stage.index},
-                                                        next.range, &shared.ready, done);
+      wait_for_tile_operands<C::kConvolves || C::kRows>(
+          params.coupling, {shared.waits, stage.load_waits, stage.index, residual ? stage.wait_count : stage.load_waits},
+          next.range, &shared.ready, done);
     __syncwarp();
     if (params.trace && lane == 0)
       params.trace[size_t(cta) * params.list_length + index].ready = ptx::globaltimer();

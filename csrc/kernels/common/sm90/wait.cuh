@@ -21,11 +21,12 @@ CUSYNC_DEVICE WaitContext wait_context(Coupling const& coupling, uint32_t stage,
   return {coupling.semaphores, epoch, {coupling.report, coupling.timeout_ns, stage}, coupling.post_weight};
 }
 
-/// Edges waited for along k.
+/// The waits of a tile's loads.
 struct LoadWaits {
   cusync_edge const* edges;
-  uint32_t count;
+  uint32_t count;  ///< edges of operands read along k
   uint32_t stage;  ///< plan index of the stage, for reports
+  uint32_t early;  ///< one past the edges [count, early) of an epilogue, of which the residual's are waited for at the start
 };
 
 /// Records the slots of a box, after all of them have been waited for.
@@ -81,6 +82,43 @@ CUSYNC_DEVICE bool look(Coupling const& coupling, LoadWaits const& waits, TileRa
   return all;
 }
 
+/// Calls f(edge, box, k) for the edges that are waited for at the start of a tile.
+template <class F>
+CUSYNC_DEVICE void for_each_at_start(LoadWaits const& waits, TileRange const& item, F&& f) {
+#pragma unroll 1
+  for (uint32_t i = 0; i < waits.early; ++i) {
+    cusync_edge const& edge = waits.edges[i];
+    if (i >= waits.count) {
+      if (edge.operand == CUSYNC_OPERAND_RESIDUAL) f(edge, producers_of(edge, item.m, item.n, 0), 0u);
+    } else if (edge.wait_at == CUSYNC_WAIT_AT_START) {
+      f(edge, wait_box(edge, item.m, item.n, item.k_begin, true, item.k_end), item.k_begin);
+    }
+  }
+}
+
+/// Waits for these edges, in a converged warp. Each lane first finds its slot, then all lanes poll at once, so any
+/// number of edges with at most 32 slots together costs one round trip.
+CUSYNC_DEVICE void warp_wait_at_start(Coupling const& coupling, LoadWaits const& waits, TileRange const& item) {
+  WaitContext const context = wait_context(coupling, waits.stage, item.epoch);
+  uint32_t count = 0, own = 0, want = 0;
+  WaitSite site{};
+  bool some = false;
+  auto const poll = [&] {
+    if (some) wait_reached(context.semaphores, own, want, site, context.watch);
+  };
+  for_each_at_start(waits, item, [&](cusync_edge const& edge, TileBox const& box, uint32_t k) {
+    if (box.empty()) return;
+    for_each_slot(edge.policy, box, [&](uint32_t slot, uint32_t posts) {
+      if (count++ % 32 != threadIdx.x % 32) return;
+      poll();
+      own = slot, want = wait_value(context.epoch, posts * context.post_weight), site = {edge.id, item.m, item.n, k}, some = true;
+    });
+  });
+  poll();
+  order_reads<ReadBy::kTma>();
+  __syncwarp();
+}
+
 /// Waits for the k-blocks of one tile's range in order, 32 at a time, one per lane of the warp. `done` counts the
 /// k-blocks of earlier ranges; the word becomes done + i + 1 when k-blocks 0 to i of this range may be loaded.
 /// `AtStart`: most edges are waited for at the start of a tile.
@@ -90,19 +128,14 @@ CUSYNC_DEVICE void wait_for_tile_operands(Coupling const& coupling, LoadWaits co
   unsigned long long const limit = coupling.timeout_ns ? coupling.timeout_ns : kDefaultTimeoutNs;
   uint32_t const lane = threadIdx.x % 32;
   bool along_k = false;
-  for (uint32_t i = 0; i < waits.count; ++i)
-    if (waits.edges[i].wait_at == CUSYNC_WAIT_AT_START) {
-      auto const context = wait_context(coupling, waits.stage, item.epoch);
-      if constexpr (AtStart)
-        warp_wait_side_by_side<ReadBy::kTma>(waits.edges[i], item.m, item.n, item.k_begin, true, item.k_end, context);
-      else
-        warp_wait_for_k_block<ReadBy::kTma>(waits.edges[i], item.m, item.n, item.k_begin, true, item.k_end, context);
-      if (lane == 0)
-        note_box(coupling, waits.edges[i], wait_box(waits.edges[i], item.m, item.n, item.k_begin, true, item.k_end),
-                 {waits.stage, item.m, item.n, item.k_begin}, item.epoch);
-    } else {
-      along_k = true;
-    }
+  for (uint32_t i = 0; i < waits.count; ++i) along_k |= waits.edges[i].wait_at != CUSYNC_WAIT_AT_START;
+  if constexpr (AtStart)
+    warp_wait_at_start(coupling, waits, item);
+  for_each_at_start(waits, item, [&](cusync_edge const& edge, TileBox const& box, uint32_t k) {
+    if constexpr (!AtStart)
+      warp_wait_for_k_block<ReadBy::kTma>(edge, item.m, item.n, k, true, item.k_end, wait_context(coupling, waits.stage, item.epoch));
+    if (lane == 0) note_box(coupling, edge, box, {waits.stage, item.m, item.n, item.k_begin}, item.epoch);
+  });
   if constexpr (AtStart)
     if (!along_k) {
       delay(coupling.delays, DelayAt::kLoads, item.epoch, waits.stage, item.m, item.n);

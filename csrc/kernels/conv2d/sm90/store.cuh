@@ -64,20 +64,19 @@ struct PixelStore {
   }
 
   /// Starts copying the residual of the units that this part owns to the buffers of these units, while the item is
-  /// multiplied; one warpgroup. The item's loads have the same waits, except for the tiles of the residual.
-  template <class C, class Item, class Parts, class Await>
+  /// multiplied; one warpgroup. What the item's loads wait for at their start includes the tiles of the residual.
+  template <class C, class Item, class Parts>
   CUSYNC_DEVICE static void bring(typename C::Params const& params, Item const& item, Parts const& parts, typename C::SharedStorage& shared,
                                   typename C::StagingPipeline& staged, cutlass::PipelineState<C::kStagingDepth> next, uint32_t group,
-                                  int thread, Await&& await) {
+                                  int thread) {
     using Element = typename C::Element;
     static_assert(C::kUnits <= C::kStagingDepth);
     Stage const& stage = params.stages[item.stage];
     if (thread == 0) {
       ReadyReader ready(&shared.ready, item.done);
       while (!ready.is_ready(0)) ptx::nanosleep(20);
-      await();
+      if (stage.produced & kProducedResidual) note(params.coupling.notes, CUSYNC_EVENT_LOAD, note_of(params, item), CUSYNC_OPERAND_RESIDUAL, group);
     }
-    find<C>(params, item, shared, group, thread);
     ptx::bar_sync(8 + group, 128);
     uint32_t const piece = uint32_t(thread) % kPieces;
 #pragma unroll 1

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
     uint32_t done = 0;
     for (WorkItem item = items.next(); item.valid; item = items.next(), done += params.tiles.k_blocks)
       if (params.stage.load_waits)
-        wait_for_tile_operands(params.coupling, {params.edges.waits, params.stage.load_waits, params.stage.index},
+        wait_for_tile_operands(params.coupling, {params.edges.waits, params.stage.load_waits, params.stage.index, params.stage.load_waits},
                                {item.m, item.n, item.epoch, 0, params.tiles.k_blocks}, &shared.ready, done);
     // A programmatic launch could complete before the kernels that it overlaps, while later work in the stream waits
     // only for it. Waiting here until they have completed makes the end of a run's last kernel the end of the run.
