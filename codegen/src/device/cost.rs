@@ -46,6 +46,14 @@ pub struct CostModel {
     pub slab_write_us: f64,
     /// Time to read and add a slab, microseconds per area.
     pub slab_read_us: f64,
+    /// Time of each window after the first that the taps of 64 channels read, microseconds: a convolution with a stride
+    /// has several.
+    #[serde(default)]
+    pub window_us: f64,
+    /// The gain that a stage's split tiles must promise, as a fraction of the stage's share of the length: parts wait
+    /// for each other, and workers deviate from the prediction.
+    #[serde(default = "cut_gain")]
+    pub cut_gain: f64,
     /// Tiles of row-wise operations.
     pub rows: RowCost,
     /// Kernels that run alone.
@@ -72,6 +80,12 @@ pub struct WindowCost {
     pub post_us: f64,
     pub slab_write_us: f64,
     pub slab_read_us: f64,
+    #[serde(default)]
+    pub residual_us: f64,
+    #[serde(default)]
+    pub window_us: f64,
+    #[serde(default = "cut_gain")]
+    pub cut_gain: f64,
 }
 
 /// Cost of a row-wise operation's tile in a chain kernel: its elements go from the L2 cache or memory to the registers
@@ -118,6 +132,11 @@ fn experts_rate() -> f64 {
     0.5
 }
 
+/// For profiles without it.
+fn cut_gain() -> f64 {
+    0.04
+}
+
 /// No loss.
 fn all() -> f64 {
     1.0
@@ -150,14 +169,27 @@ impl CostModel {
     /// The model of the kernels with these operations.
     pub(super) fn for_operations(self, operations: Operations) -> CostModel {
         match self.windows {
-            Some(WindowCost { rates, launch_us, fill_us, post_us, slab_write_us, slab_read_us })
-                if operations.contains(Operation::Conv2d) =>
-            {
-                let windows = None;
-                CostModel { rates, launch_us, fill_us, post_us, slab_write_us, slab_read_us, windows, ..self }
-            }
+            Some(of) if operations.contains(Operation::Conv2d) => CostModel {
+                rates: of.rates,
+                launch_us: of.launch_us,
+                fill_us: of.fill_us,
+                post_us: of.post_us,
+                slab_write_us: of.slab_write_us,
+                slab_read_us: of.slab_read_us,
+                residual_us: of.residual_us,
+                window_us: of.window_us,
+                cut_gain: of.cut_gain,
+                windows: None,
+                ..self
+            },
             _ => self,
         }
+    }
+
+    /// Factor applied to a length before it is compared, given the number of stages and how many of them have split
+    /// tiles.
+    pub(crate) fn handicap(&self, cut_stages: usize, stages: usize) -> f64 {
+        1.0 + self.cut_gain * cut_stages as f64 / stages.max(2) as f64
     }
 
     /// Dense rate of an SM of a worker while `busy` of `workers` are running, TFLOP/s.

@@ -197,13 +197,6 @@ pub struct Schedule {
     pub predicted_us: f64,
 }
 
-/// Factor applied to lengths before they are compared, given the number of stages and how many of them have split
-/// tiles. Each such stage must gain 4 % of its share of the length, because parts wait for each other and workers
-/// deviate from the prediction.
-fn handicap(cut_stages: usize, stages: usize) -> f64 {
-    1.0 + 0.04 * cut_stages as f64 / stages.max(2) as f64
-}
-
 impl Schedule {
     /// The worker of each item of the sequence, as assigned or expected.
     pub(crate) fn worker_of(&self) -> Vec<u32> {
@@ -220,11 +213,11 @@ impl Schedule {
     }
 
     /// The predicted length with its handicap, for comparison with other schedules.
-    fn score_us(&self) -> f64 {
+    fn score_us(&self, cost: &CostModel) -> f64 {
         let parts = self.sequence.iter().filter(|item| item.part != Part::Whole);
         let cut: std::collections::BTreeSet<usize> = parts.map(|item| item.stage.0).collect();
         let stages = self.sequence.iter().map(|item| item.stage.0 + 1).max().unwrap_or(0);
-        self.predicted_us * handicap(cut.len(), stages)
+        self.predicted_us * cost.handicap(cut.len(), stages)
     }
 }
 

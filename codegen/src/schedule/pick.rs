@@ -50,7 +50,10 @@ pub fn choose<'k>(
         };
         let schedule = build(&graph, &request);
         tried.push((kernel, schedule.predicted_us));
-        if best.as_ref().is_none_or(|(.., other)| schedule.score_us() < other.score_us()) {
+        if best
+            .as_ref()
+            .is_none_or(|(.., other)| schedule.score_us(wanted.cost) < other.score_us(wanted.cost))
+        {
             best = Some((kernel, graph, schedule));
         }
     }

@@ -237,8 +237,8 @@ fn stage_cost<'a>(graph: &'a Graph, id: StageId, request: &ScheduleRequest) -> S
     // Such an operation reads and writes its data once.
     let rows = rows_of(stage, tile_m);
     let moved = 2.0 * f64::from(stage.n) * (stage.op.rows_loaded(rows) + f64::from(rows));
-    // Rates of convolutions are those of chains with residuals.
-    let adds = matches!(stage.op, Op::Gemm(_)) && stage.operand(OperandKind::Residual).is_some();
+    let adds =
+        matches!(stage.op, Op::Gemm(_) | Op::Conv2d(_)) && stage.operand(OperandKind::Residual).is_some();
     let products = stage.op.has_kernel_tiles();
     let rows_bytes = if products { 0.0 } else { moved };
     let product = |value: f64| if products { value } else { 0.0 };
@@ -248,7 +248,8 @@ fn stage_cost<'a>(graph: &'a Graph, id: StageId, request: &ScheduleRequest) -> S
         k_blocks: stage.k_blocks.max(1),
         needs: Needs::for_stage(graph, id, cluster),
         by_columns: graph.dependences.iter().any(cluster_of),
-        math_us: product(2.0 * multiplied * f64::from(tile_k) / (rate * 1e6)),
+        math_us: product(2.0 * multiplied * f64::from(tile_k) / (rate * 1e6))
+            + cost.window_us * windows_after_first(stage),
         rows_bytes,
         first_us: shape.first_us,
         row_bytes: product(stage.op.rows_loaded(rows_of(stage, tile_m)) * f64::from(cluster.0) * k_bytes),
@@ -257,6 +258,14 @@ fn stage_cost<'a>(graph: &'a Graph, id: StageId, request: &ScheduleRequest) -> S
         blocks: super::blocks(stage),
         epilogue_us: cost.epilogue_us(stage.op.epilogue().activation, (stage.op.is_gated(), adds), &shape),
         slabs: shape.slabs * area / (128.0 * 256.0),
+    }
+}
+
+/// Windows of a convolution after the first of each block of channels, per k-block.
+fn windows_after_first(stage: &Stage) -> f64 {
+    match &stage.op {
+        Op::Conv2d(conv) => f64::from(conv.classes() - 1) / f64::from(conv.filter.0 * conv.filter.1),
+        _ => 0.0,
     }
 }
 

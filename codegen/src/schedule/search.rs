@@ -115,7 +115,7 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
     // Likely groups first: an attempt that can no longer win stops early.
     let mut groups: Vec<u32> = [4, 8, 2, 16, 1].into_iter().filter(|g| *g < most).collect();
     groups.push(most);
-    for group in groups {
+    for &group in &groups {
         best.consider(Strategy { group, cuttings: cuttings.clone() });
         if problem.stages.iter().map(StageCost::tiles).sum::<u32>() <= FEW_WAVES * problem.workers {
             best.consider(Strategy { group, cuttings: vec![Cutting::None; last + 1] });
@@ -133,6 +133,10 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
             alike(problem).iter().rev().for_each(|stages| best.consider_stages(stages));
         }
         best.consider_stages(&[last]);
+        // With the splits of a long graph, another order may be better.
+        for group in groups.into_iter().filter(|_| last >= FEW_STAGES) {
+            best.consider(Strategy { group, ..best.strategy.clone() });
+        }
     }
     attempt(problem, &best.strategy, f64::INFINITY, true)
 }
@@ -165,15 +169,16 @@ struct Best<'a> {
 
 impl Strategy {
     /// Factor applied to lengths for comparison.
-    fn handicap(&self) -> f64 {
+    fn handicap(&self, problem: &Problem) -> f64 {
         let cut = self.cuttings.iter().filter(|c| **c != Cutting::None).count();
-        super::handicap(cut, self.cuttings.len())
+        problem.cost.handicap(cut, self.cuttings.len())
     }
 }
 
 impl<'a> Best<'a> {
     fn new(problem: &'a Problem<'a>, strategy: Strategy) -> Best<'a> {
-        let score_us = attempt(problem, &strategy, f64::INFINITY, false).total_us * strategy.handicap();
+        let score_us =
+            attempt(problem, &strategy, f64::INFINITY, false).total_us * strategy.handicap(problem);
         Best { problem, strategy, score_us, begun: None }
     }
 
@@ -181,7 +186,7 @@ impl<'a> Best<'a> {
         if strategy == self.strategy {
             return;
         }
-        let handicap = strategy.handicap();
+        let handicap = strategy.handicap(self.problem);
         let limit_us = self.score_us / handicap;
         let (first, mut board) = match &self.begun {
             Some((first, board)) => (*first, board.clone()),

@@ -1,5 +1,6 @@
 //! The choice, and its predicted time.
 
+mod batches;
 mod choose;
 mod obstacles;
 mod prediction;

@@ -66,7 +66,7 @@ impl Chains {
             post_us: or("post_us", post_us, base.post_us),
             slab_write_us: or("slab_write_us", of_area(self.chain.slab_write_us), base.slab_write_us),
             slab_read_us: or("slab_read_us", of_area(self.chain.slab_read_us), base.slab_read_us),
-            rates: base.rates,
+            ..base
         };
         let mut measured = 0;
         for c in &self.chains {
@@ -143,9 +143,12 @@ impl Calibration {
             post_us: cost.post_us,
             slab_write_us: cost.slab_write_us,
             slab_read_us: cost.slab_read_us,
+            residual_us: cost.residual_us,
+            window_us: cost.window_us,
+            cut_gain: cost.cut_gain,
         };
         let rates = (handoff_us, sm_tflops);
-        let WindowCost { rates: shares, launch_us, fill_us, post_us, slab_write_us, slab_read_us } =
+        let WindowCost { rates: shares, launch_us, fill_us, post_us, slab_write_us, slab_read_us, .. } =
             self.products.cost(window_cost(cost), rates, "fused", &mut kept);
         (cost.rates, cost.launch_us, cost.fill_us, cost.post_us) = (shares, launch_us, fill_us, post_us);
         (cost.slab_write_us, cost.slab_read_us) = (slab_write_us, slab_read_us);

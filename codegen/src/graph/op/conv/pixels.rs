@@ -155,7 +155,7 @@ impl Conv {
     }
 
     /// Number of tap classes, by row and column modulo the strides. Each class has a window of every stride-th pixel.
-    pub(super) fn classes(&self) -> u32 {
+    pub(crate) fn classes(&self) -> u32 {
         self.stride.0.min(self.filter.0) * self.stride.1.min(self.filter.1)
     }
 
