@@ -101,14 +101,15 @@ fn predictions_are_near_what_was_measured_after_them() {
     }
 }
 
-/// Chains of two and four convolutions, up to five configurations each, whatever their predictions.
+/// Chains of two and four convolutions and bodies: each choice, and at some batches up to five configurations whatever
+/// their predictions.
 #[test]
 fn predictions_of_convolutions_are_near_what_was_measured_after_them() {
     let c = compared(include_str!("../../../docs/results/conv_h200.json"), |_| true);
     let (text, [error, _, regret]) = figures("convolutions", &c);
     println!("{text}");
     if shipped() {
-        assert_eq!((c.rows.len(), c.other_schedules), (94, 0));
+        assert_eq!((c.rows.len(), c.other_schedules), (210, 0));
         assert!(error <= 0.15 && regret <= 0.05, "{error} {regret}");
     }
 }
