@@ -399,6 +399,28 @@ def test_a_run_is_captured_once_it_is_prepared(ours):
 
 
 @GPU
+def test_a_run_on_the_same_memory_is_captured():
+    rows, (hidden, wide, _) = 64, LARGE
+    page = f"""Pipeline(name: "mlp", dims: {{"M": {rows}}}, stages: [
+        Gemm(name: "up", a: "X(M,{hidden})", b: "W1({hidden},{wide})", out: "Y(M,{wide})", epilogue: Relu),
+        Gemm(name: "down", a: "Y(M,{wide})", b: "W2({wide},{hidden})", out: "Z(M,{hidden})"),
+    ])"""
+    up, down = draw(hidden, wide, device="cuda"), draw(wide, hidden, device="cuda")
+    x, z = draw(rows, hidden, device="cuda"), torch.empty(rows, hidden, dtype=torch.float16, device="cuda")
+    pipeline = cusync.Pipeline(page, device="gpu")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        pipeline.run(X=x, W1=up, W2=down, out={"Z": z}, stream=stream.cuda_stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            pipeline.run(X=x, out={"Z": z}, stream=stream.cuda_stream)
+    for number in range(20):
+        x.copy_(draw(rows, hidden, device="cuda", seed=number))
+        graph.replay()
+        near(z, torch.relu(x.double() @ up.double()) @ down.double())
+
+
+@GPU
 def test_plans_of_a_gpu_share_weights_and_take_turns(ours):
     from cusync import _mlp
     from cusync.torch import Mlp

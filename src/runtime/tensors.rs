@@ -18,6 +18,11 @@ fn constant(graph: &Graph, tensor: usize) -> bool {
     graph.stages.iter().any(|s| s.operands.iter().any(weight))
 }
 
+/// Whether two buffers are the same memory: kernels, which have its address, stay.
+fn same<T: Plain>(before: Option<&Arc<DeviceBuffer<T>>>, after: Option<&Arc<DeviceBuffer<T>>>) -> bool {
+    before.map(|buffer| buffer.addresses()) == after.map(|buffer| buffer.addresses())
+}
+
 impl Pipeline {
     /// Binds an input, a weight or a result in set 0.
     pub fn bind(&mut self, name: &str, tensor: TensorBuffer) -> Result<()> {
@@ -28,7 +33,8 @@ impl Pipeline {
     /// creates that set. A result that shares no memory with other tensors is written in place; unbound
     /// results use memory of the pipeline. Derived copies are made when a set is first used: gate and up
     /// weights of a gated GEMM are interleaved, all weights of a decode plan are repacked, and `library` may
-    /// transpose weights. Bind weights again after changing them.
+    /// transpose weights. Bind weights again after changing them. Other tensors that are bound to the memory that they
+    /// have cost nothing, also while a graph is captured.
     ///
     /// Weights that the spec keeps as N x K (`layout: NK`) are copied and transposed, through the host, by this
     /// call, so they must have their values before it; the memory is not used afterwards.
@@ -59,7 +65,10 @@ impl Pipeline {
         let stale: Vec<usize> =
             graph.stages.iter().enumerate().filter(|(_, s)| uses(s)).map(|(i, _)| i).collect();
         let slot = self.set_mut(set)?;
-        slot.bound[index] = Some(tensor);
+        let before = slot.bound[index].replace(tensor);
+        if stale.is_empty() && same(before.as_ref(), slot.bound[index].as_ref()) {
+            return Ok(());
+        }
         slot.changed();
         for stage in stale {
             slot.packed[stage] = None;
@@ -91,8 +100,10 @@ impl Pipeline {
         let index = self.bindable(name, DataType::Int32, tensor.len())?;
         self.may_bind(set, name, Some(index), false, &*tensor)?;
         let slot = self.set_mut(set)?;
-        slot.integers[index] = Some(tensor);
-        slot.changed();
+        let before = slot.integers[index].replace(tensor);
+        if !same(before.as_ref(), slot.integers[index].as_ref()) {
+            slot.changed();
+        }
         Ok(())
     }
 
