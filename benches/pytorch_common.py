@@ -72,17 +72,17 @@ def capture(run, sets, runs):
     return graph
 
 
-def rested(graph, samples):
+def rested(graph, samples, warm=WARM_SAMPLES):
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     times = []
-    for _ in range(WARM_SAMPLES + samples):
+    for _ in range(warm + samples):
         time.sleep(REST_S)
         begin.record()
         graph.replay()
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end) * 1e3)
-    return times[WARM_SAMPLES:]
+    return times[warm:]
 
 
 def sustained(graph, window_s):
@@ -99,6 +99,17 @@ def sustained(graph, window_s):
     torch.cuda.synchronize()
     times = [a.elapsed_time(b) * 1e3 for a, b in zip(events, events[1:])]
     return times[count // 5 :]
+
+
+def in_turns(graphs, samples, window_s):
+    """Times of several graphs, at rest sample by sample in turns, and back to back in a window each; by name and regime."""
+    times = {(name, "rested"): [] for name in graphs}
+    for _ in range(samples):
+        for name, graph in graphs.items():
+            times[name, "rested"] += rested(graph, 1, warm=0 if times[name, "rested"] else WARM_SAMPLES)
+    for name, graph in graphs.items():
+        times[name, "sustained"] = sustained(graph, min(0.25, max(0.02, window_s)))
+    return times
 
 
 def both_regimes(graph, samples, share_s):

@@ -2,16 +2,19 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Chains of convolutions and the bodies of ResNet-38 and VGG-19 in PyTorch: a peer for `cusync bench conv --pytorch FILE.json`.
 
-Needs python3 and torch with CUDA, nothing else. Channels-last, cuDNN in benchmark mode, a convolution with its bias of zeros and ReLU (and
-residual) in one call, everything in one CUDA graph. Method as in pytorch_common.py. Every result is compared with float32 first.
+Needs python3 and torch with CUDA; `--cusync` also the Python package of cusync, which then runs in turns with PyTorch in this process, with
+plain and with programmatic edges, each result compared with PyTorch's first. Channels-last, cuDNN in benchmark mode, a convolution with its
+bias of zeros and ReLU (and residual) in one call, everything in one CUDA graph. Method as in pytorch_common.py. Every result is compared with
+float32 first.
 """
+import math
 import sys
 import time
 
 import torch
 import torch.nn.functional as F
 
-from pytorch_common import arguments, both_regimes, capture, checked, element, quantiles, write
+from pytorch_common import arguments, capture, checked, element, in_turns, quantiles, write
 
 BATCHES = [1, 4, 8, 12, 16, 20, 24, 28, 32]
 BODY_BATCHES = [1, 8, 32]
@@ -52,6 +55,7 @@ def chain(dtype, channels, length):
             x = conv(x)
         return x
 
+    run.convs = convs
     return run
 
 
@@ -70,6 +74,7 @@ def blocks(dtype, count, channels, features):
             x = second(inner, shortcut(x, relu=False) if shortcut else x)
         return x
 
+    run.convs = [conv for block in made for conv in block if conv]
     return run
 
 
@@ -82,6 +87,7 @@ def resnet38(dtype):
             x = layer(x)
         return F.adaptive_avg_pool2d(x, 1)
 
+    run.convs = [conv for layer in layers for conv in layer.convs]
     return run
 
 
@@ -99,7 +105,57 @@ def vgg19(dtype):
                 x = conv(x)
         return F.adaptive_avg_pool2d(x, 1)
 
+    run.convs = [conv for block in made for conv in block]
     return run
+
+
+class Ours:
+    """Pipelines of cusync on the images and filters of PyTorch's sets, one each."""
+
+    def __init__(self, name, dims, sets, dtype, programmatic):
+        from cusync import _cusync
+
+        first = _cusync.Pipeline(name, sorted(dims.items()), "bf16" if dtype == torch.bfloat16 else "f16", "gpu", programmatic)
+        self.pipelines, self.out = [], []
+        names, (out,) = first.inputs(), first.outputs()
+        for run, x in sets:
+            pipeline = first.fork() if self.pipelines else first
+            filters = [conv.filter.permute(2, 3, 1, 0).contiguous() for conv in run.convs]
+            z = torch.empty(first.shape(out), dtype=dtype, device="cuda")
+            torch.cuda.synchronize()
+            for tensor, values in zip([*names, out], [x.permute(0, 2, 3, 1), *filters, z], strict=True):
+                pipeline.set(tensor, values, 0)
+            self.pipelines.append(pipeline)
+            self.out.append(z)
+
+    def error(self, sets):
+        """Largest error of a set beside PyTorch's own result, in norm."""
+        for pipeline in self.pipelines:
+            pipeline.run(None)
+        wants = [run(x).permute(0, 2, 3, 1) for run, x in sets]
+        return max(checked(z, want.reshape(z.shape), TOLERANCE[z.dtype]) for z, want in zip(self.out, wants, strict=True))
+
+    def graph(self, runs):
+        return capture(lambda pipeline: pipeline.run(torch.cuda.current_stream().cuda_stream), self.pipelines, runs)
+
+
+def summary(records):
+    """Lines with the speed-ups of cusync over PyTorch."""
+    times = {}
+    for r in records:
+        times.setdefault((r["regime"], r["pipeline"], *r["dims"].values()), {})[r.get("edges", "torch")] = r["median_us"]
+    gains = {key: t["torch"] / min(t["plain"], t["programmatic"]) for key, t in times.items() if len(t) == 3}
+    for regime in ("rested", "sustained"):
+        chains = {key: gain for key, gain in gains.items() if key[0] == regime and key[1] in CHAINS}
+        groups = {"all": chains, "at most 8 images": {key: gain for key, gain in chains.items() if key[2] <= 8}}
+        for title, group in groups.items():
+            if group:
+                mean = math.exp(sum(map(math.log, group.values())) / len(group))
+                less = sum(gain < 0.95 for gain in group.values())
+                yield f"{regime}, {len(group)} chains, {title}: mean {mean:.3f}, least {min(group.values()):.2f}, {less} below 0.95"
+        for key, gain in gains.items():
+            if key[0] == regime and key[1] not in CHAINS:
+                yield f"{regime}, {key[1]}, {key[2]} images: {gain:.3f}"
 
 
 def images(dtype, batch, channels, size):
@@ -123,6 +179,7 @@ def main():
     parser = arguments(__doc__, runs=20, seconds=55.0)
     parser.add_argument("--pipeline", action="append", help="only these")
     parser.add_argument("--b", default="", help="images, comma-separated")
+    parser.add_argument("--cusync", action="store_true", help="measure cusync beside PyTorch")
     args = parser.parse_args()
 
     began = time.perf_counter()
@@ -144,24 +201,36 @@ def main():
                 sets = [(make(dtype), images(dtype, *shape)) for _ in range(args.sets)]
                 run, x = sets[0]
                 few = x[:1]
-                error = checked(run(few), run(few.float()), TOLERANCE[dtype])
-                graph = capture(lambda one: one[0](one[1]), sets, args.runs)
-                measured = both_regimes(graph, RESTED_SAMPLES, 0.3 * share)
+                graphs, errors = {"torch": capture(lambda one: one[0](one[1]), sets, args.runs)}, {}
+                errors["torch"] = checked(run(few), run(few.float()), TOLERANCE[dtype])
+                kept = []  # replays use the memory of the pipelines
+                for edges in ("plain", "programmatic") if args.cusync else ():
+                    ours = Ours(name, dims, sets, dtype, edges == "programmatic")
+                    errors[edges] = ours.error(sets)
+                    graphs[edges] = ours.graph(args.runs)
+                    kept.append(ours)
+                measured = in_turns(graphs, RESTED_SAMPLES, 0.3 * share / len(graphs))
             except Exception as fault:  # one size must not cost the others
                 skipped.append(f"{name} {dims}: {fault}")
                 continue
-            for regime, times in measured.items():
+            for (way, regime), times in measured.items():
                 records.append({
                     "pipeline": name,
                     "dims": dims,
                     "element": name_of_dtype,
                     "layout": "channels-last",
                     "regime": regime,
+                    **({} if way == "torch" else {"edges": way}),
                     **quantiles(times, args.runs),
-                    "rel_l2_err": error,
+                    "rel_l2_err": errors[way],
                 })
-            del graph, sets, run, x
-    return write(args, began, records, skipped, cudnn=torch.backends.cudnn.version())
+            graphs.clear()
+            del sets, run, x
+    for line in summary(records):
+        print(line)
+    peers = [r for r in records if "edges" not in r]
+    more = {"cusync": [r for r in records if "edges" in r]} if args.cusync else {}
+    return write(args, began, peers, skipped, cudnn=torch.backends.cudnn.version(), **more)
 
 
 if __name__ == "__main__":

@@ -77,17 +77,19 @@ pub(crate) struct ModelBenchReport {
     pub(crate) points: Vec<PointReport>,
     pub(crate) pytorch: Option<PeerVersions>,
     pub(crate) tokens: Option<TokensReport>,
+    /// Whether an interrupt left out points, and with them PyTorch.
+    pub(crate) interrupted: bool,
     /// Reason why there is no comparison.
     pub(crate) note: Option<String>,
 }
 
 impl Answer for ModelBenchReport {
     fn good(&self) -> bool {
-        self.bad_tokens().is_none()
+        !self.interrupted && self.bad_tokens().is_none()
     }
 
     fn bad_status(&self) -> u8 {
-        self.bad_tokens().unwrap_or(1)
+        self.bad_tokens().unwrap_or(2)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -139,6 +141,12 @@ impl ModelBenchReport {
         self.device == "host"
     }
 
+    /// The report after an interrupt of our own measurements, which were to have so many points.
+    fn cut(self, of: usize) -> ModelBenchReport {
+        let note = format!("interrupted: {} of {of} points were measured, and no PyTorch", self.points.len());
+        ModelBenchReport { interrupted: true, note: Some(note), ..self }
+    }
+
     /// Exit status, if tokens are wrong or there is no verdict on them.
     fn bad_tokens(&self) -> Option<u8> {
         self.tokens.as_ref().and_then(TokensReport::status)
@@ -179,6 +187,7 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<ModelBenchRepor
         points: Vec::new(),
         pytorch: None,
         tokens: None,
+        interrupted: false,
         note: None,
     };
     let needed = args.peer.needed() || args.check_tokens > 0;
@@ -206,7 +215,13 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<ModelBenchRepor
         }
         setting = Some(Setting::new(&args.model, report.on_host(), model.element(), args.seconds));
         for &length in &args.cached {
-            report.points.push(point(&mut model, length, args.seconds, &interrupted)?);
+            match point(&mut model, length, args.seconds, &interrupted) {
+                Ok(point) => report.points.push(point),
+                Err(fault) if fault.code == INTERRUPTED && !report.points.is_empty() => {
+                    return Ok(report.cut(args.batch.len() * args.cached.len()));
+                }
+                Err(fault) => return Err(fault),
+            }
         }
     }
     if let (Some(mut peer), Some(setting)) = (peer, setting) {
@@ -232,10 +247,13 @@ fn same_place(first: Option<&str>, place: &str, texts: usize) -> Result<(), Faul
     }
 }
 
+/// Code of the error after an interrupt.
+const INTERRUPTED: &str = "interrupted";
+
 /// An error after an interrupt, which ends our own measurements.
 fn going(interrupted: &AtomicBool) -> Result<(), Fault> {
     match interrupted.load(Ordering::Relaxed) {
-        true => Err(Fault::input("interrupted", "interrupted before our own measurements were complete")),
+        true => Err(Fault::input(INTERRUPTED, "interrupted before a measurement was complete")),
         false => Ok(()),
     }
 }

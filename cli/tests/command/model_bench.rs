@@ -279,6 +279,23 @@ fn an_interrupt_of_our_measurement_leaves_nothing() {
     }
 }
 
+#[test]
+fn an_interrupt_of_a_later_measurement_keeps_the_earlier_ones() {
+    let model = tiny("bench_cut");
+    // The peer is not asked for anything before our measurements are complete.
+    let start = format!(r#"echo start >> "$MARK.starts"; {HELLO}; (sleep 8; echo $$ > "$MARK") & wait"#);
+    let python = peer("bench_cut_peer", &start, "exit");
+    let many = (1..=200).map(|cached| cached.to_string()).collect::<Vec<_>>().join(",");
+    let args = ["model", "bench", &model, "--cpu", "--python", &python, "--seconds", "0.2", "--batch", "1"];
+    let (output, _) = interrupted("bench_cut", &[&args[..], &["--cached", &many, "--json"]].concat(), "-INT");
+    let report = json(&output);
+    let points = report["points"].as_array().expect("a list").len();
+    assert!((1..200).contains(&points), "{report}");
+    assert_eq!((&report["interrupted"], output.status.code()), (&json!(true), Some(2)), "{report}");
+    let note = format!("interrupted: {points} of 200 points were measured, and no PyTorch");
+    assert_eq!(report["note"], json!(note));
+}
+
 /// An interpreter with torch and transformers.
 fn real() -> Option<String> {
     let own = root().join("target/python/tests/bin/python").display().to_string();

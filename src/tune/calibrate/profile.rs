@@ -14,7 +14,7 @@ pub struct Calibrated {
 }
 
 /// Fields that no measurement determines.
-const NEVER: [&str; 22] = [
+const NEVER: [&str; 27] = [
     "post_us",
     "load_latency_us",
     "wait_us",
@@ -30,6 +30,8 @@ const NEVER: [&str; 22] = [
     "fused.l2",
     "fused.unhidden",
     "fused.residual_us",
+    "fused.window_us",
+    "fused.cut_gain",
     "fused.rows",
     "fused.alone",
     "fused.min_part",
@@ -37,6 +39,9 @@ const NEVER: [&str; 22] = [
     "fused.rates.gate_us",
     "fused.rates.first_us",
     "fused.rates.slabs",
+    "fused.windows.residual_us",
+    "fused.windows.window_us",
+    "fused.windows.cut_gain",
 ];
 
 impl Chains {
