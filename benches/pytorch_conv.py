@@ -4,8 +4,8 @@
 
 Needs python3 and torch with CUDA; `--cusync` also the Python package of cusync, which then runs in turns with PyTorch in this process, with
 plain and with programmatic edges, each result compared with PyTorch's first. Channels-last, cuDNN in benchmark mode, a convolution with its
-bias of zeros and ReLU (and residual) in one call, everything in one CUDA graph. Method as in pytorch_common.py. Every result is compared with
-float32 first.
+bias of zeros and ReLU (and residual) in one call, everything in one CUDA graph. Method as in pytorch_common.py. PyTorch's result for an
+image is compared with float32 first.
 """
 import math
 import sys
@@ -197,18 +197,17 @@ def main():
                 skipped.append(f"{name} {dims}: the time limit")
                 continue
             share = left / (len(todo) - place)
+            graphs, kept = {}, []  # replays use the memory of the pipelines
             try:
                 sets = [(make(dtype), images(dtype, *shape)) for _ in range(args.sets)]
                 run, x = sets[0]
                 few = x[:1]
-                graphs, errors = {"torch": capture(lambda one: one[0](one[1]), sets, args.runs)}, {}
+                graphs["torch"], errors = capture(lambda one: one[0](one[1]), sets, args.runs), {}
                 errors["torch"] = checked(run(few), run(few.float()), TOLERANCE[dtype])
-                kept = []  # replays use the memory of the pipelines
                 for edges in ("plain", "programmatic") if args.cusync else ():
-                    ours = Ours(name, dims, sets, dtype, edges == "programmatic")
-                    errors[edges] = ours.error(sets)
-                    graphs[edges] = ours.graph(args.runs)
-                    kept.append(ours)
+                    kept.append(Ours(name, dims, sets, dtype, edges == "programmatic"))
+                    errors[edges] = kept[-1].error(sets)
+                    graphs[edges] = kept[-1].graph(args.runs)
                 measured = in_turns(graphs, RESTED_SAMPLES, 0.3 * share / len(graphs))
             except Exception as fault:  # one size must not cost the others
                 skipped.append(f"{name} {dims}: {fault}")
@@ -224,8 +223,7 @@ def main():
                     **quantiles(times, args.runs),
                     "rel_l2_err": errors[way],
                 })
-            graphs.clear()
-            del sets, run, x
+            del graphs, kept, sets, run, x, few
     for line in summary(records):
         print(line)
     peers = [r for r in records if "edges" not in r]

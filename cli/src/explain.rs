@@ -60,10 +60,11 @@ pub(crate) fn stages(plan: &Plan) -> Vec<StageView> {
 pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
     let report = |(id, edge): (usize, &cusync_gen::check::EdgePlan)| {
         let d = edge.dependence();
-        let kind = plan.graph().stages[d.consumer.0].operands[d.operand].kind;
+        let operand = &plan.graph().stages[d.consumer.0].operands[d.operand];
         EdgeReport {
             name: plan.edge_name(id),
-            operand: format!("{kind:?}"),
+            operand: format!("{:?}", operand.kind),
+            view: operand.view.map(|view| (view.rows, view.cols)),
             policy: edge.policy().to_string(),
             wait_at: match edge.wait_at() {
                 WaitAt::PerKBlock => "k-block".into(),
@@ -131,7 +132,7 @@ impl Answer for ExplainReport {
         page.table(
             ["dependence", "operand", "policy", "waits at", "slots"],
             self.edges.iter().map(|e| {
-                [e.name.clone(), e.operand.clone(), e.policy.clone(), e.wait_at.clone(), e.slots.to_string()]
+                [e.name.clone(), e.read(), e.policy.clone(), e.wait_at.clone(), e.slots.to_string()]
             }),
         );
         self.schedule.iter().for_each(|s| page.line(schedule_line(s)));

@@ -115,9 +115,22 @@ pub(crate) struct DecodeReport {
 pub(crate) struct EdgeReport {
     pub(crate) name: String,
     pub(crate) operand: String,
+    /// Rows and columns as which the consumer reads a tensor of another shape.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) view: Option<(u32, u32)>,
     pub(crate) policy: String,
     pub(crate) wait_at: String,
     pub(crate) slots: u32,
+}
+
+impl EdgeReport {
+    /// The operand, and the shape of its view.
+    pub(crate) fn read(&self) -> String {
+        self.view.map_or_else(
+            || self.operand.clone(),
+            |(rows, cols)| format!("{}, read as {rows} x {cols}", self.operand),
+        )
+    }
 }
 
 #[derive(Serialize)]

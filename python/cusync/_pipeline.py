@@ -87,7 +87,7 @@ class Pipeline:
         queued is done. Later runs use them too, until others take their places. ``stream`` is the number of a CUDA
         stream on which the run is queued; without one, the run is over when the call returns. A CUDA graph can capture
         a run on that stream, if a run before it had the same memory for all tensors and the captured one gives no
-        weights.
+        weights, gains or other operands B of products.
 
         Outputs are arrays of the element type: float16, or bfloat16 of ``ml_dtypes``, or the bits as uint16 where
         ``ml_dtypes`` is missing. ``dtype="float32"`` widens them.

@@ -33,8 +33,8 @@ impl Pipeline {
     /// creates that set. A result that shares no memory with other tensors is written in place; unbound
     /// results use memory of the pipeline. Derived copies are made when a set is first used: gate and up
     /// weights of a gated GEMM are interleaved, all weights of a decode plan are repacked, and `library` may
-    /// transpose weights. Bind weights again after changing them. Other tensors that are bound to the memory that they
-    /// have cost nothing, also while a graph is captured.
+    /// transpose weights. Bind weights again after changing them. Tensors that are neither operand B nor gain, and
+    /// are bound to the memory that they have, cost nothing, also while a graph is captured.
     ///
     /// Weights that the spec keeps as N x K (`layout: NK`) are copied and transposed, through the host, by this
     /// call, so they must have their values before it; the memory is not used afterwards.

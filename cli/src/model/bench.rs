@@ -217,7 +217,7 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<ModelBenchRepor
         for &length in &args.cached {
             match point(&mut model, length, args.seconds, &interrupted) {
                 Ok(point) => report.points.push(point),
-                Err(fault) if fault.code == INTERRUPTED && !report.points.is_empty() => {
+                Err(fault) if fault.code == "interrupted" && !report.points.is_empty() => {
                     return Ok(report.cut(args.batch.len() * args.cached.len()));
                 }
                 Err(fault) => return Err(fault),
@@ -247,13 +247,10 @@ fn same_place(first: Option<&str>, place: &str, texts: usize) -> Result<(), Faul
     }
 }
 
-/// Code of the error after an interrupt.
-const INTERRUPTED: &str = "interrupted";
-
 /// An error after an interrupt, which ends our own measurements.
 fn going(interrupted: &AtomicBool) -> Result<(), Fault> {
     match interrupted.load(Ordering::Relaxed) {
-        true => Err(Fault::input(INTERRUPTED, "interrupted before a measurement was complete")),
+        true => Err(Fault::input("interrupted", "interrupted before a measurement was complete")),
         false => Ok(()),
     }
 }

@@ -220,6 +220,24 @@ fn a_fused_plan_tells_its_schedule() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no kernels for a100"));
 }
 
+/// A tensor that a stage reads under another shape: the dependence says so.
+#[test]
+fn views_are_explained() {
+    let text = r#"Pipeline(name: "views", dims: { "M": 64 }, stages: [
+        Gemm(name: "up", a: "X(M,64)", b: "W1(64,128)", out: "Y(M,128)"),
+        Gemm(name: "down", a: "Y(2*M,64)", b: "W2(64,64)", residual: "Y(2*M,64)", out: "Z(2*M,64)"),
+    ])"#;
+    let spec = file("views.ron", text);
+    let explained = json(&cusync(&["explain", &spec, "--json"]));
+    for edge in explained["edges"].as_array().expect("a list") {
+        assert_eq!(edge["view"], serde_json::json!([128, 64]), "{edge}");
+    }
+    let page = String::from_utf8(cusync(&["explain", &spec]).stdout).expect("text");
+    assert!(page.contains("A, read as 128 x 64") && page.contains("Residual, read as 128 x 64"), "{page}");
+    let plain = json(&cusync(&["explain", "two_gemms", "--json"]));
+    assert!(plain["edges"][0].get("view").is_none(), "{plain}");
+}
+
 #[test]
 fn explain_gen_and_doctor_answer() {
     let explained = json(&cusync(&["explain", "chain3", "--executor", "programmatic", "--json"]));

@@ -248,8 +248,9 @@ fn stage_cost<'a>(graph: &'a Graph, id: StageId, request: &ScheduleRequest) -> S
         k_blocks: stage.k_blocks.max(1),
         needs: Needs::for_stage(graph, id, cluster),
         by_columns: graph.dependences.iter().any(cluster_of),
-        math_us: product(2.0 * multiplied * f64::from(tile_k) / (rate * 1e6))
-            + cost.window_us * windows_after_first(stage),
+        math_us: product(
+            2.0 * multiplied * f64::from(tile_k) / (rate * 1e6) + cost.window_us * windows_after_first(stage),
+        ),
         rows_bytes,
         first_us: shape.first_us,
         row_bytes: product(stage.op.rows_loaded(rows_of(stage, tile_m)) * f64::from(cluster.0) * k_bytes),

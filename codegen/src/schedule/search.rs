@@ -134,8 +134,10 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
         }
         best.consider_stages(&[last]);
         // With the splits of a long graph, another order may be better.
-        for group in groups.into_iter().filter(|_| last >= FEW_STAGES) {
-            best.consider(Strategy { group, ..best.strategy.clone() });
+        if last >= FEW_STAGES {
+            for group in groups {
+                best.consider(Strategy { group, ..best.strategy.clone() });
+            }
         }
     }
     attempt(problem, &best.strategy, f64::INFINITY, true)

@@ -93,35 +93,44 @@ fn render_to(name: &str) -> PathBuf {
 
 #[test]
 fn nvcc_accepts_the_shipped_headers() {
-    let mut source = String::new();
+    let mut uses = String::new();
     for (name, _) in specs() {
-        writeln!(source, "#include \"rendered/{name}.h\"").expect("string");
+        writeln!(uses, "#include \"rendered/{name}.h\"").expect("string");
     }
-    source += "template <class E> __global__ void use(uint32_t k, cusync::WaitContext ctx, uint32_t* semaphores) {\n  \
+    uses += "template <class E> __global__ void use(uint32_t k, cusync::WaitContext ctx, uint32_t* semaphores) {\n  \
                E::wait_for_k_block(blockIdx.x, blockIdx.y, k, false, 7, ctx);\n  \
                E::template warp_wait_for_k_block<CUSYNC_HAS_SM90 ? cusync::ReadBy::kTma : cusync::ReadBy::kLoads>(\n      \
                blockIdx.x, blockIdx.y, k, false, 7, ctx);\n  \
                E::wait_for_tile(blockIdx.x, blockIdx.y, ctx);\n  \
                E::Producer::cta_post_tile(semaphores, blockIdx.x, blockIdx.y);\n}\n";
+    // The instructions are the same for all edges: those of one pipeline are assembled, too.
+    let mut assembled = uses.clone();
     for (name, spec) in specs() {
         let plan = plan(&name, &spec);
         for edge in emit::edge_names(&plan) {
             let edge = format!("cusync::plans::{}::edges::{edge}", plan.graph().name);
-            writeln!(
-                source,
-                "template __global__ void use<{edge}>(uint32_t, cusync::WaitContext, uint32_t*);"
-            )
-            .expect("string");
+            let line =
+                format!("template __global__ void use<{edge}>(uint32_t, cusync::WaitContext, uint32_t*);\n");
+            uses += &line;
+            if name == "resnet_layer" {
+                assembled += &line;
+            }
         }
     }
     let dir = render_to("nvcc");
-    std::fs::write(dir.join("headers.cu"), source).expect("written");
+    std::fs::write(dir.join("headers.cu"), uses).expect("written");
+    std::fs::write(dir.join("assembled.cu"), assembled).expect("written");
     for arch in ["90a", "80"] {
-        let Some(mut command) = nvcc() else { return };
-        // Optimization takes ten times as long, and says nothing about headers.
-        command.args(["-ptx", "-Xcicc", "-O0", &format!("-arch=compute_{arch}")]).arg("-I").arg(&dir);
-        command.arg(dir.join("headers.cu")).arg("-o").arg(dir.join(format!("headers_{arch}.ptx")));
-        compile(command);
+        let (target, unoptimized) = (format!("-arch=compute_{arch}"), ["-ptx", "-Xcicc", "-O0"]);
+        let binary = format!("-gencode=arch=compute_{arch},code=sm_{arch}");
+        for (file, options) in
+            [("headers", [&unoptimized[..], &[&target]].concat()), ("assembled", vec!["-c", &binary])]
+        {
+            let Some(mut command) = nvcc() else { return };
+            command.args(options).arg("-I").arg(&dir).arg(dir.join(format!("{file}.cu")));
+            command.arg("-o").arg(dir.join(format!("{file}_{arch}.out")));
+            compile(command);
+        }
     }
 }
 

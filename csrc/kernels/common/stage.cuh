@@ -17,7 +17,7 @@ struct Stage {
   uint8_t activation;       ///< enum cusync_activation
   uint8_t produced;         ///< bit 1 << role: the operand of that role is produced by a stage
   uint8_t load_waits;       ///< Edges::waits[0, load_waits): waited for along k
-  uint8_t wait_count;       ///< Edges::waits[load_waits, wait_count): waited for before the epilogue
+  uint8_t wait_count;       ///< Edges::waits[load_waits, wait_count): of the epilogue
   uint8_t post_count;
   uint8_t index;            ///< index of the stage in the plan, for reports
   uint8_t residual_first;   ///< whether the residual is added before the activation

@@ -14,7 +14,7 @@ pub struct Calibrated {
 }
 
 /// Fields that no measurement determines.
-const NEVER: [&str; 27] = [
+const NEVER: [&str; 24] = [
     "post_us",
     "load_latency_us",
     "wait_us",
@@ -39,9 +39,6 @@ const NEVER: [&str; 27] = [
     "fused.rates.gate_us",
     "fused.rates.first_us",
     "fused.rates.slabs",
-    "fused.windows.residual_us",
-    "fused.windows.window_us",
-    "fused.windows.cut_gain",
 ];
 
 impl Chains {
@@ -161,6 +158,9 @@ impl Calibration {
             kept.push("fused.windows".into());
         } else {
             let base = cost.windows.take().unwrap_or_else(|| window_cost(cost));
+            kept.extend(
+                ["residual_us", "window_us", "cut_gain"].map(|field| format!("fused.windows.{field}")),
+            );
             cost.windows = Some(self.windows.cost(base, rates, "fused.windows", &mut kept));
         }
         let (day, driver) = (self.measured.get(..10).unwrap_or(&self.measured), &self.driver);

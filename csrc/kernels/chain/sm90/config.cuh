@@ -35,7 +35,7 @@ struct alignas(16) Work {
   uint8_t inside;  ///< whether the tile is inside the stage's grid; clusters at the edge may extend beyond it
   uint8_t share_begin, share_end;  ///< shares that the item finishes, if a unit has several
   uint32_t index;  ///< list index, for the trace
-  uint32_t done;   ///< k-blocks of earlier items, for row operations, which read SharedStorage::ready themselves
+  uint32_t done;   ///< k-blocks of earlier items, for those who read SharedStorage::ready beside the load warp
 };
 
 template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int ClusterN_, cusync_operation... Operations_>

@@ -55,7 +55,7 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   using Element = typename C::Element;
   Stage const& stage = params.stages[item.stage];
 
-  // The thread that loads a residual also waits for it.
+  // A residual is waited for before it is loaded: by the store warp, or by the wait warp for pixel tiles.
   constexpr uint32_t kAwaited = kProducedBias;
   if (stage.produced & kAwaited) {
     // One thread acquires for the whole warpgroup.

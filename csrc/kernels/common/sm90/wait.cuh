@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The wait warp: polls the semaphores that guard operands A and B, ahead of the load warp, and publishes in a word of
+// The wait warp: polls the semaphores that guard operands A and B and the residual of pixel tiles, ahead of the load warp, and publishes in a word of
 // shared memory how far that warp may load. It is a separate warp because an acquire and a proxy fence wait for the
 // bulk copies that their own thread has in flight: in the load warp every wait, satisfied or not, would drain the ring.
 #pragma once
@@ -114,6 +114,7 @@ CUSYNC_DEVICE void warp_wait_at_start(Coupling const& coupling, LoadWaits const&
       own = slot, want = wait_value(context.epoch, posts * context.post_weight), site = {edge.id, item.m, item.n, k}, some = true;
     });
   });
+  if (!count) return;  // warp-uniform
   poll();
   order_reads<ReadBy::kTma>();
   __syncwarp();

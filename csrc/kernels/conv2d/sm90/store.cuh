@@ -64,7 +64,7 @@ struct PixelStore {
   }
 
   /// Starts copying the residual of the units that this part owns to the buffers of these units, while the item is
-  /// multiplied; one warpgroup. What the item's loads wait for at their start includes the tiles of the residual.
+  /// multiplied; one warpgroup. The item's loads wait for the tiles of the residual, too, at their start.
   template <class C, class Item, class Parts>
   CUSYNC_DEVICE static void bring(typename C::Params const& params, Item const& item, Parts const& parts, typename C::SharedStorage& shared,
                                   typename C::StagingPipeline& staged, cutlass::PipelineState<C::kStagingDepth> next, uint32_t group,
