@@ -291,7 +291,7 @@ fn an_interrupt_of_a_later_measurement_keeps_the_earlier_ones() {
         let python = peer("bench_cut_peer", &start, "exit");
         let args = ["model", "bench", &model, "--cpu", "--python", &python, "--seconds", "0.2"];
         let args = [&args[..], &["--batch", "1", "--cached", &many, "--json"]].concat();
-        interrupted("bench_cut", &args, "-INT").0
+        interrupted("bench_cut_off", &args, "-INT").0
     };
     let output = [2, 4, 8, 16, 32].into_iter().map(cut).find(|output| !output.stdout.is_empty());
     let output = output.expect("a measurement within half a minute");
