@@ -102,7 +102,7 @@ fn every_policy_is_right_run_after_run() {
     for (_, source) in SHIPPED {
         let plans = policies
             .iter()
-            .map(|policy| plan(source, 200, Element::F16, Some(policy.clone())))
+            .map(|policy| plan(source, 136, Element::F16, Some(policy.clone())))
             .collect::<Vec<_>>();
         if plans[0].graph().devices() > 1 {
             plans.iter().for_each(|plan| verify_group(plan, options(Workers::TeamPerStage)));
