@@ -114,7 +114,7 @@ def in_turns(graphs, samples, window_s):
 
 def both_regimes(graph, samples, share_s):
     """Times at rest and back to back, in a share of the time limit."""
-    return {"rested": rested(graph, samples), "sustained": sustained(graph, min(0.25, max(0.02, share_s)))}
+    return {regime: times for (_, regime), times in in_turns({"": graph}, samples, share_s).items()}
 
 
 def percentile(times, fraction):

@@ -50,10 +50,8 @@ pub fn choose<'k>(
         };
         let schedule = build(&graph, &request);
         tried.push((kernel, schedule.predicted_us));
-        if best
-            .as_ref()
-            .is_none_or(|(.., other)| schedule.score_us(wanted.cost) < other.score_us(wanted.cost))
-        {
+        let score_us = schedule.score_us(wanted.cost);
+        if best.as_ref().is_none_or(|(.., other)| score_us < other.score_us(wanted.cost)) {
             best = Some((kernel, graph, schedule));
         }
     }

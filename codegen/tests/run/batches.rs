@@ -35,8 +35,11 @@ const SPECS: [Sized; 18] = {
     ]
 };
 
-/// The chosen time at B images is at most 1.02 of the one at B + 1, with three exceptions: schedules of seven
-/// convolutions whose search ends at different local optima. Release only:
+/// The points at which the chosen time at B images is more than 1.02 of the one at B + 1: at most 1.035.
+const SLOWER: [(&str, &str, u64); 3] =
+    [("h200", "resnet38_layer4", 14), ("h200", "vgg19_body", 19), ("h100", "resnet38_layer4", 14)];
+
+/// Elsewhere the chosen time at B images is at most 1.02 of the one at B + 1. Release only:
 /// `cargo test --release -p cusync-gen --test run batches -- --ignored --nocapture`.
 #[test]
 #[ignore = "chooses for every convolution at 41 batches; takes a minute in a release build"]
@@ -57,13 +60,13 @@ fn one_image_less_is_not_slower() {
             for (pair, batch) in all.windows(2).zip(1..) {
                 points += 1;
                 let ratio = pair[0] / pair[1];
-                if ratio > 1.02 {
-                    println!("{device} {name} {dims:?} B={batch}: {ratio:.3} of the time of one image more");
-                    slower.push(ratio);
+                let known = SLOWER.contains(&(device, name, batch));
+                if ratio > if known { 1.035 } else { 1.02 } {
+                    slower.push(format!("{device} {name} {dims:?} B={batch}: {ratio:.3}"));
                 }
             }
         }
     }
     assert_eq!(points, 1440);
-    assert!(slower.len() <= 3 && slower.iter().all(|ratio| *ratio <= 1.04), "{slower:?}");
+    assert!(slower.is_empty(), "{slower:#?}");
 }

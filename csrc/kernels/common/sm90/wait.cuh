@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The wait warp: polls the semaphores that guard operands A and B and the residual of pixel tiles, ahead of the load warp, and publishes in a word of
-// shared memory how far that warp may load. It is a separate warp because an acquire and a proxy fence wait for the
-// bulk copies that their own thread has in flight: in the load warp every wait, satisfied or not, would drain the ring.
+// The wait warp: polls the semaphores that guard operands A and B, and the residual of pixel tiles, ahead of the load
+// warp, and publishes in a word of shared memory how far that warp may load. It is a separate warp because an acquire
+// and a proxy fence wait for the bulk copies that their own thread has in flight: in the load warp every wait, satisfied
+// or not, would drain the ring.
 #pragma once
 #include "cusync/edge.cuh"
 #include "kernels/common/notes.cuh"
@@ -26,7 +27,7 @@ struct LoadWaits {
   cusync_edge const* edges;
   uint32_t count;  ///< edges of operands read along k
   uint32_t stage;  ///< plan index of the stage, for reports
-  uint32_t early;  ///< one past the edges [count, early) of an epilogue, of which the residual's are waited for at the start
+  uint32_t early;  ///< end of the edges [count, early) of the epilogue: among them, this warp waits for the residual
 };
 
 /// Records the slots of a box, after all of them have been waited for.
