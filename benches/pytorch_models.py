@@ -77,6 +77,11 @@ MODELS = {
         num_key_value_heads=8, head_dim=128, vocab_size=151936, max_position_embeddings=40960, rms_norm_eps=1e-6,
         rope_theta=1000000.0, tie_word_embeddings=False,
     ),
+    "phi3_mini": dict(
+        model_type="phi3", hidden_size=3072, intermediate_size=8192, num_hidden_layers=32, num_attention_heads=32,
+        num_key_value_heads=32, vocab_size=32064, max_position_embeddings=4096, rms_norm_eps=1e-5, rope_theta=10000.0,
+        sliding_window=2047, tie_word_embeddings=False, pad_token_id=0,
+    ),
     "phi4": dict(
         model_type="phi3", hidden_size=5120, intermediate_size=17920, num_hidden_layers=40, num_attention_heads=40,
         num_key_value_heads=10, vocab_size=100352, max_position_embeddings=16384, rms_norm_eps=1e-5,

@@ -191,8 +191,9 @@ typedef struct cusync_group_norm {
 
 /// The heads of CUSYNC_ATTENTION and CUSYNC_ATTEND, and their key/value caches.
 typedef struct cusync_heads {
-  uint32_t query_heads, kv_heads;  ///< CUSYNC_ATTEND: at most 8 query heads share a key/value head
-  uint32_t head_dim;               ///< a multiple of 8, at most 256; CUSYNC_ATTEND: 64 or 128
+  uint32_t query_heads, kv_heads;  ///< CUSYNC_ATTEND: at most 8 query heads, of at most 1024
+                                   ///< columns together, share a key/value head
+  uint32_t head_dim;               ///< a multiple of 8, at most 256; CUSYNC_ATTEND: 64, 80, 96, 128 or 256
   uint32_t tokens;                 ///< of each sequence in A; CUSYNC_ATTEND: 1
   uint32_t causal;                 ///< CUSYNC_ATTENTION: 1: tokens attend to themselves and earlier ones; 0: to all
   uint32_t capacity;               ///< tokens per sequence in the cache; 0: no cache

@@ -5,6 +5,7 @@
 #include "abi/kernel.h"
 #include "cusync/semaphore.cuh"
 #include "kernels/common/notes.cuh"
+#include "kernels/decode/attend.h"
 
 namespace cusync::kernels {
 namespace {
@@ -120,7 +121,7 @@ bool valid_prompt(cusync_stage const& s) {
 /// The next token of each sequence. Rows of the cache are counted in 32 bits.
 bool valid_attention(cusync_stage const& s) {
   cusync_heads const& h = s.shape.heads;
-  if (!valid_heads(h) || (h.head_dim != 64 && h.head_dim != 128) || !h.capacity || h.query_heads / h.kv_heads > 8 || s.n != h.query_heads * h.head_dim) return false;
+  if (!valid_heads(h) || !decode::takes_heads(h.query_heads / h.kv_heads, h.head_dim) || !h.capacity || s.n != h.query_heads * h.head_dim) return false;
   uint64_t const sequence = ceil_div(h.capacity, CUSYNC_PAGE_TOKENS) * uint64_t(CUSYNC_PAGE_TOKENS) * h.kv_heads;
   return s.m * sequence <= kMaxSize && uint64_t(h.pages) * h.kv_heads * CUSYNC_PAGE_TOKENS <= kMaxSize;
 }

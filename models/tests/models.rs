@@ -316,14 +316,17 @@ fn a_request_that_cannot_be_served_is_named_before_anything_runs() {
 }
 
 /// Logits after steps behind prompts, one whole and one in two parts, of random weights for nine layers, which are two
-/// launches, or two a layer with experts.
-fn logits_of_nine_layers(architecture: &str, place: Place) -> Vec<Vec<f32>> {
+/// launches, or two a layer with experts, with heads of `columns` columns.
+fn logits_of_nine_layers(architecture: &str, columns: u32, place: Place) -> Vec<Vec<f32>> {
     let folder = tempfile::tempdir().expect("a folder");
     tiny::write(folder.path(), architecture).expect("written");
     let path = folder.path().join("config.json");
     let config = std::fs::read_to_string(&path).expect("written");
     let nine = config.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 9");
     assert_ne!(config, nine);
+    let heads = format!("\"head_dim\": {columns}");
+    let nine = nine.replace("\"head_dim\": 64", &heads);
+    assert!(nine.contains(&heads), "{nine}");
     // Scores of random routers are often nearly equal, and the other expert would change a result beyond all rounding.
     let nine = nine.replace("\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 8");
     std::fs::write(&path, nine).expect("writable");
@@ -350,9 +353,11 @@ fn a_gpu_has_the_logits_of_the_host() {
         println!("skipped: needs a GPU with kernels");
         return;
     }
-    for architecture in ["LlamaForCausalLM", "Qwen3MoeForCausalLM"] {
-        let found = logits_of_nine_layers(architecture, Place::Gpu(0));
-        let expected = logits_of_nine_layers(architecture, Place::Host);
+    for (architecture, columns) in
+        [("LlamaForCausalLM", 64), ("Qwen3MoeForCausalLM", 64), ("Gemma2ForCausalLM", 256), ("Phi3ForCausalLM", 96)]
+    {
+        let found = logits_of_nine_layers(architecture, columns, Place::Gpu(0));
+        let expected = logits_of_nine_layers(architecture, columns, Place::Host);
         for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let norm = |values: &mut dyn Iterator<Item = f32>| {
                 values.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt()

@@ -67,6 +67,8 @@ class ModelEngine(Engine):
     def __init__(self, model: Any, decoder: _cusync.Decoder) -> None:
         super().__init__(decoder, model.get_input_embeddings().weight)
         self.config = model.config
+        #: Tokens that the layers attend to, if some have a window.
+        self.window: int | None = getattr(model.config.get_text_config(), "sliding_window", None)
         self.model: Callable[[], Any] = weakref.ref(model)
 
     def launches(self, batch: int, rows: int) -> list[Launch]:
@@ -144,16 +146,39 @@ def _cache(arguments: dict[str, Any]) -> Any:
 
 def _static(cache: Any) -> bool:
     layers = getattr(cache, "layers", None)
-    return layers is not None and len(layers) > 0 and all(type(layer).__name__ == "StaticLayer" for layer in layers)
+    return layers is not None and len(layers) > 0 and all(type(layer).__name__ in _STATIC for layer in layers)
 
 
-def _round(cache: Any) -> None:
+#: Layers of static caches. Those with a window have at most its rows, and drop tokens when these are full.
+_STATIC = ("StaticLayer", "StaticSlidingWindowLayer")
+
+
+def _slides(layer: Any) -> bool:
+    return bool(getattr(layer, "is_sliding", False))
+
+
+def _cut_off(cache: Any, window: int | None) -> str | None:
+    """Why tokens may leave the window of a layer: steps need caches that hold all tokens."""
+    rows = {layer.max_cache_len for layer in cache.layers}
+    whole = any(not _slides(layer) for layer in cache.layers) or window is not None and max(rows) < window
+    if len(rows) > 1 or not whole:
+        return f"the cache may hold more tokens than the window of {window}"
+    if any(_slides(layer) and layer.cumulative_length_int >= max(rows) for layer in cache.layers):
+        return "the cache is full"
+    return None
+
+
+def _round(cache: Any, window: int | None) -> None:
     """Give a cache that has no memory yet a number of rows that kernels take."""
     if not _static(cache) or any(layer.is_initialized for layer in cache.layers):
         return
+    longest = max(layer.max_cache_len for layer in cache.layers)
+    step = _COARSE if longest > _LONG else GRANULE
+    rounded = -(-longest // step) * step
+    if any(_slides(layer) for layer in cache.layers) and (window is None or rounded >= window):
+        return
     for layer in cache.layers:
-        step = _COARSE if layer.max_cache_len > _LONG else GRANULE
-        layer.max_cache_len = -(-layer.max_cache_len // step) * step
+        layer.max_cache_len = rounded
 
 
 def _all_seen(mask: Any, length: int) -> bool:
@@ -218,6 +243,9 @@ def _reason(engine: ModelEngine, report: Acceleration, model: Any, arguments: di
         return "the vocabulary has changed: call accelerate again"
     if len(cache.layers) != engine.layers:
         return "the cache has other layers than the model"
+    beyond = _cut_off(cache, engine.window)
+    if beyond is not None:
+        return beyond
     batch, heads, rows, columns = cache.layers[0].keys.shape
     if (heads, columns) != (engine.heads, engine.head):
         return "the cache has other heads than the model"
@@ -266,7 +294,7 @@ def _accelerated(base: Any) -> Any:
         if _tokens(arguments) != 1 or empty:
             mask = arguments.get("attention_mask")
             if mask is None or isinstance(mask, torch.Tensor) and mask.dim() == 2:
-                _round(cache)
+                _round(cache, engine.window)
             result = base.forward(self, *args, **kwargs)
             _examine(cache, arguments)
             return result
@@ -286,6 +314,9 @@ def _accelerated(base: Any) -> Any:
             engine.number,
         )
         torch._foreach_add_([layer.cumulative_length for layer in layers], 1)
+        for layer in layers:
+            if _slides(layer):
+                layer.cumulative_length_int += 1
         return CausalLMOutputWithPast(logits=logits, **{cached: cache})
 
     @functools.wraps(base.prepare_inputs_for_generation)
@@ -294,7 +325,9 @@ def _accelerated(base: Any) -> Any:
         if report is None:
             return base.prepare_inputs_for_generation(self, *args, **kwargs)
         # Masks are made of the cache's rows before the model is called.
-        _round(_cache(kwargs))
+        engine = report._engine
+        if engine is not None:
+            _round(_cache(kwargs), engine.window)
         inputs = base.prepare_inputs_for_generation(self, *args, **kwargs)
         report._made = [inputs.get(name) for name in ("attention_mask", "position_ids")]
         return inputs
@@ -314,12 +347,13 @@ def _accelerated(base: Any) -> Any:
     return type(base.__name__, (base,), {**methods, "_valid_auto_compile_criteria": compiles, **names_of_base})
 
 
-def unlike_static(config: Any) -> str | None:
-    """What a static cache of a model has that steps cannot use."""
+def unlike_static(config: Any, windows: bool) -> str | None:
+    """What a static cache of a model has that steps cannot use; whether they can use those of layers with windows."""
     import transformers
 
-    layers = transformers.StaticCache(config=config, max_cache_len=GRANULE).layers
-    if not _static(type("Cache", (), {"layers": layers})):
+    cache = transformers.StaticCache(config=config, max_cache_len=GRANULE)
+    layers = cache.layers
+    if not _static(cache) or not windows and any(map(_slides, layers)):
         return "its layers have windows of attention, whose caches steps cannot use"
     if not isinstance(getattr(layers[0], "cumulative_length", None), torch.Tensor):
         return f"static caches of transformers {transformers.__version__} do not count their tokens on the device"
@@ -338,9 +372,9 @@ def _refusal(model: Any, cpu: bool) -> tuple[str | None, ModelEngine | None]:
         return "its modules have hooks, which would not run", None
     if "forward" in model.__dict__:
         return "its `forward` was replaced, for instance by a compiled one: replace it afterwards", None
-    sliding = unlike_static(model.config)
-    if sliding is not None:
-        return sliding, None
+    unlike = unlike_static(model.config, windows=True)
+    if unlike is not None:
+        return unlike, None
     engine = ModelEngine(model, decoder)
     if engine.on_host and not cpu:
         return "it is on a CPU, where torch is faster", None

@@ -299,7 +299,7 @@ def _of_transformers(
     hooked = any(each._forward_hooks or each._forward_pre_hooks for module in modules for each in module.modules())
     if hooked:
         raise argument_error("the layers have hooks, which would not run", "remove them, or use torch's own layers")
-    windows = unlike_static(config)
+    windows = unlike_static(config, windows=False)
     if windows is not None:
         raise argument_error(windows, "use torch's own layers")
     architecture = type(modules[0]).__name__.removesuffix(suffix) + "ForCausalLM"

@@ -80,6 +80,9 @@ def follow(model, forward, tokens, prompt=PROMPT, rows=60):
         ("Qwen3", {"tie_word_embeddings": True}),
         ("Mistral", {"sliding_window": None}),
         ("Phi3", {"sliding_window": None}),
+        # The cache is shorter than the window; heads of Phi-3-mini.
+        ("Mistral", {"sliding_window": 200}),
+        ("Phi3", {"sliding_window": 65, "num_key_value_heads": 8, "head_dim": 96}),
         # Two launches.
         ("Llama", {"num_hidden_layers": 9}),
     ],
@@ -258,7 +261,6 @@ def test_models_that_cannot_be_accelerated_say_why():
         (other(), True, "OtherForCausalLM"),
         (adapted(), True, "no weight `model.layers.0.mlp.up_proj.weight`"),
         (live(mlp_bias=True), True, "a bias in the MLP"),
-        (live("Mistral", sliding_window=32), True, "windows of attention"),
         (live("Gemma2"), True, "Gemma2ForCausalLM changes embeddings"),
         (live("Mixtral", num_local_experts=4), True, "MixtralForCausalLM has experts"),
         (compiled(), True, "its `forward` was replaced"),
@@ -268,6 +270,29 @@ def test_models_that_cannot_be_accelerated_say_why():
         assert report.refusal is not None and reason in report.refusal, reason
         assert "_cusync_acceleration" not in model.__dict__
         assert str(report).startswith("all steps stay with torch: ")
+
+
+def test_caches_that_may_leave_a_window_stay_with_torch():
+    cases = [
+        ({"sliding_window": 64}, 200, {"the cache may hold more tokens than the window of 64": 3}),
+        ({"sliding_window": 64}, 60, {"the cache has 60 rows, which is no multiple of 64": 3}),
+        ({"sliding_window": 8}, 60, {"the cache may hold more tokens than the window of 8": 3}),
+        ({"sliding_window": 65}, 60, {}),
+    ]
+    for more, rows, kept in cases:
+        model, tokens = live("Mistral", **more), [4, 900, 17]
+        theirs = follow(model, model, tokens, rows=rows)
+        report = accelerated(model)
+        found = follow(model, model, tokens, rows=rows)
+        assert dict(report.kept) == kept and report.steps == (0 if kept else 3), more
+        assert torch.equal(found, theirs) if kept else (found - theirs).norm() < 0.03 * theirs.norm()
+    # A full window drops tokens, which is torch's to do.
+    model = live("Mistral", sliding_window=65)
+    options = {"do_sample": False, "cache_implementation": "static", "max_new_tokens": 90}
+    before = model.generate(torch.tensor(PROMPT), **options)
+    report = accelerated(model)
+    assert model.generate(torch.tensor(PROMPT), **options).shape == before.shape
+    assert report.steps == 0 and sum(report.kept.values()) == 89, dict(report.kept)
 
 
 def test_accelerating_again_reads_the_weights_again():

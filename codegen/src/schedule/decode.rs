@@ -40,10 +40,12 @@ pub(crate) const LOAD_WARPS: u32 = 4;
 /// Maximum elements of a row that fit a worker's registers during normalization.
 pub const MAX_NORMED: u32 = 16384;
 
-/// Head widths of the attention of decode kernels.
-const HEADS: [u32; 2] = [64, 128];
+/// Head widths of the attention of decode kernels (`HeadColumns`).
+const HEADS: [u32; 5] = [64, 80, 96, 128, 256];
 /// Maximum query heads per cache head: one side of the matrix product that a kernel computes for them (`kMaxGroup`).
 const MAX_GROUP: u32 = 8;
+/// Maximum columns of these query heads together: four for each thread of a worker (`kGroupColumns`).
+const MAX_GROUP_COLUMNS: u32 = 1024;
 /// Tokens of the widest kernel with norms or attention that runs activations without code of their own
 /// (`takes_curves`).
 const MOST_CURVED: u32 = 16;
@@ -174,15 +176,22 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<Obstac
     let this_stage = &graph.stages[stage.0];
     let Attend { heads, cache, .. } = this_stage.op.attend()?;
     if !HEADS.contains(&heads.dim) {
-        let text = format!("has heads of {} columns, and decode kernels have 64 or 128", heads.dim);
+        let [some @ .., last] = HEADS.map(|columns| columns.to_string());
+        let text = format!(
+            "has heads of {} columns, and decode kernels have {} or {last}",
+            heads.dim,
+            some.join(", ")
+        );
         return Some(Obstacle::new(text));
     }
-    if heads.group() > MAX_GROUP {
+    let most = MAX_GROUP.min(MAX_GROUP_COLUMNS / heads.dim);
+    if heads.group() > most {
         let text = format!(
-            "has {} query heads per head of the cache; a decode kernel takes {MAX_GROUP}",
-            heads.group()
+            "has {} query heads of {} columns per head of the cache; a decode kernel takes {most}",
+            heads.group(),
+            heads.dim
         );
-        return Some(Obstacle::new(text).numbers(heads.group(), MAX_GROUP));
+        return Some(Obstacle::new(text).numbers(heads.group(), most));
     }
     let producer = producer_of(graph, this_stage).map(|p| &graph.stages[p.0]);
     if let Some(producer) = producer.filter(|p| !p.op.is_gemm()) {

@@ -73,7 +73,8 @@ fn what_a_cache_rests_on_is_a_premise() {
 
 #[test]
 fn blocks_of_any_heads_and_batch_are_proved() {
-    for heads in [(4, 4, 64), (8, 1, 128), (12, 12, 128), (8, 2, 64), (1, 1, 64)] {
+    for heads in [(4, 4, 64), (8, 1, 128), (12, 12, 128), (8, 2, 64), (1, 1, 64), (3, 3, 96), (6, 2, 80), (8, 2, 256)]
+    {
         for batch in [1, 4, 5, 32] {
             for pages in ["", r#"pages: "P(B,S/64)","#] {
                 let c = planned(&source(batch, heads, pages));
@@ -83,14 +84,14 @@ fn blocks_of_any_heads_and_batch_are_proved() {
                 assert_eq!((stages[ATTEND].grid, stages[ATTEND].k_blocks), ((batch, kv), 1));
                 // One slot per head of keys and values, with one post per sequence.
                 let slots = &c.slot_maps()[edge(&c, PROJECT, OperandKind::A)];
-                assert_eq!((slots.slot_count, slots.slot_base), (kv, stages[QKV].n / 64));
+                assert_eq!((slots.slot_count, slots.slot_base), (kv, stages[QKV].n.div_ceil(64)));
                 for head in 0..kv {
                     assert_eq!(slots.posts_of(head), batch);
                     let posted = |m| slots.posted_by(Tile { m, n: head });
                     assert!((0..batch).all(|m| posted(m) == (head..head + 1)));
                 }
                 let plan = check(c).expect("proved");
-                assert_eq!(plan.slot_count(), plan.graph().stages[QKV].n / 64 + kv);
+                assert_eq!(plan.slot_count(), plan.graph().stages[QKV].n.div_ceil(64) + kv);
                 // Each attention tile is in one list; equal lengths balance the lists.
                 let lists = &plan.launch().shares().expect("a decode plan").work.lists;
                 let counts: Vec<usize> = lists.iter().map(|list| list.len() - 2).collect();
@@ -452,6 +453,17 @@ fn a_consumer_that_waits_for_too_few_sequences_or_heads_is_refuted() {
         other => Some(other),
     });
     only(&head, Obligation::Cover, &["of project may read `A` before attend(0, 1) has written it"]);
+    // Columns 64 to 127 are of two heads of 96.
+    let c = planned(&source(5, (4, 4, 96), ""));
+    for head in 0..2 {
+        let early = each(&c, |stage, tile, event| match event {
+            Event::Wait { edge, slot, .. } if (stage, edge, slot) == (PROJECT, outputs, head) && tile.n == 7 => None,
+            other => Some(other),
+        });
+        let before = format!("of project may read `A` before attend(0, {head}) has written it");
+        only(&early, Obligation::Cover, &[&before]);
+    }
+    let c = sound();
     // A tile that posts nothing, posts twice, or posts to another head: the law of the shares forbids all three.
     let silent =
         slots(&c, |edge, tile, slot| (edge != outputs || tile != Tile { m: 2, n: 1 }).then_some(slot));
@@ -556,6 +568,10 @@ fn chains_that_no_decode_kernel_attends_in() {
         decode.err().map(|d| d.message).unwrap_or_default()
     };
     assert!(why(&source(33, (8, 2, 128), "")).contains("`qkv` has 33 rows; a decode kernel takes 32"));
+    let [narrow, many, wide] = [(4, 2, 72), (9, 1, 64), (8, 1, 256)].map(|heads| why(&source(3, heads, "")));
+    assert!(narrow.contains("heads of 72 columns, and decode kernels have 64, 80, 96, 128 or 256"), "{narrow}");
+    assert!(many.contains("9 query heads of 64 columns per head of the cache; a decode kernel takes 8"), "{many}");
+    assert!(wide.contains("8 query heads of 256 columns per head of the cache; a decode kernel takes 4"), "{wide}");
     let two = |second: &str| {
         format!(
             r#"Pipeline(name: "two", dims: {{ "B": 3, "S": 256, "E": 512 }}, stages: [

@@ -123,6 +123,12 @@ CUSYNC_DEVICE uint32_t lane_id() {
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
   return lane;
 }
+/// The same of `threadIdx.x`.
+CUSYNC_DEVICE uint32_t thread_id() {
+  uint32_t thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
 
 CUSYNC_DEVICE uint32_t smid() {
   uint32_t sm;

@@ -9,6 +9,8 @@
 // Law: every (sequence, head) is finished, and posted, by exactly one worker, for any lengths. So a head's semaphore
 // gets one post per sequence in each run.
 #pragma once
+#include <utility>
+
 #include "cusync/policy.hpp"
 
 namespace cusync::kernels::decode {
@@ -16,8 +18,21 @@ namespace cusync::kernels::decode {
 inline constexpr uint32_t kUnitTokens = 64;    ///< also tokens per page
 inline constexpr uint32_t kMaxSequences = 64;  ///< maximum tokens of a decode kernel, one per sequence
 inline constexpr uint32_t kMaxGroup = 8;       ///< query heads per key/value head
+inline constexpr uint32_t kGroupColumns = 1024;  ///< columns of these heads together: four per math thread
 inline constexpr uint32_t kFewestUnits = 2;    ///< minimum units worth a worker of their own
 inline constexpr uint32_t kBadLength = ~0u;    ///< replaces a length that is negative or leaves no room for a new token
+
+/// Widths of heads (HEADS in codegen/src/schedule/decode.rs).
+using HeadColumns = std::integer_sequence<uint32_t, 64, 80, 96, 128, 256>;
+
+template <uint32_t... Columns>
+CUSYNC_HD constexpr bool is_head(uint32_t columns, std::integer_sequence<uint32_t, Columns...>) {
+  return ((columns == Columns) || ...);
+}
+/// Whether there is code for `group` query heads of `columns` columns per key/value head.
+CUSYNC_HD constexpr bool takes_heads(uint32_t group, uint32_t columns) {
+  return is_head(columns, HeadColumns{}) && group && group <= min_u32(kMaxGroup, kGroupColumns / columns);
+}
 
 /// Cached tokens of a sequence, or kBadLength.
 CUSYNC_HD constexpr uint32_t checked_length(int32_t length, uint32_t capacity) {

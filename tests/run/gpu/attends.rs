@@ -56,6 +56,25 @@ const UNLIKE: &str = r#"Pipeline(
     ],
 )"#;
 
+/// Heads of 96 columns, which no 64 columns divide, then groups of three of 80, then of four of 256.
+const WIDTHS: &str = r#"Pipeline(
+    name: "widths",
+    dims: { "B": 5, "S": 256, "E": 512 },
+    stages: [
+        Gemm(name: "qkv1", a: "X(B,E)", b: "W1(E,576)", out: "QKV1(B,576)"),
+        Attention(name: "attend1", qkv: "QKV1(B,576)", heads: 2, kv_heads: 2, rotary: "cs1(S,96)", out: "A1(B,192)",
+            cache: Cache(keys: "K1(B,2,S,96)", values: "V1(B,2,S,96)", lengths: "n(B)")),
+        Gemm(name: "qkv2", a: "A1(B,192)", b: "W2(192,800)", out: "QKV2(B,800)"),
+        Attention(name: "attend2", qkv: "QKV2(B,800)", heads: 6, kv_heads: 2, rotary: "cs2(S,80)", out: "A2(B,480)",
+            cache: Cache(keys: "K2(B,2,S,80)", values: "V2(B,2,S,80)", lengths: "n(B)")),
+        RmsNorm(name: "norm", x: "A2(B,480)", gain: "g(480)", out: "N(B,480)"),
+        Gemm(name: "qkv3", a: "N(B,480)", b: "W3(480,3072)", out: "QKV3(B,3072)"),
+        Attention(name: "attend3", qkv: "QKV3(B,3072)", heads: 8, kv_heads: 2, window: 100, out: "A3(B,2048)",
+            cache: Cache(keys: "K3(B,2,S,256)", values: "V3(B,2,S,256)", lengths: "n(B)")),
+        Gemm(name: "project", a: "A3(B,2048)", b: "Wo(2048,E)", out: "Z(B,E)"),
+    ],
+)"#;
+
 fn plan(gpu: &Gpu, source: &str, batch: u32, element: Element) -> Plan {
     sized(gpu, source, &[("B", batch), ("S", CAPACITY)], element)
 }
@@ -186,8 +205,9 @@ fn bf16_keeps_what_rounding_takes_from_queries_and_weights() {
 
 #[test]
 fn attentions_of_unlike_heads_in_one_launch() {
-    for (batch, element) in [(5, Element::Bf16), (32, Element::F16)] {
+    for (batch, element) in [(5, Element::Bf16), (16, Element::F16), (32, Element::F16), (32, Element::Bf16)] {
         grows(UNLIKE, batch, element, Overlap::All);
+        grows(WIDTHS, batch, element, Overlap::All);
     }
 }
 
@@ -313,7 +333,7 @@ fn scores_of_every_form_between_norms_with_residuals() {
     let forms =
         ["", "softcap: 0.8,", "scale: 0.3,", "window: 1,", "window: 100,", "window: 64, softcap: 2.0,"];
     for (i, form) in forms.into_iter().enumerate() {
-        for (batch, dim) in [(5, "128"), (1, "64"), (16, "128")] {
+        for (batch, dim) in [(5, "128"), (1, "64"), (16, "128"), (3, "256"), (9, "256")] {
             let source = AROUND.replace("FORM", form).replace(r#""D": 128"#, &format!(r#""D": {dim}"#));
             let element = if (i + batch as usize).is_multiple_of(2) { Element::F16 } else { Element::Bf16 };
             grows(&source, batch, element, Overlap::Captured);
@@ -338,7 +358,9 @@ fn heads_are_normalized_before_they_are_rotated() {
     let rows = shipped(NAMES[2]).expect("it ships").replace(r#"rotary: "cs(S,D)""#, norm);
     assert!(paged.contains(norm) && rows.contains(norm));
     for element in [Element::F16, Element::Bf16] {
-        grows(&paged, 5, element, Overlap::All);
+        for dim in [64, 80, 96, 256] {
+            grows(&paged.replace(r#""D": 64"#, &format!(r#""D": {dim}"#)), 5, element, Overlap::All);
+        }
         grows(&rows, 7, element, Overlap::All);
     }
 }
@@ -400,11 +422,13 @@ fn caches_of_512_and_2048_tokens_at_random_lengths() {
     }
 }
 
-/// Eight query heads with one, two and eight key heads, of 64 and of 128 columns, in pages.
+/// Eight query heads with one, two and eight key heads of every width, in pages.
 #[test]
 fn paged_caches_of_every_group() {
     let Some(gpu) = hopper() else { return };
-    for (number, (kv, dim)) in [1, 2, 8].into_iter().flat_map(|kv| [(kv, 64), (kv, 128)]).enumerate() {
+    let heads = [64, 80, 96, 128, 256].into_iter().flat_map(|dim| [1, 2, 8].map(|kv| (kv, dim)));
+    let heads = heads.filter(|(kv, dim)| 8 / kv * dim <= 1024);
+    for (number, (kv, dim)) in heads.enumerate() {
         for (batch, capacity) in if quick() { vec![(5, 512)] } else { vec![(1, 64), (4, 2048), (32, 512)] } {
             let pool = batch * capacity / 64 + 3;
             let dims = [("B", batch), ("S", capacity), ("HKV", kv), ("D", dim), ("N", pool)];

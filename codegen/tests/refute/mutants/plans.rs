@@ -165,20 +165,20 @@ fn schedule(rng: &mut SmallRng, graph: &Graph, cluster: (u32, u32), workers: u32
 
 /// The next token of a few sequences through its projections and an attention with a cache.
 fn generation(rng: &mut SmallRng) -> Graph {
-    let (query, kv) = pick(rng, &[(1, 1), (2, 1), (2, 2), (3, 1)]);
+    let (query, kv, dim) = pick(rng, &[(1, 1, 64), (2, 1, 64), (2, 2, 64), (3, 1, 64), (2, 2, 96), (1, 1, 80), (2, 1, 80)]);
     let (batch, hidden) = (rng.random_range(1..5), pick(rng, &[64, 72]));
     let residual = pick(rng, &["X(B,E)", "R(B,E)"]);
     let text = format!(
-        r#"Pipeline(name: "p", dims: {{ "B": {batch}, "E": {hidden}, "HQ": {query}, "HKV": {kv} }}, stages: [
-            Gemm(name: "qkv", a: "X(B,E)", b: "W(E,(HQ+2*HKV)*64)", out: "QKV(B,(HQ+2*HKV)*64)"),
-            Attention(name: "attend", qkv: "QKV(B,(HQ+2*HKV)*64)", heads: "HQ", kv_heads: "HKV",
-                cache: Cache(keys: "K(B,HKV,96,64)", values: "V(B,HKV,96,64)", lengths: "n(B)"), out: "A(B,HQ*64)"),
-            Gemm(name: "project", a: "A(B,HQ*64)", b: "Wo(HQ*64,E)", residual: "{residual}", out: "Z(B,E)"),
+        r#"Pipeline(name: "p", dims: {{ "B": {batch}, "E": {hidden}, "HQ": {query}, "HKV": {kv}, "D": {dim} }}, stages: [
+            Gemm(name: "qkv", a: "X(B,E)", b: "W(E,(HQ+2*HKV)*D)", out: "QKV(B,(HQ+2*HKV)*D)"),
+            Attention(name: "attend", qkv: "QKV(B,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV",
+                cache: Cache(keys: "K(B,HKV,96,D)", values: "V(B,HKV,96,D)", lengths: "n(B)"), out: "A(B,HQ*D)"),
+            Gemm(name: "project", a: "A(B,HQ*D)", b: "Wo(HQ*D,E)", residual: "{residual}", out: "Z(B,E)"),
         ])"#
     );
     let resolved = cusync_gen::spec::parse(&text, "p").and_then(|s| s.resolve(&[])).expect("a sound spec");
     let tile = (16, 16, decode::COLUMN_TILE);
-    resolved.graph(&[tile, (1, query / kv * 64, 96), tile]).expect("small grids")
+    resolved.graph(&[tile, (1, query / kv * dim, 96), tile]).expect("small grids")
 }
 
 /// A decode kernel with few workers. Some shares of narrow stages are empty.

@@ -4,6 +4,7 @@
 // few tokens by cp.async, which does not queue behind the weights; with more by TMA, which takes one instruction of one
 // thread per tile.
 #pragma once
+#include "kernels/common/activation.cuh"
 #include "kernels/decode/sm90/attend_load.cuh"
 #include "kernels/decode/sm90/jobs.cuh"
 
@@ -78,24 +79,35 @@ class ActivationLoader {
     uint32_t const mine = next_ + lane_ * kLoaders;
     bool const exists = mine < share.tiles;
     uint32_t const tile = exists ? tile_of(share, mine, stage.chunk_shift) : 0;
-    uint32_t posts = stage.posts_of(tile), slot = tile;
+    uint32_t posts = stage.posts_of(tile), slot = tile, last = tile;
     if constexpr (AnyParams::kAttends) {
       Produced const produced = p_.produced[s];
-      if (produced.posts) posts = produced.posts, slot = tile / produced.tiles;
+      if (produced.posts) posts = produced.posts, slot = produced.first(tile), last = produced.last(tile, stage.k);
     }
     uint32_t const want = exists ? wait_value(epoch_, posts) : 0;
     uint32_t const have = exists ? ptx::ld_acquire_gpu(stage.waits + stage.wait_base + slot) : 0;
-    bool const there = !exists || reached(have, want);
+    bool there = !exists || reached(have, want);
     NoteOf const where{stage.index, 0, stage.part_of(blockIdx.x), 0};
     if (exists && there) note(p_.notes, CUSYNC_EVENT_WAIT, where, slot, have);
+    if constexpr (AnyParams::kAttends) {
+      // A tile may have columns of two heads.
+      if (rarely(exists && there && last != slot)) {
+        uint32_t const other = ptx::ld_acquire_gpu(stage.waits + stage.wait_base + last);
+        there = reached(other, want);
+        if (there) note(p_.notes, CUSYNC_EVENT_WAIT, where, last, other);
+      }
+    }
     uint32_t missing = __ballot_sync(~0u, !there);
     if constexpr (Lanes < 32) missing = missing >> (threadIdx.x % 32 - lane_) & ((1u << Lanes) - 1);
     uint32_t known = missing ? next_ + (__ffs(int(missing)) - 1) * kLoaders : next_ + Lanes * kLoaders;
     if (missing & 1) {
       if (lane_ == 0) {
         Watch const watch{p_.report, p_.timeout_ns, stage.index};
-        wait_reached(stage.waits, stage.wait_base + slot, want, {stage.edge, 0, stage.part_of(blockIdx.x), tile}, watch);
-        note(p_.notes, CUSYNC_EVENT_WAIT, where, slot, want);
+#pragma unroll 1
+        for (; slot <= last; ++slot) {
+          wait_reached(stage.waits, stage.wait_base + slot, want, {stage.edge, 0, stage.part_of(blockIdx.x), tile}, watch);
+          note(p_.notes, CUSYNC_EVENT_WAIT, where, slot, want);
+        }
       }
       known = next_ + kLoaders;
     }

@@ -68,68 +68,64 @@ CUSYNC_DEVICE float rescale(float most, float now) { return most == -INFINITY ? 
 template <class Element, uint32_t Dim>
 class Head {
  public:
-  static constexpr uint32_t kSteps = Dim / 16;
+  static constexpr uint32_t kSteps = Dim / 16, kPairs = Dim / 16;  ///< pairs: of eight columns each, half a head apart
+  static constexpr uint32_t kTokens = chunk_tokens(Dim);
+  /// Warps that share tokens; each has as many of a head's columns in its outputs.
+  static constexpr uint32_t kSharing = unit_chunks(Dim), kColumns = Dim / kSharing;
+  /// Whether queries fit in registers; otherwise they stay in the segment's rows.
+  static constexpr bool kHeld = Dim <= 128;
   static constexpr uint32_t kParts = decode::kParts<Element>;
 
   /// Reads the queries of a group of heads from rows in shared memory, normalizes and rotates them. All math threads.
-  CUSYNC_DEVICE Head(char* rows, Attend const& attend) {
-    uint32_t const group = attend.group;
-    bool const normed = attend.epsilon > 0.f;
-    uint32_t const lane = threadIdx.x % 32, query = lane / 4, column = lane % 4 * 2;
+  CUSYNC_DEVICE Head(char* rows, Attend const& attend, uint32_t thread) : thread_(thread) {
+    uint32_t const lane = thread_ % 32, query = lane / 4, column = lane % 4 * 2;
     constexpr uint32_t kRow = segment_row(Dim) * 2;
+    bool const exists = query < attend.group, writes = exists && thread_ / 32 == 0;
+    if constexpr (kHeld) {
 #pragma unroll
-    for (uint32_t k = 0; k < kSteps; ++k)
-#pragma unroll
-      for (uint32_t half = 0; half < 2; ++half)
-        queries_[k][half] = query < group ? word(rows + query * kRow + (k * 16 + half * 8 + column) * 2) : 0;
-    if (!attend.rotary) return;
-    char const *const table = rows + (group + 2) * kRow, *const gains = table + kRow;
-    char* const lost = rows + lost_at(attend);
-    float norm = 1.f;
-    if (normed) {
-      float squares = 0.f;
-#pragma unroll
-      for (uint32_t k = 0; k < kSteps; ++k) squares += sum_of_squares(pairs_of<Element>(queries_[k][0], queries_[k][1]));
-      // Four lanes have the columns of a query.
-      squares += __shfl_xor_sync(~0u, squares, 1);
-      squares += __shfl_xor_sync(~0u, squares, 2);
-      norm = rsqrtf(squares / Dim + attend.epsilon);
+      for (uint32_t i = 0; i < 2 * kPairs; ++i)
+        queries_[i / 2][i % 2] = exists ? word(rows + query * kRow + (i * 8 + column) * 2) : 0;
     }
+    if (!attend.rotary) return;
+    if constexpr (kHeld) {
+      float const norm = norm_of(attend, [&](uint32_t i) { return queries_[i / 2][i % 2]; });
 #pragma unroll
-    for (uint32_t k = 0; k < kSteps / 2; ++k)
-#pragma unroll
-      for (uint32_t half = 0; half < 2; ++half) {
-        char const* const cosines = table + (k * 16 + half * 8 + column) * 2;
-        uint32_t &low = queries_[k][half], &high = queries_[k + kSteps / 2][half];
-        Pairs left = pairs_of<Element>(low, high);
-        if (normed) {
-          char const* const gain = gains + (k * 16 + half * 8 + column) * 2;
-          scale_by<Element>(left, norm, word(gain), word(gain + Dim));
-        }
-        left = rotated<Element>(left, word(cosines), word(cosines + Dim));
-        low = take_rounded<Element>(left.low), high = take_rounded<Element>(left.high);
-        if (kParts > 1 && threadIdx.x / 32 == 0 && query < group) {
-          *reinterpret_cast<uint32_t*>(lost + (k * 16 + half * 8) * 2) = take_rounded<Element>(left.low);
-          *reinterpret_cast<uint32_t*>(lost + (k * 16 + half * 8) * 2 + Dim) = take_rounded<Element>(left.high);
-        }
+      for (uint32_t i = 0; i < kPairs; ++i)
+        turn(rows, attend, i, norm, queries_[i / 2][i % 2], queries_[(i + kPairs) / 2][(i + kPairs) % 2], writes);
+    } else if (thread_ / 32 == 0) {
+      char* const words = rows + min_u32(query, attend.group - 1) * kRow + column * 2;
+      float const norm = norm_of(attend, [&](uint32_t i) { return word(words + i * 16); });
+#pragma unroll 2
+      for (uint32_t i = 0; i < (writes ? kPairs : 0); ++i) {
+        uint32_t low = word(words + i * 16), high = word(words + i * 16 + Dim);
+        turn(rows, attend, i, norm, low, high, true);
+        *reinterpret_cast<uint32_t*>(words + i * 16) = low;
+        *reinterpret_cast<uint32_t*>(words + i * 16 + Dim) = high;
       }
-    if (kParts > 1) ptx::bar_sync(1, kMathThreads);
+    }
+    if (kParts > 1 || !kHeld) ptx::bar_sync(1, kMathThreads);
   }
 
   /// Attends to some of the 16 tokens that start at `first`: those before number `seen` / 256, but not the `seen` % 256
   /// first ones. One number occupies one register. `rows` belong to the segment.
   CUSYNC_DEVICE void add(char const* keys, char const* values, uint32_t first, uint32_t seen, Attend const& attend,
                          char const* rows) {
-    uint32_t const lane = threadIdx.x % 32;
+    uint32_t const lane = thread_ % 32;
     float scores[2][4] = {};
+    char const* query = nullptr;
+    if constexpr (!kHeld) query = rows + query_at(attend);
 #pragma unroll
     for (uint32_t k = 0; k < kSteps; ++k) {
       uint32_t a[4];
-      char const* const from = keys + tile_offset(first + lane % 16, k * 16 + lane / 16 * 8);
+      char const* const from = keys + tile_offset(kTokens, first + lane % 16, k * 16 + lane / 16 * 8);
       cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), a[0], a[1], a[2], a[3]);
-      multiply(scores[k % 2], a, queries_[k][0], queries_[k][1]);
+      if constexpr (kHeld) {
+        multiply(scores[k % 2], a, queries_[k][0], queries_[k][1]);
+      } else {
+        multiply(scores[k % 2], a, word(query + k * 32), word(query + k * 32 + 16));
+      }
       if (kParts > 1 && attend.rotary) {
-        char const* const lost = rows + lost_at(attend) + k * 32;
+        char const* const lost = (kHeld ? rows + query_at(attend) : query) + lost_behind(attend) + k * 32;
         multiply(scores[k % 2], a, word(lost), word(lost + 16));
       }
     }
@@ -166,9 +162,10 @@ class Head {
         cute::SM75_U32x1_MOVM_T::copy(take_rounded<Element>(left), turned[part][half]);
     }
 #pragma unroll
-    for (uint32_t i = 0; i < kSteps; ++i) {
+    for (uint32_t i = 0; i < kColumns / 16; ++i) {
       uint32_t a[4];
-      char const* const from = values + tile_offset(first + lane / 16 * 8 + lane % 8, i * 16 + lane / 8 % 2 * 8);
+      uint32_t const column = first_column() + i * 16 + lane / 8 % 2 * 8;
+      char const* const from = values + tile_offset(kTokens, first + lane / 16 * 8 + lane % 8, column);
       cute::SM75_U16x8_LDSM_T::copy(*reinterpret_cast<cute::uint128_t const*>(from), a[0], a[1], a[2], a[3]);
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) outputs_[i][j] *= factor[j % 2];
@@ -179,7 +176,7 @@ class Head {
 
   /// Writes maxima and sums for the other warps.
   CUSYNC_DEVICE void leave_sums(AttendShared& own) {
-    uint32_t const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t const lane = thread_ % 32, warp = thread_ / 32;
 #pragma unroll
     for (uint32_t q = 0; q < 2; ++q) {
 #pragma unroll
@@ -190,7 +187,7 @@ class Head {
 
   /// Writes the outputs, scaled for the maximum of all warps, query by query to the warp's part of `scratch`.
   CUSYNC_DEVICE void leave_outputs(AttendShared const& own, float* scratch, uint32_t group) const {
-    uint32_t const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t const lane = thread_ % 32, warp = thread_ / 32;
 #pragma unroll
     for (uint32_t q = 0; q < 2; ++q) {
       uint32_t const query = lane % 4 * 2 + q;
@@ -200,14 +197,18 @@ class Head {
       for (uint32_t w = 1; w < kMathWarps; ++w) most = fmaxf(most, own.most[w][query]);
       float const factor = rescale(most_[q], most);
 #pragma unroll
-      for (uint32_t i = 0; i < kSteps; ++i) {
-        float* const row = scratch + (warp * group + query) * Dim;
+      for (uint32_t i = 0; i < kColumns / 16; ++i) {
+        float* const row = scratch + (warp * group + query) * kScratchRow;
         row[scratch_column(i * 16 + lane / 4, query)] = outputs_[i][q] * factor;
         row[scratch_column(i * 16 + lane / 4 + 8, query)] = outputs_[i][q + 2] * factor;
       }
     }
   }
 
+  /// First of the columns that this warp has in its outputs.
+  CUSYNC_DEVICE uint32_t first_column() const { return thread_ / 32 % kSharing * kColumns; }
+
+  static constexpr uint32_t kScratchRow = round_up(kColumns, 32);  ///< floats per query in a warp's scratch memory
   /// Index of a column in a row of scratch memory: the stores of a warp's four queries are in different banks.
   CUSYNC_DEVICE static uint32_t scratch_column(uint32_t column, uint32_t query) { return column ^ (query / 2 % 4 * 8); }
 
@@ -217,16 +218,51 @@ class Head {
                               sums[2], sums[3]);
   }
 
-  /// Offset, within the rows of a segment, of the rounding errors of a thread's query (or of the last query): the first
-  /// two elements.
-  CUSYNC_DEVICE static uint32_t lost_at(Attend const& attend) {
-    uint32_t const lane = ptx::lane_id(), query = min_u32(lane / 4, attend.group - 1);
-    uint32_t const before = attend.group + (attend.epsilon > 0.f ? 5 : 3);
-    return (before + query) * segment_row(Dim) * 2 + lane % 4 * 4;
+  /// Factor that normalizes a thread's query; `word_at(i)`: its two columns of the i-th eight. Whole warps.
+  template <class F>
+  CUSYNC_DEVICE static float norm_of(Attend const& attend, F&& word_at) {
+    if (!(attend.epsilon > 0.f)) return 1.f;
+    float squares = 0.f;
+#pragma unroll
+    for (uint32_t i = 0; i < 2 * kPairs; i += 2) squares += sum_of_squares(pairs_of<Element>(word_at(i), word_at(i + 1)));
+    // Four lanes have the columns of a query.
+    squares += __shfl_xor_sync(~0u, squares, 1);
+    squares += __shfl_xor_sync(~0u, squares, 2);
+    return rsqrtf(squares / Dim + attend.epsilon);
   }
 
-  uint32_t queries_[kSteps][2];
-  float outputs_[kSteps][4] = {};
+  /// Normalizes and rotates two columns of the i-th eight of a thread's query, and those half a head away, and `writes`
+  /// their rounding errors.
+  CUSYNC_DEVICE static void turn(char* rows, Attend const& attend, uint32_t i, float norm, uint32_t& low, uint32_t& high,
+                                 bool writes) {
+    constexpr uint32_t kRow = segment_row(Dim) * 2;
+    char const* const cosines = rows + (attend.group + 2) * kRow + (i * 8 + threadIdx.x % 4 * 2) * 2;
+    Pairs left = pairs_of<Element>(low, high);
+    if (attend.epsilon > 0.f) {
+      char const* const gain = cosines + kRow;
+      scale_by<Element>(left, norm, word(gain), word(gain + Dim));
+    }
+    left = rotated<Element>(left, word(cosines), word(cosines + Dim));
+    low = take_rounded<Element>(left.low), high = take_rounded<Element>(left.high);
+    if (kParts == 1 || !writes) return;
+    char* const lost = rows + query_at(attend) + lost_behind(attend) + i * 16;
+    *reinterpret_cast<uint32_t*>(lost) = take_rounded<Element>(left.low);
+    *reinterpret_cast<uint32_t*>(lost + Dim) = take_rounded<Element>(left.high);
+  }
+
+  /// Offset, within the rows of a segment, of the first two elements of a thread's query (or of the last query).
+  CUSYNC_DEVICE static uint32_t query_at(Attend const& attend) {
+    uint32_t const lane = ptx::lane_id();
+    return min_u32(lane / 4, attend.group - 1) * segment_row(Dim) * 2 + lane % 4 * 4;
+  }
+  /// Bytes between a query and its rounding errors.
+  CUSYNC_DEVICE static uint32_t lost_behind(Attend const& attend) {
+    return (attend.group + (attend.epsilon > 0.f ? 5 : 3)) * segment_row(Dim) * 2;
+  }
+
+  uint32_t thread_;
+  uint32_t queries_[kHeld ? kSteps : 1][2];
+  float outputs_[kColumns / 16][4] = {};
   float most_[2] = {-INFINITY, -INFINITY}, sum_[2] = {};
 };
 
@@ -236,8 +272,8 @@ class Attending {
  public:
   CUSYNC_DEVICE Attending(AnyParams const& p, Shared const& shared, uint32_t s)
       : p_(p), shared_(shared), own_(attend_shared(p, shared)), stage_(p.stages[s]),
-        attend_(p.attends[p.attend_of[s] - 1]), s_(s), lane_(threadIdx.x % 32),
-        warp_(__shfl_sync(~0u, threadIdx.x / 32, 0)) {}
+        attend_(p.attends[p.attend_of[s] - 1]), s_(s), thread_(ptx::thread_id()),
+        lane_(thread_ % 32), warp_(__shfl_sync(~0u, thread_ / 32, 0)) {}
 
   CUSYNC_DEVICE void run(RingPosition& ring) {
     Units const units = await_units(p_, shared_, attend_);
@@ -250,20 +286,20 @@ class Attending {
       ptx::mbarrier_wait_parity_or_trap(own_.full + slot, phases() >> slot & 1, p_.limit_ns);
       char* const rows = segment_rows(p_, shared_, attend_, slot);
       uint32_t const append = own_.append[slot];
-      Head<Element, Dim> head(rows, attend_);
+      Head<Element, Dim> head(rows, attend_, thread_);
       char* last = nullptr;
       uint32_t last_barrier = 0;
 #pragma unroll 1
-      for (uint32_t unit = segment.begin; unit < segment.end; ++unit, ++turn) {
+      for (uint32_t chunk = segment.begin * kChunks; chunk < segment.end * kChunks; ++chunk, ++turn) {
         ring.skip_for(stage_.chunk_bytes, p_.ring_bytes);
         last = shared_.ring(ring.offset), last_barrier = ring.barrier;
         if (turn % 2 == warp_ / 4) {
           ptx::mbarrier_wait_parity_or_trap(shared_.chunk_full(ring.barrier), ring.parity, p_.limit_ns);
           trace(turn == 0, &cusync_trace::loaded);
-          if (append != kBadSequence) multiply(head, segment, unit, last, rows, append);
+          if (append != kBadSequence) multiply(head, segment, chunk, last, rows, append);
           __syncwarp();
           // The last chunk of a segment is reused as scratch memory.
-          if (lane_ == 0 && unit + 1 < segment.end) ptx::mbarrier_arrive(shared_.chunk_empty(ring.barrier), 2);
+          if (lane_ == 0 && chunk + 1 < segment.end * kChunks) ptx::mbarrier_arrive(shared_.chunk_empty(ring.barrier), 2);
         }
         ring.pass(stage_.chunk_bytes);
       }
@@ -291,26 +327,33 @@ class Attending {
   }
 
  private:
+  static constexpr uint32_t kChunks = unit_chunks(Dim), kTokens = chunk_tokens(Dim), kSharing = Head<Element, Dim>::kSharing;
+  static constexpr uint32_t kFirstBarrier = 6;  ///< of the warps that share tokens; those below are others'
+
   /// One bit per segment slot, in shared memory because it would occupy a register in all other stages.
   CUSYNC_DEVICE uint32_t volatile& phases() const { return own_.phases[warp_]; }
 
   CUSYNC_DEVICE void trace(bool now, unsigned long long cusync_trace::* what) const {
-    if (p_.trace && threadIdx.x == 0 && now)
+    if (p_.trace && thread_ == 0 && now)
       p_.trace[blockIdx.x * p_.stage_count + s_].*what = ptx::globaltimer();
   }
 
-  /// Multiplies this warp's tokens of a unit.
-  CUSYNC_DEVICE void multiply(Head<Element, Dim>& head, Segment const& segment, uint32_t unit, char* keys,
+  /// Multiplies this warp's tokens of a chunk.
+  CUSYNC_DEVICE void multiply(Head<Element, Dim>& head, Segment const& segment, uint32_t chunk, char* keys,
                               char const* rows, uint32_t append) const {
-    char* const values = keys + unit_bytes(Dim) / 2;
-    uint32_t const before = (unit - segment.first) * kUnitTokens, first = warp_ % 4 * 16;
-    uint32_t const length = own_.lengths[segment.sequence] + 1, tokens = min_u32(length - before, kUnitTokens);
+    char* const values = keys + cache_bytes(Dim) / 2;
+    uint32_t const before = (chunk - segment.first * kChunks) * kTokens, first = warp_ % 4 / kSharing * 16;
+    uint32_t const length = own_.lengths[segment.sequence] + 1;
+    uint32_t const tokens = length > before ? min_u32(length - before, kTokens) : 0;
     uint32_t const begin = attend_.window && length > attend_.window ? length - attend_.window : 0;  // the window's
     if (first >= tokens || begin >= before + first + 16) return;
     uint32_t const hidden = begin > before + first ? begin - before - first : 0;
-    if (unit + 1 == segment.last && tokens <= first + 16) {
-      put_new(keys, values, tokens - 1, rows, append);
-      put_zeros(values, tokens, first + 16);
+    if (before + tokens == length && tokens <= first + 16) {
+      if (warp_ % kSharing == 0) {
+        put_new(keys, values, tokens - 1, rows, append);
+        put_zeros(values, tokens, first + 16);
+      }
+      if constexpr (kSharing > 1) ptx::bar_sync(kFirstBarrier + warp_ / kSharing, 32 * kSharing);
       __syncwarp();
     }
     head.add(keys, values, first, (tokens - first) * 256 + hidden, attend_, rows);
@@ -322,16 +365,23 @@ class Attending {
     float norm = 1.f;
     if (attend_.epsilon > 0.f) {
       float squares = 0.f;
-      if (lane_ < Dim / 4) {
-        char const* const words = rows + attend_.group * kRow + lane_ * 4;
-        squares = sum_of_squares(pairs_of<Element>(word(words), word(words + Dim)));
+#pragma unroll
+      for (uint32_t i = lane_; i < Dim / 4; i += 32) {
+        char const* const words = rows + attend_.group * kRow + i * 4;
+        squares += sum_of_squares(pairs_of<Element>(word(words), word(words + Dim)));
       }
 #pragma unroll
       for (uint32_t step = 1; step < 32; step *= 2) squares += __shfl_xor_sync(~0u, squares, step);
       norm = rsqrtf(squares / Dim + attend_.epsilon);
     }
-    if (lane_ >= Dim / 4) return;
-    uint32_t const column = lane_ * 2;  // and the next one; the other elements of the pairs are Dim / 2 columns away
+#pragma unroll 1
+    for (uint32_t i = lane_; i < Dim / 4; i += 32) put_pairs(keys, values, token, rows, append, norm, i * 2);
+  }
+
+  /// Writes columns `column` and `column` + 1 of the new token, and those half a head away.
+  CUSYNC_DEVICE void put_pairs(char* keys, char* values, uint32_t token, char const* rows, uint32_t append, float norm,
+                               uint32_t column) const {
+    constexpr uint32_t kRow = segment_row(Dim) * 2;
     char const* const key = rows + attend_.group * kRow + column * 2;
     char const *const value = key + kRow, *const cosines = value + kRow;
     uint32_t low = word(key), high = word(key + Dim);
@@ -345,7 +395,7 @@ class Attending {
       low = Packed<Element>::of(turned.low.x, turned.low.y), high = Packed<Element>::of(turned.high.x, turned.high.y);
     }
     auto const put = [&](char* tile, char* cache, uint32_t at, uint32_t two) {
-      *reinterpret_cast<uint32_t*>(tile + tile_offset(token, at)) = two;
+      *reinterpret_cast<uint32_t*>(tile + tile_offset(kTokens, token, at)) = two;
       *reinterpret_cast<uint32_t*>(cache + (uint64_t(append) * Dim + at) * 2) = two;
     };
     put(keys, attend_.key_rows, column, low);
@@ -357,7 +407,7 @@ class Attending {
   /// Clears values beyond the last token: their weights are 0, but 0 times stale data may not be.
   CUSYNC_DEVICE void put_zeros(char* values, uint32_t begin, uint32_t end) const {
     for (uint32_t i = lane_; i < (end - begin) * (Dim / 8); i += 32)
-      *reinterpret_cast<uint4*>(values + tile_offset(begin + i / (Dim / 8), i % (Dim / 8) * 8)) = uint4{};
+      *reinterpret_cast<uint4*>(values + tile_offset(kTokens, begin + i / (Dim / 8), i % (Dim / 8) * 8)) = uint4{};
   }
 
   /// Four columns of a query, for which a thread adds up the parts of the eight warps, or of several workers.
@@ -365,10 +415,11 @@ class Attending {
     float4 outputs;
     float most, sum;
   };
-  CUSYNC_DEVICE static uint32_t query() { return threadIdx.x / (Dim / 4); }  ///< beyond the group: no query
-  CUSYNC_DEVICE static uint32_t column() { return threadIdx.x % (Dim / 4) * 4; }
+  CUSYNC_DEVICE uint32_t query() const { return thread_ / (Dim / 4); }  ///< beyond the group: no query
+  CUSYNC_DEVICE uint32_t column() const { return thread_ % (Dim / 4) * 4; }
 
-  /// Adds up the warps' parts of a segment in `scratch`, the segment's last chunk.
+  /// Adds up the warps' parts of a segment in `scratch`, the segment's last chunk. With wide heads only every other
+  /// warp has a thread's columns.
   CUSYNC_DEVICE Merged merge(Head<Element, Dim>& head, float* scratch) const {
     head.leave_sums(own_);
     ptx::bar_sync(1, kMathThreads);  // the last tile has been read
@@ -376,12 +427,14 @@ class Attending {
     ptx::bar_sync(1, kMathThreads);
     Merged all{{}, -INFINITY, 0.f};
     if (query() < attend_.group) {
+      constexpr uint32_t kColumns = Head<Element, Dim>::kColumns, kScratchRow = Head<Element, Dim>::kScratchRow;
 #pragma unroll
       for (uint32_t w = 0; w < kMathWarps; ++w) all.most = fmaxf(all.most, own_.most[w][query()]);
 #pragma unroll
-      for (uint32_t w = 0; w < kMathWarps; ++w) {
-        uint32_t const at = Head<Element, Dim>::scratch_column(column(), query());
-        float const* const from = scratch + (w * attend_.group + query()) * Dim + at;
+      for (uint32_t i = 0; i < kMathWarps / kSharing; ++i) {
+        uint32_t const w = i * kSharing + column() / kColumns;
+        uint32_t const at = Head<Element, Dim>::scratch_column(column() % kColumns, query());
+        float const* const from = scratch + (w * attend_.group + query()) * kScratchRow + at;
         all.outputs = add(all.outputs, *reinterpret_cast<float4 const*>(from));
         all.sum += own_.sum[w][query()] * rescale(own_.most[w][query()], all.most);
       }
@@ -411,7 +464,7 @@ class Attending {
       }
     }
     ptx::bar_sync(1, kMathThreads);
-    if (threadIdx.x != 0) return;
+    if (thread_ != 0) return;
     UnitShare const owners = units.owners(segment);
     uint32_t* const arrived = attend_.arrived + segment.sequence * attend_.kv_heads + segment.head;
     own_.finishes = ptx::atom_acq_rel_gpu_add(arrived, 1) + 1 == owners.end - owners.begin;
@@ -428,7 +481,7 @@ class Attending {
   /// Adds up the parts in worker order, so the result does not depend on arrival order. All threads take part, those
   /// without a query for the last one: the lanes of a query load the parts' maxima and sums for each other.
   CUSYNC_DEVICE Merged combine(Parts const& parts) const {
-    constexpr uint32_t kAtOnce = 8;
+    constexpr uint32_t kAtOnce = Dim / 4 % 8 ? 4 : 8;  // a query's lanes are whole groups
     uint32_t const mine = min_u32(query(), attend_.group - 1), place = lane_ % kAtOnce;
     Merged all{{}, -INFINITY, 0.f};
 #pragma unroll 1
@@ -469,9 +522,9 @@ class Attending {
           Packed<Element>::of(outputs.x, outputs.y), Packed<Element>::of(outputs.z, outputs.w));
     }
     NoteOf const where{stage_.index, segment.sequence, segment.head, blockIdx.x};
-    if (threadIdx.x == 0) note(p_.notes, CUSYNC_EVENT_STORE, where, 0, 0);
+    if (thread_ == 0) note(p_.notes, CUSYNC_EVENT_STORE, where, 0, 0);
     ptx::bar_sync(1, kMathThreads);
-    if (threadIdx.x != 0 || !stage_.posts) return;
+    if (thread_ != 0 || !stage_.posts) return;
     if (CUSYNC_DELAYS && p_.delays.limit_ns)
       delay(p_.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p_.epochs + blockIdx.x), stage_.index, segment.sequence,
             segment.head);
@@ -484,7 +537,7 @@ class Attending {
   AttendShared& own_;
   Stage const& stage_;
   Attend const& attend_;
-  uint32_t s_;
+  uint32_t s_, thread_;
   uint32_t lane_, warp_;
 };
 

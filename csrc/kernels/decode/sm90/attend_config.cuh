@@ -2,10 +2,12 @@
 // Additional state shared by the warps of a decode kernel with attention.
 //
 // Attention is one more stage: its units (decode/attend.h) are chunks of the ring, a tile of keys and a tile of values
-// each. Rows are tokens of 64 columns (128 bytes) under the 128-byte swizzle; 128 columns are two such tiles. The eight
-// warps add up their results in the last chunk of a segment.
+// each; with wide heads two chunks, of half of the tokens each. Rows are tokens of 64 columns (128 bytes) under the
+// 128-byte swizzle; wider heads are several such tiles, the last one padded with zeros. The eight warps add up their
+// results in the last chunk of a segment.
 //
-//   warps 0-7       have 16 tokens of every other unit each
+//   warps 0-7       have 16 tokens of every other chunk each; with wide heads two warps share them, and each has half
+//                   of the columns of the values
 //   warp 8          streams cached keys and values, which wait for nothing in this run
 //   warps 9, 10     wait for the segments' queries, new keys and new values, and copy them, alternate segments each
 #pragma once
@@ -30,7 +32,7 @@ inline constexpr uint32_t kBadSequence = ~0u;
 struct Attend {
   CUtensorMap keys, values;
   uint32_t kv_heads, group;     ///< group: query heads per key/value head
-  uint32_t head_dim;            ///< 64 or 128
+  uint32_t head_dim;            ///< 64, 80, 96, 128 or 256
   uint32_t pages, page_row;     ///< pages in the pool, 0: contiguous cache; pages per sequence
   uint32_t segment_bytes;       ///< bytes per slot, enough for the largest attention stage
   float scale;                  ///< factor on scores, for powers of two
@@ -50,8 +52,14 @@ struct Attend {
 
 /// How a stage's operand A is posted, if no product wrote it.
 struct Produced {
-  uint32_t tiles;  ///< 64-wide tiles per slot
-  uint32_t posts;  ///< posts per run; 0: one slot per tile, one post per owner
+  uint32_t columns;  ///< per slot, at least 64
+  uint32_t posts;    ///< posts per run; 0: one slot per 64-wide tile, one post per owner
+
+  /// The first and the last slot that columns of a 64-wide tile have.
+  CUSYNC_DEVICE uint32_t first(uint32_t tile) const { return tile * kBlock / columns; }
+  CUSYNC_DEVICE uint32_t last(uint32_t tile, uint32_t all) const {
+    return (min_u32(tile * kBlock + kBlock, all) - 1) / columns;
+  }
 };
 
 /// A normalization stage, in addition to its Stage.
@@ -114,11 +122,17 @@ CUSYNC_HD constexpr uint32_t segment_bytes(uint32_t group, uint32_t head_dim, bo
 CUSYNC_HD constexpr uint32_t attend_bytes(uint32_t segment) {
   return round_up(uint32_t(sizeof(AttendShared)), 16) + kSegmentSlots * segment;
 }
-/// Bytes per unit in the ring: keys and values of 64 tokens.
-CUSYNC_HD constexpr uint32_t unit_bytes(uint32_t head_dim) { return 2 * kUnitTokens * head_dim * 2; }
-/// Byte offset of element `column` of a token's row in a tile of keys or values.
-CUSYNC_HD constexpr uint32_t tile_offset(uint32_t token, uint32_t column) {
-  return column / kBlock * (kUnitTokens * kRowBytes) + token * kRowBytes + ((column % kBlock / 8) ^ token % 8) * 16 +
+/// Chunks per unit. A chunk of 64 tokens of a wide head would leave the ring room for two or three chunks.
+CUSYNC_HD constexpr uint32_t unit_chunks(uint32_t head_dim) { return head_dim > 128 ? 2 : 1; }
+/// Tokens per chunk.
+CUSYNC_HD constexpr uint32_t chunk_tokens(uint32_t head_dim) { return kUnitTokens / unit_chunks(head_dim); }
+/// Bytes per chunk in the ring: keys and values.
+CUSYNC_HD constexpr uint32_t cache_bytes(uint32_t head_dim) {
+  return 2 * chunk_tokens(head_dim) * round_up(head_dim, kBlock) * 2;
+}
+/// Byte offset of element `column` of a token's row in a tile of keys or values of `tokens` tokens.
+CUSYNC_HD constexpr uint32_t tile_offset(uint32_t tokens, uint32_t token, uint32_t column) {
+  return column / kBlock * (tokens * kRowBytes) + token * kRowBytes + ((column % kBlock / 8) ^ token % 8) * 16 +
          column % 8 * 2;
 }
 

@@ -27,7 +27,8 @@ CUSYNC_DEVICE void stream_cache(AnyParams const& p, Shared const& shared, uint32
   ptx::fence_proxy_async_global();
   Units const units = await_units(p, shared, attend);
   uint32_t const* const lengths = attend_shared(p, shared).lengths;
-  uint32_t const bytes = stage.chunk_bytes;
+  uint32_t const bytes = stage.chunk_bytes, chunks = unit_chunks(attend.head_dim), tokens = kUnitTokens / chunks;
+  uint32_t const copies = attend.head_dim % kBlock ? ceil_div(attend.head_dim, kBlock) : 1;
   uint32_t ahead = stage.waits ? p.ring_bytes / bytes : 0;
 #pragma unroll 1
   for (Walk walk(units, blockIdx.x); !walk.done();) {
@@ -42,20 +43,27 @@ CUSYNC_DEVICE void stream_cache(AnyParams const& p, Shared const& shared, uint32
     uint32_t page = page_at(unit), next = page_at(unit + 1);  // requested before they are needed
 #pragma unroll 1
     for (; unit < segment.end; ++unit) {
-      uint32_t const after_next = page_at(unit + 2);
-      char* const place = ring.reserve(bytes, ahead ? p.ahead_bytes : p.in_flight_bytes);
-      if (ahead) --ahead;
-      if (unit < loaded) {
-        uint32_t const row = attend.pages ? (page * attend.kv_heads + segment.head) * kUnitTokens
-                                          : first_row + (unit - segment.first) * kUnitTokens;
-        constexpr auto kOnce = uint64_t(cute::TMA::CacheHintSm90::EVICT_FIRST);
-        ptx::mbarrier_arrive_expect_tx(ring.full(), bytes);
-        cute::SM90_TMA_LOAD_3D::copy(&attend.keys, ring.full(), kOnce, place, 0, int32_t(row), 0);
-        cute::SM90_TMA_LOAD_3D::copy(&attend.values, ring.full(), kOnce, place + bytes / 2, 0, int32_t(row), 0);
-      } else {
-        ptx::mbarrier_arrive(ring.full());
+      uint32_t const after_next = page_at(unit + 2), before = (unit - segment.first) * kUnitTokens;
+      uint32_t const first = attend.pages ? (page * attend.kv_heads + segment.head) * kUnitTokens : first_row + before;
+#pragma unroll 1
+      for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+        char* const place = ring.reserve(bytes, ahead ? p.ahead_bytes : p.in_flight_bytes);
+        if (ahead) --ahead;
+        if (before + chunk * tokens < length) {
+          int32_t const row = int32_t(first + chunk * tokens);
+          constexpr auto kOnce = uint64_t(cute::TMA::CacheHintSm90::EVICT_FIRST);
+          ptx::mbarrier_arrive_expect_tx(ring.full(), bytes);
+#pragma unroll 1
+          for (uint32_t i = 0; i < copies; ++i) {
+            char* const tile = place + i * tokens * kRowBytes;
+            cute::SM90_TMA_LOAD_3D::copy(&attend.keys, ring.full(), kOnce, tile, int32_t(i * kBlock), row, 0);
+            cute::SM90_TMA_LOAD_3D::copy(&attend.values, ring.full(), kOnce, tile + bytes / 2, int32_t(i * kBlock), row, 0);
+          }
+        } else {
+          ptx::mbarrier_arrive(ring.full());
+        }
+        ring.pass(bytes);
       }
-      ring.pass(bytes);
       page = next, next = after_next;
     }
     walk.pass(segment);
@@ -91,7 +99,7 @@ class SegmentLoader {
     ptx::mbarrier_wait_parity_or_trap(own_.empty + slot_, parity_ ^ 1, p_.limit_ns);
     if (row != kBadSequence) {
       // The rotary table's row comes from device memory, so prefetch it before the wait; the awaited data is in L2.
-      if (attend.rotary && lane_ < attend.head_dim * 2 / kLine)
+      if (attend.rotary && lane_ < ceil_div(attend.head_dim * 2, kLine))
         ptx::prefetch_global_l2(attend.rotary + uint64_t(length) * attend.head_dim * 2 + lane_ * kLine);
       if (stage.waits) await(stage, attend, segment);
       delay(p_.delays, DelayAt::kLoads, epoch_, stage.index, segment.sequence, segment.head);
@@ -131,12 +139,17 @@ class SegmentLoader {
 
   /// Waits for the column tiles of the group's queries, the key and the value, one per lane.
   CUSYNC_DEVICE void await(Stage const& stage, Attend const& attend, Segment const& segment) const {
-    uint32_t const of_head = attend.head_dim / kBlock, queries = attend.group * of_head;
-    uint32_t const all_queries = attend.kv_heads * queries, all_keys = attend.kv_heads * of_head;
-    if (lane_ < queries + 2 * of_head) {
-      uint32_t tile = segment.head * queries + lane_;
-      if (lane_ >= queries) tile = all_queries + segment.head * of_head + (lane_ - queries);
-      if (lane_ >= queries + of_head) tile += all_keys - of_head;
+    uint32_t const dim = attend.head_dim, columns = attend.group * dim, all = attend.kv_heads * columns;
+    uint32_t tile = lane_, end = 0;
+    // Lanes are numbered through the column tiles of the queries, then of the key, then of the value.
+    auto const next = [&](uint32_t begin, uint32_t count) {
+      if (tile < end) return;
+      tile = tile - end + begin / kBlock, end = ceil_div(begin + count, kBlock);
+    };
+    next(segment.head * columns, columns);
+    next(all + segment.head * dim, dim);
+    next(all + (attend.kv_heads + segment.head) * dim, dim);
+    if (tile < end) {
       uint32_t const posts = stage.posts_of(tile);
       Watch const watch{p_.report, p_.timeout_ns, stage.index};
       wait_reached(stage.waits, stage.wait_base + tile, wait_value(epoch_, posts), {stage.edge, 0, blockIdx.x, tile},

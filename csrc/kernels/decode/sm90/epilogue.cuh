@@ -58,8 +58,8 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
   CUSYNC_DEVICE void finish_with_neighbour(Sum const& sums, Neighbour const& neighbour) const {
     constexpr uint32_t kGiven = exchange_units(kUnits), kKept = ceil_div(kUnits, 2);
     static_assert(Tiles == 1 && ceil_div(kKept, kGiven) == 1, "one exchange with the other warpgroup");
-    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect_tx(neighbour.there, this->share_.count * Width * 4);
-    uint32_t const thread = threadIdx.x % 128;
+    if (ptx::thread_id() == 0) ptx::mbarrier_arrive_expect_tx(neighbour.there, this->share_.count * Width * 4);
+    uint32_t const thread = ptx::thread_id() % 128;
     float4* const given = this->shared_.exchange() + (1 - group_) * kGiven * 128 + thread;
     float4 const* const taken = this->shared_.exchange() + group_ * kGiven * 128 + thread;
 #pragma unroll
@@ -72,7 +72,7 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
       float4 const kept = pair_of(sums, i, group_).kept, more = taken[i * 128];
       all[i] = make_float4(kept.x + more.x, kept.y + more.y, kept.z + more.z, kept.w + more.w);
     }
-    uint32_t const upper = row(0, group_), token = threadIdx.x % 4 * 2;
+    uint32_t const upper = row(0, group_), token = ptx::thread_id() % 4 * 2;
     uint32_t const neighbor_first = this->share_.lead ? 0 : this->share_.count, neighbor_count = this->share_.rows - this->share_.count;
 #pragma unroll
     for (uint32_t i = 0; i < kKept; ++i) {
@@ -113,7 +113,7 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
   /// For warpgroups that have partial sums of the same rows: each finishes every other unit. All math threads.
   CUSYNC_DEVICE void finish_with_warpgroup(Sum const& sums) const {
     constexpr uint32_t kGiven = exchange_units(kUnits);
-    uint32_t const thread = threadIdx.x % 128;
+    uint32_t const thread = ptx::thread_id() % 128;
     float4* const given = this->shared_.exchange() + (1 - group_) * kGiven * 128 + thread;
     float4 const* const taken = this->shared_.exchange() + group_ * kGiven * 128 + thread;
 #pragma unroll
@@ -158,7 +158,8 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
 
   /// The thread's first row in its i-th row tile; the second is 8 below.
   CUSYNC_DEVICE static uint32_t row(uint32_t i, uint32_t group) {
-    return Sum::row_tile(i, group) * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+    uint32_t const thread = ptx::thread_id() % 128;
+    return Sum::row_tile(i, group) * 64 + thread / 32 * 16 + thread % 32 / 4;
   }
 
   CUSYNC_DEVICE void add_and_store(Pair const& pair, float4 other) const {

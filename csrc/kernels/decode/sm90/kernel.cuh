@@ -2,6 +2,7 @@
 // The decode kernel: persistent CTAs, one per SM; each runs its share of every stage.
 #pragma once
 #include <type_traits>
+#include <utility>
 
 #include "kernels/decode/sm90/activations.cuh"
 #include "kernels/decode/sm90/attend.cuh"
@@ -108,6 +109,14 @@ CUSYNC_DEVICE void compute_stage(AnyParams const& p, Shared const& shared, Run<A
   }
 }
 
+/// Runs an attention stage by the code for its heads' columns.
+template <class Element, class AnyParams, uint32_t... Columns>
+CUSYNC_DEVICE void attend(AnyParams const& p, Shared const& shared, uint32_t s, RingPosition& ring,
+                          std::integer_sequence<uint32_t, Columns...>) {
+  uint32_t const columns = p.attends[p.attend_of[s] - 1].head_dim;
+  ((columns == Columns ? Attending<Element, Columns, AnyParams>(p, shared, s).run(ring) : void()), ...);
+}
+
 /// One run of all stages.
 template <class Element, int Width, class AnyParams>
 CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t group,
@@ -126,10 +135,7 @@ CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<Any
     }
     if constexpr (AnyParams::kAttends) {
       if (p.norms[s].epsilon > 0.f) Normalising<Element, AnyParams>(p, shared, s).run();
-      if (p.attend_of[s] && p.attends[p.attend_of[s] - 1].head_dim == 64)
-        Attending<Element, 64, AnyParams>(p, shared, s).run(at.ring);
-      else if (p.attend_of[s])
-        Attending<Element, 128, AnyParams>(p, shared, s).run(at.ring);
+      if (p.attend_of[s]) attend<Element>(p, shared, s, at.ring, HeadColumns{});
     }
     post_stage(p, stage, share);
     if (p.trace && threadIdx.x == 0) {
@@ -172,7 +178,7 @@ CUSYNC_DEVICE void drain(AnyParams const& p, Shared const& shared) {
     if constexpr (AnyParams::kAttends) {
       if (p.attend_of[s]) {
         UnitShare const share = await_units(p, shared, p.attends[p.attend_of[s] - 1]).share(blockIdx.x);
-        chunks = share.end - share.begin;
+        chunks = (share.end - share.begin) * unit_chunks(p.attends[p.attend_of[s] - 1].head_dim);
       }
     }
 #pragma unroll 1

@@ -102,13 +102,14 @@ bool plan_pairs(AnyParams& p, uint32_t s, cusync_stage const& from, uint32_t wid
   return true;
 }
 
-/// A tensor map of the keys or values of `rows` tokens, with boxes of 64 tokens by all columns, in groups of 64
-/// columns.
+/// A tensor map of the keys or values of `rows` tokens, with boxes of a chunk's tokens by all columns, in groups of 64
+/// columns; or by 64 columns, with zeros behind a row's end, if heads end within a group.
 template <class Element>
 bool map_tiles(CUtensorMap& map, void* data, uint32_t head_dim, uint64_t rows) {
   constexpr bool kHalf = kElementOf<Element> == CUSYNC_F16;
-  cuuint64_t const sizes[] = {kBlock, rows, head_dim / kBlock}, strides[] = {head_dim * 2ull, kRowBytes};
-  cuuint32_t const box[] = {kBlock, kUnitTokens, head_dim / kBlock}, steps[] = {1, 1, 1};
+  uint32_t const groups = head_dim % kBlock ? 1 : head_dim / kBlock;
+  cuuint64_t const sizes[] = {head_dim / groups, rows, groups}, strides[] = {head_dim * 2ull, kRowBytes};
+  cuuint32_t const box[] = {kBlock, chunk_tokens(head_dim), groups}, steps[] = {1, 1, 1};
   return CUTLASS_CUDA_DRIVER_WRAPPER_CALL(cuTensorMapEncodeTiled)(
              &map, kHalf ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, data, sizes, strides,
              box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
@@ -135,7 +136,7 @@ bool plan_attend(AnyParams& p, uint32_t s, uint32_t index, uint32_t counters, Re
   Attend& attend = p.attends[index];
   p.attend_of[s] = uint8_t(index + 1), p.capacity = heads.capacity;
   p.lengths = data_as<int32_t const>(from, CUSYNC_OPERAND_LENGTHS);
-  p.stages[s].chunk_bytes = unit_bytes(heads.head_dim);
+  p.stages[s].chunk_bytes = cache_bytes(heads.head_dim);
   plan_edges(p.stages[s], from, request);
   attend.kv_heads = heads.kv_heads, attend.group = heads.query_heads / heads.kv_heads;
   attend.head_dim = heads.head_dim, attend.pages = heads.pages;
@@ -183,7 +184,7 @@ bool plan_attends(AnyParams& p, Request const& request) {
   for (uint32_t s = 0; s < request.count; ++s) {
     cusync_stage const& from = request.stages[s];
     if (from.wait_count && !from.waits[0].policy.width)
-      p.produced[s] = {k_blocks(from.waits[0].tile_cols), from.waits[0].policy.block_m};
+      p.produced[s] = {from.waits[0].tile_cols, from.waits[0].policy.block_m};
     if (from.operation == CUSYNC_NORM) plan_norm(p, s, from, request);
     if (from.operation != CUSYNC_ATTEND) continue;
     if (count == AnyParams::kMostAttends || !plan_attend<Element>(p, s, count, counters, request)) return false;

@@ -130,15 +130,15 @@ class NarrowEpilogue : Outputs<Element, Width, Curved, AnyParams> {
 
  private:
   /// The warp's unit in a round: a block of tokens, and the rows of one tile.
-  CUSYNC_DEVICE static uint32_t warp() { return threadIdx.x / 32; }
+  CUSYNC_DEVICE static uint32_t warp() { return ptx::thread_id() / 32; }
   CUSYNC_DEVICE static uint32_t block() { return warp() % kBlocks; }
   CUSYNC_DEVICE static uint32_t tile(uint32_t round) { return round * kAtOnce + warp() / kBlocks; }
-  CUSYNC_DEVICE static uint32_t row(uint32_t round) { return tile(round) * 16 + threadIdx.x % 32 / 4; }
+  CUSYNC_DEVICE static uint32_t row(uint32_t round) { return tile(round) * 16 + ptx::thread_id() % 32 / 4; }
   CUSYNC_DEVICE static bool has_unit(uint32_t round) { return warp() < kAtOnce * kBlocks && tile(round) < Tiles; }
 
   /// The sums of all warps for this warp's unit of a round. All math threads.
   CUSYNC_DEVICE float4 added(float const (&sums)[Tiles][kBlocks][4], uint32_t round) const {
-    float4* const buffer = this->shared_.exchange() + threadIdx.x % 32;
+    float4* const buffer = this->shared_.exchange() + ptx::thread_id() % 32;
     if (round) ptx::bar_sync(1, kMathThreads);  // the buffer has been read
 #pragma unroll
     for (uint32_t i = 0; i < kAtOnce; ++i)

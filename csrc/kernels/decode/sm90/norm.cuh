@@ -49,11 +49,14 @@ class Normalising {
     Produced const produced = p_.produced[s_];
     Watch const watch{p_.report, p_.timeout_ns, stage_.index};
     for (uint32_t tile = threadIdx.x; tile < k_blocks(stage_.k); tile += kMathThreads) {
-      uint32_t posts = stage_.posts_of(tile), slot = tile;
-      if (produced.posts) posts = produced.posts, slot = tile / produced.tiles;
-      wait_reached(stage_.waits, stage_.wait_base + slot, wait_value(epoch, posts), {stage_.edge, 0, blockIdx.x, tile}, watch);
-      if (CUSYNC_DELAYS)
-        for (uint32_t r = row; r < end; ++r) note(p_.notes, CUSYNC_EVENT_WAIT, note_of(r), slot, wait_value(epoch, posts));
+      uint32_t posts = stage_.posts_of(tile), slot = tile, last = tile;
+      if (produced.posts) posts = produced.posts, slot = produced.first(tile), last = produced.last(tile, stage_.k);
+#pragma unroll 1
+      for (; slot <= last; ++slot) {
+        wait_reached(stage_.waits, stage_.wait_base + slot, wait_value(epoch, posts), {stage_.edge, 0, blockIdx.x, tile}, watch);
+        if (CUSYNC_DELAYS)
+          for (uint32_t r = row; r < end; ++r) note(p_.notes, CUSYNC_EVENT_WAIT, note_of(r), slot, wait_value(epoch, posts));
+      }
     }
     delay(p_.delays, DelayAt::kLoads, epoch, s_, blockIdx.x, 0);
     ptx::bar_sync(1, kMathThreads);

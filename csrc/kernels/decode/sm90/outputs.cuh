@@ -47,7 +47,7 @@ class Outputs {
   CUSYNC_DEVICE float4 scaled(float4 sum, uint32_t block) const {
     if constexpr (AnyParams::kAttends && scales_units(Width)) {
       if (stage_.epsilon > 0.f) {
-        float2 const factor = factors(stage_, attend_shared(p_, shared_), block * 8 + threadIdx.x % 4 * 2);
+        float2 const factor = factors(stage_, attend_shared(p_, shared_), block * 8 + ptx::thread_id() % 4 * 2);
         sum = make_float4(sum.x * factor.x, sum.y * factor.y, sum.z * factor.x, sum.w * factor.y);
       }
     }
@@ -55,9 +55,9 @@ class Outputs {
   }
 
   CUSYNC_DEVICE void store(float4 v, uint32_t row, uint32_t block, Bias<Element> bias) const {
-    uint32_t const token = block * 8 + threadIdx.x % 4 * 2;
+    uint32_t const token = block * 8 + ptx::thread_id() % 4 * 2;
     if (stage_.gated) {
-      uint32_t const feature = row / 16 * 8 + threadIdx.x % 32 / 4;
+      uint32_t const feature = row / 16 * 8 + ptx::thread_id() % 32 / 4;
       if (uint32_t const rest = share_.count - row / 16 * 8; rest < 8) v = with_up_of_short_group(v, rest);
       store(gate(v.x) * v.z, feature, token);
       store(gate(v.y) * v.w, feature, token + 1);
@@ -85,7 +85,7 @@ class Outputs {
  private:
   /// The up rows of a last group of `features` features directly follow its gate rows, so another lane holds them.
   CUSYNC_DEVICE static float4 with_up_of_short_group(float4 v, uint32_t features) {
-    uint32_t const lane = threadIdx.x % 32, row = lane / 4 + features, from = row % 8 * 4 + lane % 4;
+    uint32_t const lane = ptx::thread_id() % 32, row = lane / 4 + features, from = row % 8 * 4 + lane % 4;
     float const x = __shfl_sync(~0u, v.x, from), y = __shfl_sync(~0u, v.y, from);
     float const z = __shfl_sync(~0u, v.z, from), w = __shfl_sync(~0u, v.w, from);
     return row < 8 ? make_float4(v.x, v.y, x, y) : make_float4(v.x, v.y, z, w);
