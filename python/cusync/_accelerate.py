@@ -67,6 +67,7 @@ class ModelEngine(Engine):
     def __init__(self, model: Any, decoder: _cusync.Decoder) -> None:
         super().__init__(decoder, model.get_input_embeddings().weight)
         self.config = model.config
+        self.bound = decoder.bound()
         #: Tokens that the layers attend to, if some have a window.
         self.window: int | None = getattr(model.config.get_text_config(), "sliding_window", None)
         self.model: Callable[[], Any] = weakref.ref(model)
@@ -87,6 +88,9 @@ class ModelEngine(Engine):
 
     def shape(self, states: torch.Tensor) -> tuple[int, ...]:
         return (states.shape[0], 1, self.vocabulary)
+
+    def whole(self, result: torch.Tensor) -> torch.Tensor:
+        return result.clone() if self.bound is None else result * self.bound
 
     def missing(self) -> str | None:
         return "its decoder has no `rotary_emb`" if self.rotary() is None else super().missing()

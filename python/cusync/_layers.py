@@ -12,6 +12,7 @@ from . import _cusync
 from ._accelerate import configuration, unlike_static
 from ._errors import argument_error
 from ._stack import Rotary, StackEngine
+from ._steps import GRANULE
 
 #: Keys or values: a tensor for each layer, or that of the only one.
 Caches = torch.Tensor | Sequence[torch.Tensor]
@@ -305,5 +306,7 @@ def _of_transformers(
     architecture = type(modules[0]).__name__.removesuffix(suffix) + "ForCausalLM"
     described = configuration(config, architecture, next(iter(weights.values())).dtype)
     decoder = _cusync.Decoder(json.dumps({**described, "num_hidden_layers": len(modules)}))
+    if any((added, factor) != (0.0, 1.0) for *_, made in decoder.layers(1, GRANULE) for _, _, added, factor in made):
+        raise argument_error(f"layers of {architecture} add one to their gains", "use torch's own layers")
     activation = described.get("hidden_act") or "silu"
     return StackEngine(decoder, weights, rotary, attention, described["rms_norm_eps"], activation)

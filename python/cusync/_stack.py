@@ -73,7 +73,7 @@ class StackEngine(Engine):
         self.rows: dict[str, list[torch.Tensor]] = {
             name: [weights[tensor][first : first + count] for tensor, first, count in rows]
             for _, _, _, made in self.launches(1, GRANULE)
-            for name, rows in made
+            for name, rows, *_ in made
         }
 
     def launches(self, batch: int, rows: int) -> list[Launch]:

@@ -26,7 +26,9 @@ GRANULE = 64
 
 #: A launch: the text of its page, its first layer and the one behind its last, and the tensors of the page, each made
 #: of rows of weights: the name of a weight, the first row and the number of rows.
-Launch = tuple[str, int, int, list[tuple[str, list[tuple[str, int, int]]]]]
+#: A tensor of a page: its name, the rows that it is made of, what is added to its elements, and then their factor.
+Made = tuple[str, list[tuple[str, int, int]], float, float]
+Launch = tuple[str, int, int, list[Made]]
 
 
 class _Runner:
@@ -152,11 +154,15 @@ class Engine:
             parts = [part for runners in self.plans.values() for part in runners[0].parts]
             return sum(dict(each for part in parts for each in part.laid_out()).values())
 
+    def whole(self, result: torch.Tensor) -> torch.Tensor:
+        """A copy of what a step wrote."""
+        return result.clone()
+
     def missing(self) -> str | None:
         """What the weights lack, or have elsewhere."""
         weights = self.weights()
         for _, _, _, made in self.launches(1, GRANULE):
-            for _, rows in made:
+            for _, rows, *_ in made:
                 for name, first, count in rows:
                     tensor = weights.get(name)
                     if tensor is None or tensor.shape[0] < first + count:
@@ -210,11 +216,11 @@ class Engine:
         for number, (text, begin, end, made) in enumerate(self.launches(batch, rows)):
             part = _cusync.Pipeline(text, [], None, place, True)
             part.set("cs", angles, self.stream())
-            matrices = [name for name, rows in made if weights[rows[0][0]].dim() == 2]
-            copied += self._put(part, [(name, rows) for name, rows in made if name not in matrices], weights)
+            matrices = [name for name, rows, *_ in made if weights[rows[0][0]].dim() == 2]
+            copied += self._put(part, [each for each in made if each[0] not in matrices], weights)
             peer = None if first is None or self.on_host else first.parts[number]
             if peer is None or not part.share(peer):
-                copied += self._put(part, [(name, rows) for name, rows in made if name in matrices], weights)
+                copied += self._put(part, [each for each in made if each[0] in matrices], weights)
                 if peer is not None:
                     part.share(peer)
                 if not self.on_host:
@@ -234,14 +240,16 @@ class Engine:
     def _put(
         self,
         part: _cusync.Pipeline,
-        made: list[tuple[str, list[tuple[str, int, int]]]],
+        made: list[Made],
         weights: dict[str, torch.Tensor],
     ) -> int:
         """Set tensors of a page, made of rows of the model's weights; the bytes of them."""
         total = 0
-        for name, rows in made:
+        for name, rows, added, factor in made:
             tensors = [weights[tensor][first : first + count] for tensor, first, count in rows]
             joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+            if (added, factor) != (0.0, 1.0):
+                joined = ((joined.float() + added) * factor).to(joined.dtype)
             if joined.dim() == 2:
                 short = part.shape(name)[1] - joined.shape[0]
                 joined = torch.nn.functional.pad(joined, (0, 0, 0, short)).t().contiguous()
@@ -280,7 +288,7 @@ class Engine:
                 self.steps += 1
                 shape = self.shape(states)
                 # The next step, on whatever stream, overwrites the result.
-                return result[:, : shape[-1]].reshape(shape).clone()
+                return self.whole(result[:, : shape[-1]].reshape(shape))
 
     def _find(self, runners: list[Any], keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> _Runner:
         """The runner that these caches are bound to. A runner in a graph keeps its caches."""

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use super::error::detached;
 
 /// A tensor of a page: its name, and the rows of the checkpoint that it is made of, one after the other, as the name of
-/// a tensor, the first row and the number of rows.
-type Made = (String, Vec<(String, usize, usize)>);
+/// a tensor, the first row and the number of rows; what is added to its elements, and then their factor.
+type Made = (String, Vec<(String, usize, usize)>, f32, f32);
 
 /// A launch: its page, its first layer and the one behind its last, and its weights.
 type Launch = (String, usize, usize, Vec<Made>);
@@ -37,7 +37,7 @@ impl PyDecoder {
 
 fn made(weight: Weight) -> Made {
     let rows = weight.rows.into_iter().map(|rows| (rows.tensor, rows.first, rows.count));
-    (weight.name, rows.collect())
+    (weight.name, rows.collect(), weight.added, weight.factor)
 }
 
 #[pymethods]
@@ -51,11 +51,6 @@ impl PyDecoder {
             let name = config.architectures.first().map_or("this model", String::as_str);
             if decoder.experts.is_some() {
                 let fault = format!("{name} has experts, which steps in torch do not run");
-                return Err(Error::Config(fault + "\n  help: `cusync.torch.Model` runs it").into());
-            }
-            if !decoder.as_stored() {
-                let fault =
-                    format!("{name} changes embeddings, gains or logits, which steps in torch do not");
                 return Err(Error::Config(fault + "\n  help: `cusync.torch.Model` runs it").into());
             }
             Ok(PyDecoder { decoder, element: config.element()? })
@@ -77,6 +72,11 @@ impl PyDecoder {
     fn sizes(&self) -> (usize, usize, usize, usize, usize, usize) {
         let Decoder { layers, width, kv_heads, columns, vocabulary, .. } = self.decoder;
         (layers, width, kv_heads, columns, vocabulary, self.decoder.logits())
+    }
+
+    /// Bound of logits: a step writes logits divided by it.
+    fn bound(&self) -> Option<f64> {
+        self.decoder.logit_cap
     }
 
     /// The launches of a step.

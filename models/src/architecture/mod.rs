@@ -270,11 +270,6 @@ impl Decoder {
         Decoder { context: window.map_or(self.context, |w| w.min(self.context)), ..self }
     }
 
-    /// Whether pages take hidden states and weights as the checkpoint has them, and write logits.
-    pub fn as_stored(&self) -> bool {
-        !self.one_plus_gain && self.embedding_factor.is_none() && self.logit_cap.is_none()
-    }
-
     /// Columns of queries, keys and values.
     pub fn qkv(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.columns
