@@ -72,38 +72,34 @@ class Head {
   static constexpr uint32_t kTokens = chunk_tokens(Dim);
   /// Warps that share tokens; each has as many of a head's columns in its outputs.
   static constexpr uint32_t kSharing = unit_chunks(Dim), kColumns = Dim / kSharing;
-  /// Whether queries fit in registers; otherwise they stay in the segment's rows.
-  static constexpr bool kHeld = Dim <= 128;
   static constexpr uint32_t kParts = decode::kParts<Element>;
 
-  /// Reads the queries of a group of heads from rows in shared memory, normalizes and rotates them. All math threads.
+  /// Normalizes and rotates the queries of a group of heads in their rows in shared memory. All math threads, a warp for
+  /// every eighth pair: this code runs once a segment, so fetching its instructions takes as long as running them.
   CUSYNC_DEVICE Head(char* rows, Attend const& attend, uint32_t thread) : thread_(thread) {
-    uint32_t const lane = thread_ % 32, query = lane / 4, column = lane % 4 * 2;
-    constexpr uint32_t kRow = segment_row(Dim) * 2;
-    bool const exists = query < attend.group, writes = exists && thread_ / 32 == 0;
-    if constexpr (kHeld) {
-#pragma unroll
-      for (uint32_t i = 0; i < 2 * kPairs; ++i)
-        queries_[i / 2][i % 2] = exists ? word(rows + query * kRow + (i * 8 + column) * 2) : 0;
-    }
     if (!attend.rotary) return;
-    if constexpr (kHeld) {
-      float const norm = norm_of(attend, [&](uint32_t i) { return queries_[i / 2][i % 2]; });
-#pragma unroll
-      for (uint32_t i = 0; i < kPairs; ++i)
-        turn(rows, attend, i, norm, queries_[i / 2][i % 2], queries_[(i + kPairs) / 2][(i + kPairs) % 2], writes);
-    } else if (thread_ / 32 == 0) {
-      char* const words = rows + min_u32(query, attend.group - 1) * kRow + column * 2;
-      float const norm = norm_of(attend, [&](uint32_t i) { return word(words + i * 16); });
-#pragma unroll 2
-      for (uint32_t i = 0; i < (writes ? kPairs : 0); ++i) {
-        uint32_t low = word(words + i * 16), high = word(words + i * 16 + Dim);
-        turn(rows, attend, i, norm, low, high, true);
-        *reinterpret_cast<uint32_t*>(words + i * 16) = low;
-        *reinterpret_cast<uint32_t*>(words + i * 16 + Dim) = high;
+    constexpr uint32_t kRow = segment_row(Dim) * 2;
+    char *const words = rows + query_at(attend), *const lost = words + lost_behind(attend);
+    bool const exists = thread_ % 32 / 4 < attend.group, normed = attend.epsilon > 0.f;
+    float const norm = normed ? norm_of(words, attend.epsilon) : 1.f;
+    if (normed) ptx::bar_sync(1, kMathThreads);  // all warps have read all queries
+#pragma unroll 1
+    for (uint32_t i = thread_ / 32; exists && i < kPairs; i += kMathWarps) {
+      uint32_t &low = *reinterpret_cast<uint32_t*>(words + i * 16), &high = *reinterpret_cast<uint32_t*>(words + i * 16 + Dim);
+      char const* const cosines = rows + (attend.group + 2) * kRow + (i * 8 + thread_ % 4 * 2) * 2;
+      Pairs left = pairs_of<Element>(low, high);
+      if (normed) {
+        char const* const gain = cosines + kRow;
+        scale_by<Element>(left, norm, word(gain), word(gain + Dim));
+      }
+      left = rotated<Element>(left, word(cosines), word(cosines + Dim));
+      low = take_rounded<Element>(left.low), high = take_rounded<Element>(left.high);
+      if constexpr (kParts > 1) {
+        *reinterpret_cast<uint32_t*>(lost + i * 16) = take_rounded<Element>(left.low);
+        *reinterpret_cast<uint32_t*>(lost + i * 16 + Dim) = take_rounded<Element>(left.high);
       }
     }
-    if (kParts > 1 || !kHeld) ptx::bar_sync(1, kMathThreads);
+    ptx::bar_sync(1, kMathThreads);
   }
 
   /// Attends to some of the 16 tokens that start at `first`: those before number `seen` / 256, but not the `seen` % 256
@@ -112,22 +108,14 @@ class Head {
                          char const* rows) {
     uint32_t const lane = thread_ % 32;
     float scores[2][4] = {};
-    char const* query = nullptr;
-    if constexpr (!kHeld) query = rows + query_at(attend);
+    char const *const query = rows + query_at(attend), *const lost = query + lost_behind(attend);
 #pragma unroll
     for (uint32_t k = 0; k < kSteps; ++k) {
       uint32_t a[4];
       char const* const from = keys + tile_offset(kTokens, first + lane % 16, k * 16 + lane / 16 * 8);
       cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), a[0], a[1], a[2], a[3]);
-      if constexpr (kHeld) {
-        multiply(scores[k % 2], a, queries_[k][0], queries_[k][1]);
-      } else {
-        multiply(scores[k % 2], a, word(query + k * 32), word(query + k * 32 + 16));
-      }
-      if (kParts > 1 && attend.rotary) {
-        char const* const lost = (kHeld ? rows + query_at(attend) : query) + lost_behind(attend) + k * 32;
-        multiply(scores[k % 2], a, word(lost), word(lost + 16));
-      }
+      multiply(scores[k % 2], a, word(query + k * 32), word(query + k * 32 + 16));
+      if (kParts > 1 && attend.rotary) multiply(scores[k % 2], a, word(lost + k * 32), word(lost + k * 32 + 16));
     }
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) scores[0][i] += scores[1][i];
@@ -218,36 +206,15 @@ class Head {
                               sums[2], sums[3]);
   }
 
-  /// Factor that normalizes a thread's query; `word_at(i)`: its two columns of the i-th eight. Whole warps.
-  template <class F>
-  CUSYNC_DEVICE static float norm_of(Attend const& attend, F&& word_at) {
-    if (!(attend.epsilon > 0.f)) return 1.f;
+  /// Factor that normalizes the thread's query at `words`. Whole warps.
+  CUSYNC_DEVICE static float norm_of(char const* words, float epsilon) {
     float squares = 0.f;
-#pragma unroll
-    for (uint32_t i = 0; i < 2 * kPairs; i += 2) squares += sum_of_squares(pairs_of<Element>(word_at(i), word_at(i + 1)));
+#pragma unroll 2
+    for (uint32_t i = 0; i < kPairs; ++i) squares += sum_of_squares(pairs_of<Element>(word(words + i * 32), word(words + i * 32 + 16)));
     // Four lanes have the columns of a query.
     squares += __shfl_xor_sync(~0u, squares, 1);
     squares += __shfl_xor_sync(~0u, squares, 2);
-    return rsqrtf(squares / Dim + attend.epsilon);
-  }
-
-  /// Normalizes and rotates two columns of the i-th eight of a thread's query, and those half a head away, and `writes`
-  /// their rounding errors.
-  CUSYNC_DEVICE static void turn(char* rows, Attend const& attend, uint32_t i, float norm, uint32_t& low, uint32_t& high,
-                                 bool writes) {
-    constexpr uint32_t kRow = segment_row(Dim) * 2;
-    char const* const cosines = rows + (attend.group + 2) * kRow + (i * 8 + threadIdx.x % 4 * 2) * 2;
-    Pairs left = pairs_of<Element>(low, high);
-    if (attend.epsilon > 0.f) {
-      char const* const gain = cosines + kRow;
-      scale_by<Element>(left, norm, word(gain), word(gain + Dim));
-    }
-    left = rotated<Element>(left, word(cosines), word(cosines + Dim));
-    low = take_rounded<Element>(left.low), high = take_rounded<Element>(left.high);
-    if (kParts == 1 || !writes) return;
-    char* const lost = rows + query_at(attend) + lost_behind(attend) + i * 16;
-    *reinterpret_cast<uint32_t*>(lost) = take_rounded<Element>(left.low);
-    *reinterpret_cast<uint32_t*>(lost + Dim) = take_rounded<Element>(left.high);
+    return rsqrtf(squares / Dim + epsilon);
   }
 
   /// Offset, within the rows of a segment, of the first two elements of a thread's query (or of the last query).
@@ -261,7 +228,6 @@ class Head {
   }
 
   uint32_t thread_;
-  uint32_t queries_[kHeld ? kSteps : 1][2];
   float outputs_[kColumns / 16][4] = {};
   float most_[2] = {-INFINITY, -INFINITY}, sum_[2] = {};
 };
