@@ -87,7 +87,8 @@ impl Prompts {
     fn plan_tokens(&self, cached: usize, tokens: usize) -> Option<usize> {
         let length = tokens.next_power_of_two();
         if cached == 0 {
-            return Some(length.clamp(SHORTEST, self.longest()));
+            let longest = self.longest();
+            return (longest >= SHORTEST).then(|| length.clamp(SHORTEST, longest));
         }
         let windows = &self.decoder.windows;
         let room = self.sizes.rows.checked_sub(cached).and_then(usize::checked_ilog2)?;

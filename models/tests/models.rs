@@ -353,9 +353,12 @@ fn a_gpu_has_the_logits_of_the_host() {
         println!("skipped: needs a GPU with kernels");
         return;
     }
-    for (architecture, columns) in
-        [("LlamaForCausalLM", 64), ("Qwen3MoeForCausalLM", 64), ("Gemma2ForCausalLM", 256), ("Phi3ForCausalLM", 96)]
-    {
+    for (architecture, columns) in [
+        ("LlamaForCausalLM", 64),
+        ("Qwen3MoeForCausalLM", 64),
+        ("Gemma2ForCausalLM", 256),
+        ("Phi3ForCausalLM", 96),
+    ] {
         let found = logits_of_nine_layers(architecture, columns, Place::Gpu(0));
         let expected = logits_of_nine_layers(architecture, columns, Place::Host);
         for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {

@@ -73,7 +73,8 @@ fn what_a_cache_rests_on_is_a_premise() {
 
 #[test]
 fn blocks_of_any_heads_and_batch_are_proved() {
-    for heads in [(4, 4, 64), (8, 1, 128), (12, 12, 128), (8, 2, 64), (1, 1, 64), (3, 3, 96), (6, 2, 80), (8, 2, 256)]
+    for heads in
+        [(4, 4, 64), (8, 1, 128), (12, 12, 128), (8, 2, 64), (1, 1, 64), (3, 3, 96), (6, 2, 80), (8, 2, 256)]
     {
         for batch in [1, 4, 5, 32] {
             for pages in ["", r#"pages: "P(B,S/64)","#] {
@@ -457,7 +458,11 @@ fn a_consumer_that_waits_for_too_few_sequences_or_heads_is_refuted() {
     let c = planned(&source(5, (4, 4, 96), ""));
     for head in 0..2 {
         let early = each(&c, |stage, tile, event| match event {
-            Event::Wait { edge, slot, .. } if (stage, edge, slot) == (PROJECT, outputs, head) && tile.n == 7 => None,
+            Event::Wait { edge, slot, .. }
+                if (stage, edge, slot) == (PROJECT, outputs, head) && tile.n == 7 =>
+            {
+                None
+            }
             other => Some(other),
         });
         let before = format!("of project may read `A` before attend(0, {head}) has written it");
@@ -569,9 +574,18 @@ fn chains_that_no_decode_kernel_attends_in() {
     };
     assert!(why(&source(33, (8, 2, 128), "")).contains("`qkv` has 33 rows; a decode kernel takes 32"));
     let [narrow, many, wide] = [(4, 2, 72), (9, 1, 64), (8, 1, 256)].map(|heads| why(&source(3, heads, "")));
-    assert!(narrow.contains("heads of 72 columns, and decode kernels have 64, 80, 96, 128 or 256"), "{narrow}");
-    assert!(many.contains("9 query heads of 64 columns per head of the cache; a decode kernel takes 8"), "{many}");
-    assert!(wide.contains("8 query heads of 256 columns per head of the cache; a decode kernel takes 4"), "{wide}");
+    assert!(
+        narrow.contains("heads of 72 columns, and decode kernels have 64, 80, 96, 128 or 256"),
+        "{narrow}"
+    );
+    assert!(
+        many.contains("9 query heads of 64 columns per head of the cache; a decode kernel takes 8"),
+        "{many}"
+    );
+    assert!(
+        wide.contains("8 query heads of 256 columns per head of the cache; a decode kernel takes 4"),
+        "{wide}"
+    );
     let two = |second: &str| {
         format!(
             r#"Pipeline(name: "two", dims: {{ "B": 3, "S": 256, "E": 512 }}, stages: [

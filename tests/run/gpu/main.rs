@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout)]
 
 mod activations;
+mod attend_lengths;
 mod attends;
 mod bench;
 mod blocks;

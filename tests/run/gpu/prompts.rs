@@ -1,7 +1,8 @@
 //! Attention over whole sequences on a GPU: blocks are right for sequences of any length, causal and full, and
 //! bit-identical in every run, eager and replayed.
 
-use crate::attends::{lengths, runs_at_lengths};
+use crate::attend_lengths::runs_at_lengths;
+use crate::attends::lengths;
 use crate::common::{Gpu, assert_right, pipeline, plan_of, quick};
 use crate::fused::{expected, hopper};
 use crate::fused_runs::{assert_repeats as repeats, bits};

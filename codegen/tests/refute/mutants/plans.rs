@@ -165,7 +165,8 @@ fn schedule(rng: &mut SmallRng, graph: &Graph, cluster: (u32, u32), workers: u32
 
 /// The next token of a few sequences through its projections and an attention with a cache.
 fn generation(rng: &mut SmallRng) -> Graph {
-    let (query, kv, dim) = pick(rng, &[(1, 1, 64), (2, 1, 64), (2, 2, 64), (3, 1, 64), (2, 2, 96), (1, 1, 80), (2, 1, 80)]);
+    let (query, kv, dim) =
+        pick(rng, &[(1, 1, 64), (2, 1, 64), (2, 2, 64), (3, 1, 64), (2, 2, 96), (1, 1, 80), (2, 1, 80)]);
     let (batch, hidden) = (rng.random_range(1..5), pick(rng, &[64, 72]));
     let residual = pick(rng, &["X(B,E)", "R(B,E)"]);
     let text = format!(

@@ -52,13 +52,13 @@ struct Attend {
 
 /// How a stage's operand A is posted, if no product wrote it.
 struct Produced {
-  uint32_t columns;  ///< per slot, at least 64
-  uint32_t posts;    ///< posts per run; 0: one slot per 64-wide tile, one post per owner
+  Divisor columns;  ///< per slot, at least 64
+  uint32_t posts;   ///< posts per run; 0: one slot per 64-wide tile, one post per owner
 
   /// The first and the last slot that columns of a 64-wide tile have.
-  CUSYNC_DEVICE uint32_t first(uint32_t tile) const { return tile * kBlock / columns; }
+  CUSYNC_DEVICE uint32_t first(uint32_t tile) const { return columns.divide(tile * kBlock); }
   CUSYNC_DEVICE uint32_t last(uint32_t tile, uint32_t all) const {
-    return (min_u32(tile * kBlock + kBlock, all) - 1) / columns;
+    return columns.divide(min_u32(tile * kBlock + kBlock, all) - 1);
   }
 };
 

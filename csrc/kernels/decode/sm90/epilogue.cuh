@@ -39,8 +39,9 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
   /// The biases of the thread's rows in each row tile. `lead`: rows before the worker's own.
   CUSYNC_DEVICE static Biases biases(Tensors const& tensors, Share const& share, uint32_t group, uint32_t lead) {
     Biases found;
+    uint32_t const thread = ptx::thread_id();
 #pragma unroll
-    for (int i = 0; i < Tiles; ++i) found.tiles[i] = Base::bias_of(tensors, share, row(i, group), lead);
+    for (int i = 0; i < Tiles; ++i) found.tiles[i] = Base::bias_of(tensors, share, row(i, group, thread), lead);
     return found;
   }
 
@@ -58,8 +59,8 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
   CUSYNC_DEVICE void finish_with_neighbour(Sum const& sums, Neighbour const& neighbour) const {
     constexpr uint32_t kGiven = exchange_units(kUnits), kKept = ceil_div(kUnits, 2);
     static_assert(Tiles == 1 && ceil_div(kKept, kGiven) == 1, "one exchange with the other warpgroup");
-    if (ptx::thread_id() == 0) ptx::mbarrier_arrive_expect_tx(neighbour.there, this->share_.count * Width * 4);
-    uint32_t const thread = ptx::thread_id() % 128;
+    if (this->thread_ == 0) ptx::mbarrier_arrive_expect_tx(neighbour.there, this->share_.count * Width * 4);
+    uint32_t const thread = this->thread_ % 128;
     float4* const given = this->shared_.exchange() + (1 - group_) * kGiven * 128 + thread;
     float4 const* const taken = this->shared_.exchange() + group_ * kGiven * 128 + thread;
 #pragma unroll
@@ -72,7 +73,7 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
       float4 const kept = pair_of(sums, i, group_).kept, more = taken[i * 128];
       all[i] = make_float4(kept.x + more.x, kept.y + more.y, kept.z + more.z, kept.w + more.w);
     }
-    uint32_t const upper = row(0, group_), token = ptx::thread_id() % 4 * 2;
+    uint32_t const upper = row(0, group_, this->thread_), token = this->thread_ % 4 * 2;
     uint32_t const neighbor_first = this->share_.lead ? 0 : this->share_.count, neighbor_count = this->share_.rows - this->share_.count;
 #pragma unroll
     for (uint32_t i = 0; i < kKept; ++i) {
@@ -106,14 +107,14 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
 #pragma unroll
       for (uint32_t b = 0; b < kBlocks; ++b) {
         float const* const v = &sums.v[i][b * 4];
-        this->store(make_float4(v[0], v[1], v[2], v[3]), row(i, group_), b, biases_.tiles[i]);
+        this->store(make_float4(v[0], v[1], v[2], v[3]), row(i, group_, this->thread_), b, biases_.tiles[i]);
       }
   }
 
   /// For warpgroups that have partial sums of the same rows: each finishes every other unit. All math threads.
   CUSYNC_DEVICE void finish_with_warpgroup(Sum const& sums) const {
     constexpr uint32_t kGiven = exchange_units(kUnits);
-    uint32_t const thread = ptx::thread_id() % 128;
+    uint32_t const thread = this->thread_ % 128;
     float4* const given = this->shared_.exchange() + (1 - group_) * kGiven * 128 + thread;
     float4 const* const taken = this->shared_.exchange() + group_ * kGiven * 128 + thread;
 #pragma unroll
@@ -148,7 +149,7 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
     Pair p;
     p.kept = party ? unit(odd) : unit(even);
     p.given = party ? unit(even) : unit(odd);
-    p.row = row(party ? odd_tile : even / kBlocks, group_);
+    p.row = row(party ? odd_tile : even / kBlocks, group_, this->thread_);
     p.block = party ? odd % kBlocks : even % kBlocks;
     p.bias = party ? biases_.tiles[odd_tile] : biases_.tiles[even / kBlocks];
     p.has_kept = kept < kUnits;
@@ -157,9 +158,8 @@ class Epilogue : Outputs<Element, Width, Curved, AnyParams> {
   }
 
   /// The thread's first row in its i-th row tile; the second is 8 below.
-  CUSYNC_DEVICE static uint32_t row(uint32_t i, uint32_t group) {
-    uint32_t const thread = ptx::thread_id() % 128;
-    return Sum::row_tile(i, group) * 64 + thread / 32 * 16 + thread % 32 / 4;
+  CUSYNC_DEVICE static uint32_t row(uint32_t i, uint32_t group, uint32_t thread) {
+    return Sum::row_tile(i, group) * 64 + thread % 128 / 32 * 16 + thread % 32 / 4;
   }
 
   CUSYNC_DEVICE void add_and_store(Pair const& pair, float4 other) const {

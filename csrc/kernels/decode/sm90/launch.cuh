@@ -184,7 +184,7 @@ bool plan_attends(AnyParams& p, Request const& request) {
   for (uint32_t s = 0; s < request.count; ++s) {
     cusync_stage const& from = request.stages[s];
     if (from.wait_count && !from.waits[0].policy.width)
-      p.produced[s] = {from.waits[0].tile_cols, from.waits[0].policy.block_m};
+      p.produced[s] = {Divisor::of(from.waits[0].tile_cols), from.waits[0].policy.block_m};
     if (from.operation == CUSYNC_NORM) plan_norm(p, s, from, request);
     if (from.operation != CUSYNC_ATTEND) continue;
     if (count == AnyParams::kMostAttends || !plan_attend<Element>(p, s, count, counters, request)) return false;

@@ -111,8 +111,9 @@ class NarrowEpilogue : Outputs<Element, Width, Curved, AnyParams> {
   /// The biases of the rows that the thread finishes in each round.
   CUSYNC_DEVICE static Biases biases(Tensors const& tensors, Share const& share) {
     Biases found;
+    uint32_t const thread = ptx::thread_id();
 #pragma unroll
-    for (uint32_t r = 0; r < kRounds; ++r) found.tiles[r] = Base::bias_of(tensors, share, row(r), share.lead);
+    for (uint32_t r = 0; r < kRounds; ++r) found.tiles[r] = Base::bias_of(tensors, share, row(r, thread), share.lead);
     return found;
   }
 
@@ -124,21 +125,23 @@ class NarrowEpilogue : Outputs<Element, Width, Curved, AnyParams> {
 #pragma unroll
     for (uint32_t r = 0; r < kRounds; ++r) {
       float4 const all = added(sums, r);
-      if (has_unit(r)) this->store(this->scaled(all, block()), row(r), block(), biases_.tiles[r]);
+      if (has_unit(r)) this->store(this->scaled(all, block()), row(r, this->thread_), block(), biases_.tiles[r]);
     }
   }
 
  private:
   /// The warp's unit in a round: a block of tokens, and the rows of one tile.
-  CUSYNC_DEVICE static uint32_t warp() { return ptx::thread_id() / 32; }
-  CUSYNC_DEVICE static uint32_t block() { return warp() % kBlocks; }
-  CUSYNC_DEVICE static uint32_t tile(uint32_t round) { return round * kAtOnce + warp() / kBlocks; }
-  CUSYNC_DEVICE static uint32_t row(uint32_t round) { return tile(round) * 16 + ptx::thread_id() % 32 / 4; }
-  CUSYNC_DEVICE static bool has_unit(uint32_t round) { return warp() < kAtOnce * kBlocks && tile(round) < Tiles; }
+  CUSYNC_DEVICE uint32_t warp() const { return this->thread_ / 32; }
+  CUSYNC_DEVICE uint32_t block() const { return warp() % kBlocks; }
+  CUSYNC_DEVICE static uint32_t tile(uint32_t round, uint32_t thread) { return round * kAtOnce + thread / 32 / kBlocks; }
+  CUSYNC_DEVICE static uint32_t row(uint32_t round, uint32_t thread) { return tile(round, thread) * 16 + thread % 32 / 4; }
+  CUSYNC_DEVICE bool has_unit(uint32_t round) const {
+    return warp() < kAtOnce * kBlocks && tile(round, this->thread_) < Tiles;
+  }
 
   /// The sums of all warps for this warp's unit of a round. All math threads.
   CUSYNC_DEVICE float4 added(float const (&sums)[Tiles][kBlocks][4], uint32_t round) const {
-    float4* const buffer = this->shared_.exchange() + ptx::thread_id() % 32;
+    float4* const buffer = this->shared_.exchange() + this->thread_ % 32;
     if (round) ptx::bar_sync(1, kMathThreads);  // the buffer has been read
 #pragma unroll
     for (uint32_t i = 0; i < kAtOnce; ++i)

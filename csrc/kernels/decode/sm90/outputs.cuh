@@ -39,7 +39,8 @@ class Outputs {
 
   /// The outputs of stage `s` in a run of `m` tokens.
   CUSYNC_DEVICE Outputs(AnyParams const& p, Tensors const& tensors, uint32_t m, Shared const& shared, uint32_t s)
-      : p_(p), s_(s), stage_(p.stages[s]), tensors_(tensors), m_(m), share_(shared.share(s)), shared_(shared) {}
+      : p_(p), s_(s), stage_(p.stages[s]), tensors_(tensors), m_(m), share_(shared.share(s)), shared_(shared),
+        thread_(ptx::thread_id()) {}
 
  protected:
   /// Scales a complete unit if tokens are normalized and their sums are not scaled yet. Called after a barrier that
@@ -47,7 +48,7 @@ class Outputs {
   CUSYNC_DEVICE float4 scaled(float4 sum, uint32_t block) const {
     if constexpr (AnyParams::kAttends && scales_units(Width)) {
       if (stage_.epsilon > 0.f) {
-        float2 const factor = factors(stage_, attend_shared(p_, shared_), block * 8 + ptx::thread_id() % 4 * 2);
+        float2 const factor = factors(stage_, attend_shared(p_, shared_), block * 8 + thread_ % 4 * 2);
         sum = make_float4(sum.x * factor.x, sum.y * factor.y, sum.z * factor.x, sum.w * factor.y);
       }
     }
@@ -55,9 +56,9 @@ class Outputs {
   }
 
   CUSYNC_DEVICE void store(float4 v, uint32_t row, uint32_t block, Bias<Element> bias) const {
-    uint32_t const token = block * 8 + ptx::thread_id() % 4 * 2;
+    uint32_t const token = block * 8 + thread_ % 4 * 2;
     if (stage_.gated) {
-      uint32_t const feature = row / 16 * 8 + ptx::thread_id() % 32 / 4;
+      uint32_t const feature = row / 16 * 8 + thread_ % 32 / 4;
       if (uint32_t const rest = share_.count - row / 16 * 8; rest < 8) v = with_up_of_short_group(v, rest);
       store(gate(v.x) * v.z, feature, token);
       store(gate(v.y) * v.w, feature, token + 1);
@@ -84,8 +85,8 @@ class Outputs {
 
  private:
   /// The up rows of a last group of `features` features directly follow its gate rows, so another lane holds them.
-  CUSYNC_DEVICE static float4 with_up_of_short_group(float4 v, uint32_t features) {
-    uint32_t const lane = ptx::thread_id() % 32, row = lane / 4 + features, from = row % 8 * 4 + lane % 4;
+  CUSYNC_DEVICE float4 with_up_of_short_group(float4 v, uint32_t features) const {
+    uint32_t const lane = thread_ % 32, row = lane / 4 + features, from = row % 8 * 4 + lane % 4;
     float const x = __shfl_sync(~0u, v.x, from), y = __shfl_sync(~0u, v.y, from);
     float const z = __shfl_sync(~0u, v.z, from), w = __shfl_sync(~0u, v.w, from);
     return row < 8 ? make_float4(v.x, v.y, x, y) : make_float4(v.x, v.y, z, w);
@@ -117,6 +118,7 @@ class Outputs {
   uint32_t m_;
   Share const& share_;
   Shared const& shared_;
+  uint32_t thread_;  ///< read once a stage: what derives from it holds no register in the loops of all stages
 };
 
 }  // namespace cusync::kernels::decode
