@@ -53,7 +53,7 @@ const UNLIKE: &str = r#"Pipeline(
 )"#;
 
 /// Heads of 96 columns, which no 64 columns divide, then groups of three of 80, then of four of 256.
-const WIDTHS: &str = r#"Pipeline(
+pub(crate) const WIDTHS: &str = r#"Pipeline(
     name: "widths",
     dims: { "B": 5, "S": 256, "E": 512 },
     stages: [

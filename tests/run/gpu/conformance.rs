@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use crate::attends::WIDTHS;
 use crate::common::{Gpu, dim, pipeline, plan, plan_of, quick};
 use crate::faults::{delayed, delays};
 use crate::fused::{DYNAMIC, STATIC, fused, of_images};
@@ -510,6 +511,7 @@ fn decode_kernels_do_what_was_judged() {
     let overrides = Overrides { dims, ..Overrides::default() };
     let generate = shipped("llama65_generate").expect("it ships");
     plans.push(("llama65_generate".into(), plan_of(&gpu, generate, &overrides, Executor::Fused)));
+    plans.push(("widths".into(), plan_of(&gpu, WIDTHS, &overrides, Executor::Fused)));
     let layer = shipped("llama3_70b_layer").expect("it ships");
     plans.push(("llama3_70b_layer".into(), plan_of(&gpu, layer, &overrides, Executor::Fused)));
     all_conform(&gpu, &plans);

@@ -13,7 +13,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::attends::PAGED;
+use crate::attends::{PAGED, WIDTHS};
 use crate::common::{Gpu, assert_right, dim, pipeline, plan, plan_of, quick};
 use crate::fused::{DYNAMIC, STATIC, expected, fused, hopper};
 use crate::fused_decode::{WIDE_MLP, decode};
@@ -382,13 +382,14 @@ fn rows_and_heads_survive_delays() {
 #[test]
 fn generation_survives_delays() {
     let Some(gpu) = delayed() else { return };
-    let cases: [Sized<'_>; 6] = [
+    let cases: [Sized<'_>; 7] = [
         ("llama3_70b_generate", &[("B", 5), ("S", 256)], Element::F16, Launches::Chosen),
         ("llama3_70b_generate", &[("B", 32), ("S", 512)], Element::F16, Launches::Chosen),
         ("llama65_generate", &[("B", 4), ("S", 256)], Element::Bf16, Launches::Chosen),
         ("llama3_70b_layer", &[("B", 1), ("S", 256)], Element::F16, Launches::Chosen),
         ("llama65_layer", &[("B", 8), ("S", 128)], Element::Bf16, Launches::Chosen),
         (PAGED, &[("B", 5), ("S", 256)], Element::F16, Launches::Chosen),
+        (WIDTHS, &[("B", 5), ("S", 256)], Element::Bf16, Launches::Chosen),
     ];
     let cases = sized_cases(&gpu, &cases, 430);
     let pairs = |case: &Case| {
