@@ -383,6 +383,8 @@ def test_layers_of_a_live_model_that_cannot_run_say_why():
     cases = [(lambda: Layers.from_transformers([model.model.layers[n] for n in (0, 2)], rotary), "do not follow")]
     windows = live("Mistral", "cpu", torch.bfloat16, sliding_window=32).model
     cases.append((lambda: Layers.from_transformers(windows.layers, windows.rotary_emb), "windows of attention"))
+    gains = live("Gemma2", "cpu", torch.bfloat16, layer_types=["full_attention"] * 4).model
+    cases.append((lambda: Layers.from_transformers(gains.layers, gains.rotary_emb), "add one to their gains"))
     hooked = live("Llama", "cpu", torch.bfloat16).model
     hooked.layers[0].mlp.register_forward_hook(lambda *_: None)
     cases.append((lambda: Layers.from_transformers(hooked.layers, rotary), "have hooks"))
