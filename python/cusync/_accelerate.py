@@ -148,13 +148,13 @@ def _cache(arguments: dict[str, Any]) -> Any:
     return arguments.get("past_key_values") if cache is None else cache
 
 
+#: Layers of static caches. Those with a window have at most its rows, and drop tokens when these are full.
+_STATIC = ("StaticLayer", "StaticSlidingWindowLayer")
+
+
 def _static(cache: Any) -> bool:
     layers = getattr(cache, "layers", None)
     return layers is not None and len(layers) > 0 and all(type(layer).__name__ in _STATIC for layer in layers)
-
-
-#: Layers of static caches. Those with a window have at most its rows, and drop tokens when these are full.
-_STATIC = ("StaticLayer", "StaticSlidingWindowLayer")
 
 
 def _slides(layer: Any) -> bool:

@@ -26,7 +26,7 @@ GRANULE = 64
 
 #: A launch: the text of its page, its first layer and the one behind its last, and the tensors of the page, each made
 #: of rows of weights: the name of a weight, the first row and the number of rows.
-#: A tensor of a page: its name, the rows that it is made of, what is added to its elements, and then their factor.
+#: A tensor of a page: its name, the rows that it is made of, and two numbers: elements are (x + first) * second.
 Made = tuple[str, list[tuple[str, int, int]], float, float]
 Launch = tuple[str, int, int, list[Made]]
 

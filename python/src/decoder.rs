@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use super::error::detached;
 
 /// A tensor of a page: its name, and the rows of the checkpoint that it is made of, one after the other, as the name of
-/// a tensor, the first row and the number of rows; what is added to its elements, and then their factor.
+/// a tensor, the first row and the number of rows. The last two are `added` and `factor` of a [`Weight`].
 type Made = (String, Vec<(String, usize, usize)>, f32, f32);
 
 /// A launch: its page, its first layer and the one behind its last, and its weights.
