@@ -313,7 +313,7 @@ MUTANTS = [
     ("ampere: a post is relaxed", PTX, "red.release.gpu.global.add", "red.relaxed.gpu.global.add", "ampere"),
     ("attend: a count orders nothing", PTX, "atom.acq_rel.gpu.global.add.u32", "atom.relaxed.gpu.global.add.u32", "attend"),
     ("attend: no barrier before the count", "kernels/decode/sm90/attend.cuh",
-     "    ptx::bar_sync(1, kMathThreads);\n    if (thread_ != 0) return;\n    UnitShare", "    if (thread_ != 0) return;\n    UnitShare",
+     "    ptx::bar_sync(1, kMathThreads);\n    if (thread_ != 0) return;\n    Segment", "    if (thread_ != 0) return;\n    Segment",
      "attend"),
 ]
 

@@ -144,7 +144,8 @@ class Walk {
   }
 
   CUSYNC_HD constexpr UnitShare const& share() const { return share_; }
-  CUSYNC_HD constexpr bool done() const { return passed_ == share_.end - share_.begin; }
+  CUSYNC_HD constexpr uint32_t left() const { return share_.end - share_.begin - passed_; }  ///< units
+  CUSYNC_HD constexpr bool done() const { return !left(); }
   CUSYNC_HD constexpr Segment segment() const {
     return units_.segment(at_, turn_ > share_.begin && at_ < turn_ ? turn_ : share_.end);
   }

@@ -238,50 +238,47 @@ class Attending {
  public:
   CUSYNC_DEVICE Attending(AnyParams const& p, Shared const& shared, uint32_t s)
       : p_(p), shared_(shared), own_(attend_shared(p, shared)), stage_(p.stages[s]),
-        attend_(p.attends[p.attend_of[s] - 1]), s_(s), thread_(ptx::thread_id()),
-        lane_(thread_ % 32), warp_(__shfl_sync(~0u, thread_ / 32, 0)) {}
+        attend_(p.attends[p.attend_of[s] - 1]), s_(s) {}
 
   CUSYNC_DEVICE void run(RingPosition& ring) {
-    Units const units = await_units(p_, shared_, attend_);
+    UnitShare const share = await_units(p_, shared_, attend_).share(blockIdx.x);
     uint32_t slot = 0, turn = 0;
-    Segment pending{};
-    bool is_pending = false, is_bad = false;
+    bool is_pending = false;
 #pragma unroll 1
-    for (Walk walk(units, blockIdx.x); !walk.done();) {
-      Segment const segment = walk.segment();
+    for (uint32_t left = share.end - share.begin; left;) {
+      // Read again, so addresses of another segment's end are not kept in registers through the tiles.
+      thread_ = ptx::thread_id(), lane_ = thread_ % 32, warp_ = __shfl_sync(~0u, thread_ / 32, 0);
       ptx::mbarrier_wait_parity_or_trap(own_.full + slot, phases() >> slot & 1, p_.limit_ns);
+      Given const& given = own_.given[slot];
+      left = given.left;
       char* const rows = segment_rows(p_, shared_, attend_, slot);
-      uint32_t const append = own_.append[slot];
       Head<Element, Dim> head(rows, attend_, thread_);
       char* last = nullptr;
       uint32_t last_barrier = 0;
+      uint32_t const length = given.bad() ? 0 : own_.lengths[given.segment.sequence] + 1;
+      uint32_t before = (given.segment.begin - given.segment.first) * kUnitTokens;  // tokens in front of the chunk
+      uint32_t const end = (given.segment.end - given.segment.first) * kUnitTokens;
 #pragma unroll 1
-      for (uint32_t chunk = segment.begin * kChunks; chunk < segment.end * kChunks; ++chunk, ++turn) {
+      for (; before < end; before += kTokens, ++turn) {
         ring.skip_for(stage_.chunk_bytes, p_.ring_bytes);
         last = shared_.ring(ring.offset), last_barrier = ring.barrier;
         if (turn % 2 == warp_ / 4) {
           ptx::mbarrier_wait_parity_or_trap(shared_.chunk_full(ring.barrier), ring.parity, p_.limit_ns);
           trace(turn == 0, &cusync_trace::loaded);
-          if (append != kBadSequence) multiply(head, segment, chunk, last, rows, append);
+          multiply(head, before, length, last, rows, given);
           __syncwarp();
           // The last chunk of a segment is reused as scratch memory.
-          if (lane_ == 0 && chunk + 1 < segment.end * kChunks) ptx::mbarrier_arrive(shared_.chunk_empty(ring.barrier), 2);
+          if (lane_ == 0 && before + kTokens < end) ptx::mbarrier_arrive(shared_.chunk_empty(ring.barrier), 2);
         }
         ring.pass(stage_.chunk_bytes);
       }
       trace(true, &cusync_trace::math_end);
       Merged const merged = merge(head, reinterpret_cast<float*>(last));
       // By now it is known which worker finishes the pending head.
-      if (is_pending) finish_if_last(units, pending, is_bad);
-      is_pending = !segment.whole(), is_bad = append == kBadSequence;
-      if (is_pending) {
-        pending = segment;
-        leave(merged, units, segment, slab_of(blockIdx.x, segment.begin, walk.share().begin));
-      } else {
-        finish(merged, segment, is_bad);
-      }
+      if (is_pending) finish_if_last();
+      is_pending = !given.segment.whole();
+      if (is_pending) leave(merged, given); else finish(merged, given);
       release(last_barrier, slot);
-      walk.pass(segment);
       __syncwarp();
       if (lane_ == 0) phases() ^= 1 << slot;
       __syncwarp();
@@ -289,11 +286,11 @@ class Attending {
     }
     if (!is_pending) return;
     ptx::bar_sync(1, kMathThreads);
-    finish_if_last(units, pending, is_bad);
+    finish_if_last();
   }
 
  private:
-  static constexpr uint32_t kChunks = unit_chunks(Dim), kTokens = chunk_tokens(Dim), kSharing = Head<Element, Dim>::kSharing;
+  static constexpr uint32_t kTokens = chunk_tokens(Dim), kSharing = Head<Element, Dim>::kSharing;
   static constexpr uint32_t kFirstBarrier = 6;  ///< of the warps that share tokens; those below are others'
 
   /// One bit per segment slot, in shared memory because it would occupy a register in all other stages.
@@ -304,19 +301,19 @@ class Attending {
       p_.trace[blockIdx.x * p_.stage_count + s_].*what = ptx::globaltimer();
   }
 
-  /// Multiplies this warp's tokens of a chunk.
-  CUSYNC_DEVICE void multiply(Head<Element, Dim>& head, Segment const& segment, uint32_t chunk, char* keys,
-                              char const* rows, uint32_t append) const {
+  /// Multiplies this warp's tokens of a chunk. `before`: tokens of the sequence in front of it; `length`: all tokens, the
+  /// new one too.
+  CUSYNC_DEVICE void multiply(Head<Element, Dim>& head, uint32_t before, uint32_t length, char* keys, char const* rows,
+                              Given const& given) const {
     char* const values = keys + cache_bytes(Dim) / 2;
-    uint32_t const before = (chunk - segment.first * kChunks) * kTokens, first = warp_ % 4 / kSharing * 16;
-    uint32_t const length = own_.lengths[segment.sequence] + 1;
+    uint32_t const first = warp_ % 4 / kSharing * 16;
     uint32_t const tokens = length > before ? min_u32(length - before, kTokens) : 0;
     uint32_t const begin = attend_.window && length > attend_.window ? length - attend_.window : 0;  // the window's
     if (first >= tokens || begin >= before + first + 16) return;
     uint32_t const hidden = begin > before + first ? begin - before - first : 0;
     if (before + tokens == length && tokens <= first + 16) {
       if (warp_ % kSharing == 0) {
-        put_new(keys, values, tokens - 1, rows, append);
+        put_new(keys, values, tokens - 1, rows, given.append);
         put_zeros(values, tokens, first + 16);
       }
       if constexpr (kSharing > 1) ptx::bar_sync(kFirstBarrier + warp_ / kSharing, 32 * kSharing);
@@ -420,9 +417,9 @@ class Attending {
 
   /// Writes this worker's part of a head to a slab, and counts it. The counter returns to 0 for the next run. No thread
   /// waits for the result here.
-  CUSYNC_DEVICE void leave(Merged const& part, Units const& units, Segment const& segment, uint32_t slab_number) const {
+  CUSYNC_DEVICE void leave(Merged const& part, Given const& given) const {
     if (query() < attend_.group) {
-      float* const slab = slab_at(slab_number);
+      float* const slab = slab_at(given.slab);
       __stcg(reinterpret_cast<float4*>(slab + query() * Dim + column()), part.outputs);
       if (column() == 0) {
         slab[attend_.group * Dim + query()] = part.most;
@@ -431,17 +428,18 @@ class Attending {
     }
     ptx::bar_sync(1, kMathThreads);
     if (thread_ != 0) return;
-    UnitShare const owners = units.owners(segment);
+    Segment const& segment = given.segment;
+    UnitShare const owners = await_units(p_, shared_, attend_).owners(segment);
     uint32_t* const arrived = attend_.arrived + segment.sequence * attend_.kv_heads + segment.head;
     own_.finishes = ptx::atom_acq_rel_gpu_add(arrived, 1) + 1 == owners.end - owners.begin;
-    if (own_.finishes) *arrived = 0;
+    if (own_.finishes) *arrived = 0, own_.pending = given;
   }
 
   /// Finishes the head to which this worker contributed a part, if all other parts are ready. Called after a barrier
   /// that follows `leave`.
-  CUSYNC_DEVICE void finish_if_last(Units const& units, Segment const& segment, bool bad) const {
+  CUSYNC_DEVICE void finish_if_last() const {
     if (!own_.finishes) return;
-    finish(combine(parts_of(units, segment)), segment, bad);
+    finish(combine(parts_of(await_units(p_, shared_, attend_), own_.pending.segment)), own_.pending);
   }
 
   /// Adds up the parts in worker order, so the result does not depend on arrival order. All threads take part, those
@@ -480,9 +478,10 @@ class Attending {
   }
 
   /// Stores a head of a sequence, or zeros for a bad sequence, and posts it.
-  CUSYNC_DEVICE void finish(Merged const& all, Segment const& segment, bool bad) const {
+  CUSYNC_DEVICE void finish(Merged const& all, Given const& given) const {
+    Segment const& segment = given.segment;
     if (query() < attend_.group) {
-      float4 const outputs = bad ? float4{} : scaled(all.outputs, 1.f / all.sum);
+      float4 const outputs = given.bad() ? float4{} : scaled(all.outputs, 1.f / all.sum);
       uint64_t const row = (uint64_t(segment.sequence) * attend_.kv_heads + segment.head) * attend_.group + query();
       *reinterpret_cast<uint2*>(static_cast<Element*>(stage_.d) + row * Dim + column()) = make_uint2(
           Packed<Element>::of(outputs.x, outputs.y), Packed<Element>::of(outputs.z, outputs.w));
@@ -503,8 +502,8 @@ class Attending {
   AttendShared& own_;
   Stage const& stage_;
   Attend const& attend_;
-  uint32_t s_, thread_;
-  uint32_t lane_, warp_;
+  uint32_t s_;
+  uint32_t thread_ = 0, lane_ = 0, warp_ = 0;  ///< of the thread, from the first segment on
 };
 
 }  // namespace cusync::kernels::decode

@@ -9,7 +9,8 @@
 //   warps 0-7       have 16 tokens of every other chunk each; with wide heads two warps share them, and each has half
 //                   of the columns of the values
 //   warp 8          streams cached keys and values, which wait for nothing in this run
-//   warps 9, 10     wait for the segments' queries, new keys and new values, and copy them, alternate segments each
+//   warps 9, 10     find the segments, wait for their queries, new keys and new values, and copy them, alternate
+//                   segments each
 #pragma once
 #include <cuda.h>
 
@@ -92,12 +93,23 @@ struct AttendParamsOf : ParamsOf<MostStages> {
 using AttendParams = AttendParamsOf<CUSYNC_MAX_STAGES, kMaxAttends>;
 using ShortAttendParams = AttendParamsOf<ShortParams::kMostStages, 1>;
 
+/// A segment whose rows are in a slot, as its loader gives it to the math threads.
+struct Given {
+  Segment segment;
+  uint32_t append;  ///< row of the new token in the cache, or kBadSequence
+  uint32_t slab;    ///< for this worker's part
+  uint32_t left;    ///< units of this worker in later segments
+
+  CUSYNC_DEVICE bool bad() const { return append == kBadSequence; }
+};
+
 /// Shared memory in front of the segments' rows.
 struct AttendShared {
   uint64_t planned, begun, full[kSegmentSlots], empty[kSegmentSlots];
   uint32_t before[kMaxSequences + 1], runs[kMaxSequences + 1], run;  ///< for Units
   uint32_t lengths[kMaxSequences];     ///< cached tokens, or kBadLength
-  uint32_t append[kSegmentSlots];      ///< row of the new token in the cache, or kBadSequence
+  Given given[kSegmentSlots];
+  Given pending;                       ///< of which this worker was the last to write its part
   uint32_t epoch;                      ///< epoch of this run, valid after `begun`
   uint32_t finishes;                   ///< whether this worker was the last to write its part
   float most[kMathWarps][kMaxGroup], sum[kMathWarps][kMaxGroup];

@@ -88,7 +88,10 @@ CUSYNC_DEVICE void compute_narrow(AnyParams const& p, Shared const& shared, Run<
 
 template <class Element, int Width, class AnyParams>
 CUSYNC_DEVICE void compute_stage(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t s,
-                                 uint32_t group, MathPosition& at) {
+                                 MathPosition& at) {
+  // Found anew in each stage: it would occupy a register in attention. The shuffle tells the compiler that the value is
+  // warp-uniform.
+  uint32_t const group = __shfl_sync(~0u, ptx::thread_id() / 128, 0);
   // Kernels with products only have no narrow loop: the stages of MLPs are wide.
   if constexpr (AnyParams::kAttends && scales_units(Width)) {
     uint32_t const rows = p.stages[s].rows;
@@ -119,8 +122,7 @@ CUSYNC_DEVICE void attend(AnyParams const& p, Shared const& shared, uint32_t s, 
 
 /// One run of all stages.
 template <class Element, int Width, class AnyParams>
-CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t group,
-                               MathPosition& at) {
+CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, MathPosition& at) {
 #pragma unroll 1
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
@@ -129,7 +131,7 @@ CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<Any
     if constexpr (AnyParams::kGroup) {
       if (is_summed(p, s)) begin_sums(p, s, shared);
     }
-    if (share.count) compute_stage<Element, Width>(p, shared, run, s, group, at);
+    if (share.count) compute_stage<Element, Width>(p, shared, run, s, at);
     if constexpr (AnyParams::kGroup) {
       if (is_summed(p, s) && share.count) sum_over_devices<Element>(p, s, share, shared);
     }
@@ -150,8 +152,6 @@ CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<Any
 template <class Element, int Width, class AnyParams>
 CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
   ptx::griddepcontrol_wait();
-  // The shuffle tells the compiler that the value is warp-uniform.
-  uint32_t const group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if constexpr (AnyParams::kGroup) begin_group_run(p, shared);
   MathPosition at;
   if constexpr (AnyParams::kSession) {
@@ -159,11 +159,11 @@ CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
 #pragma unroll 1
     while (jobs.next()) {
       jobs.skip(at.ring);
-      compute_run<Element, Width>(p, shared, jobs.run(), group, at);
+      compute_run<Element, Width>(p, shared, jobs.run(), at);
       jobs.end();
     }
   } else {
-    compute_run<Element, Width>(p, shared, Run<AnyParams>{}, group, at);
+    compute_run<Element, Width>(p, shared, Run<AnyParams>{}, at);
   }
 }
 

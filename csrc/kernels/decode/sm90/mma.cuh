@@ -78,7 +78,7 @@ struct Sums {
   /// `normed`, adds their squares too.
   template <int Blocks, class AnyParams>
   CUSYNC_DEVICE void multiply(AnyParams const& p, Shared const& shared, uint32_t group, char const* weights,
-                              uint32_t block_bytes, SlotPosition& at, bool normed) {
+                              uint32_t block_bytes, SlotPosition& at, bool normed, uint32_t lane) {
     constexpr uint64_t kStep = 32 >> 4, kTile = 64 * kRowBytes >> 4;  // 16 elements of k, 64 rows
     uint64_t activations[Blocks];
     uint32_t slots[Blocks];
@@ -114,7 +114,7 @@ struct Sums {
     }
     cute::warpgroup_wait<0>();
     fence();
-    if (threadIdx.x % 32 == 0) {
+    if (lane == 0) {
 #pragma unroll
       for (int b = 0; b < Blocks; ++b) ptx::mbarrier_arrive(shared.slot_empty(slots[b]), 32 * kArrivals);
     }
@@ -156,6 +156,7 @@ CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, AnyParams co
   uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift, ring_bytes = p.ring_bytes;
   uint32_t const block_bytes = share.rows * kRowBytes, lead = turn_lead(p.activation_slots, shift, kMaxChunks);
   bool const normed = stage.epsilon > 0.f;
+  uint32_t const lane = ptx::lane_id();
 #pragma unroll 1
   for (uint32_t i = 0; i < share.chunks; ++i) {
     at.ring.skip_for(bytes, ring_bytes);
@@ -170,13 +171,13 @@ CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, AnyParams co
       uint32_t left = blocks;
 #pragma unroll 1
       for (; left >= Batch; left -= Batch, weights += Batch * block_bytes)
-        sums.template multiply<Batch>(p, shared, group, weights, block_bytes, at.slots, normed);
+        sums.template multiply<Batch>(p, shared, group, weights, block_bytes, at.slots, normed, lane);
       if (Batch > 1) {
 #pragma unroll 1
         for (; left > 0; --left, weights += block_bytes)
-          sums.template multiply<1>(p, shared, group, weights, 0, at.slots, normed);
+          sums.template multiply<1>(p, shared, group, weights, 0, at.slots, normed, lane);
       }
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), sums.kArrivals);
+      if (lane == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), sums.kArrivals);
       if (p.trace && threadIdx.x == 0 && i == 0)
         p.trace[blockIdx.x * p.stage_count + s].loaded = ptx::globaltimer();
     } else {

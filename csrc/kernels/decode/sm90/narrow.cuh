@@ -27,9 +27,9 @@ CUSYNC_DEVICE void sync_group(uint32_t group) { ptx::bar_sync(4 + group, 128); }
 
 /// Adds one k-block: `Tiles` tiles of 16 rows at `weights`, times the tokens in an activation slot.
 template <class Element, int Width, int Tiles>
-CUSYNC_DEVICE void multiply_block(float (&sums)[Tiles][Width / 8][4], char const* weights, char const* activations) {
+CUSYNC_DEVICE void multiply_block(float (&sums)[Tiles][Width / 8][4], char const* weights, char const* activations,
+                                  uint32_t lane) {
   using Mma = typename Packed<Element>::Mma;
-  uint32_t const lane = threadIdx.x % 32;
   uint32_t const phase = uint32_t(__cvta_generic_to_shared(weights)) / kRowBytes + lane % 16;
   // With many tokens the sums leave registers for only one step of 16 elements at a time; otherwise two steps share one
   // load of activations.
@@ -67,7 +67,7 @@ template <class Element, int Width, int Tiles>
 CUSYNC_DEVICE void gather_sums(Sums<Element, Width, 1, Sharing::kChunks>& to, float const (&sums)[Tiles][Width / 8][4],
                                Shared const& shared, uint32_t group) {
   constexpr uint32_t kBlocks = Width / 8;
-  uint32_t const lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  uint32_t const thread = ptx::thread_id(), lane = thread % 32, warp = thread / 32 % 4;
   float4* const buffer = shared.exchange() + group * (4 * kBlocks * 32) + lane;
 #pragma unroll
   for (int i = 0; i < Tiles; ++i)
@@ -171,9 +171,10 @@ template <class Element, int Width, int Tiles, class AnyParams>
 CUSYNC_DEVICE void narrow_loop(float (&sums)[Tiles][Width / 8][4], AnyParams const& p, Shared const& shared, uint32_t s,
                                uint32_t group, MathPosition& at) {
   Squares<Element, Width, 32> squares;
+  uint32_t const thread = ptx::thread_id(), lane = thread % 32;  // so addresses do not outlive the stage
   Stage const& stage = p.stages[s];
   Share const share = shared.share(s);
-  uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift, warp = threadIdx.x / 32 % 4;
+  uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift, warp = thread / 32 % 4;
   uint32_t const block_bytes = share.rows * kRowBytes, lead = turn_lead(p.activation_slots, shift, kMaxChunks);
 #pragma unroll 1
   for (uint32_t i = 0; i < share.chunks; ++i) {
@@ -191,18 +192,18 @@ CUSYNC_DEVICE void narrow_loop(float (&sums)[Tiles][Width / 8][4], AnyParams con
         slot.pass(block, p.activation_slots);
         ptx::mbarrier_wait_parity_or_trap(shared.slot_full(slot.slot), slot.parity, p.limit_ns);
         char const* const activations = shared.slots() + slot.slot * (Width * kRowBytes);
-        multiply_block<Element, Width, Tiles>(sums, weights + block * block_bytes, activations);
+        multiply_block<Element, Width, Tiles>(sums, weights + block * block_bytes, activations, lane);
         if (stage.epsilon > 0.f) squares.add(activations);
         ptx::mbarrier_arrive(shared.slot_empty(slot.slot), kMathWarps);
       }
       sync_group(group);
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), 2);
-      if (p.trace && threadIdx.x == 0 && i == 0) p.trace[blockIdx.x * p.stage_count + s].loaded = ptx::globaltimer();
+      if (lane == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), 2);
+      if (p.trace && thread == 0 && i == 0) p.trace[blockIdx.x * p.stage_count + s].loaded = ptx::globaltimer();
     }
     at.slots.pass(blocks, p.activation_slots);
     at.ring.pass(bytes);
   }
-  if (stage.epsilon > 0.f) squares.leave(attend_shared(p, shared).scales[threadIdx.x / 32]);
+  if (stage.epsilon > 0.f) squares.leave(attend_shared(p, shared).scales[thread / 32]);
 }
 
 /// Runs `narrow_loop`, then gathers the sums in the layout of WGMMA.

@@ -15,7 +15,8 @@ template <class Element, class AnyParams>
 class Normalising {
  public:
   CUSYNC_DEVICE Normalising(AnyParams const& p, Shared const& shared, uint32_t s)
-      : p_(p), own_(attend_shared(p, shared)), stage_(p.stages[s]), norm_(p.norms[s]), s_(s), pieces_(stage_.k / 8) {}
+      : p_(p), own_(attend_shared(p, shared)), stage_(p.stages[s]), norm_(p.norms[s]), s_(s), pieces_(stage_.k / 8),
+        thread_(ptx::thread_id()) {}
 
   CUSYNC_DEVICE void run() const {
     uint32_t row = p_.workers.divide(blockIdx.x * p_.m);
@@ -33,7 +34,7 @@ class Normalising {
   /// Prefetches gain and bias into L2: unlike the row, they come from device memory and queue behind the weights in
   /// flight.
   CUSYNC_DEVICE void prefetch() const {
-    for (uint32_t piece = threadIdx.x * (kLine / 16); piece < pieces_; piece += kMathThreads * (kLine / 16)) {
+    for (uint32_t piece = thread_ * (kLine / 16); piece < pieces_; piece += kMathThreads * (kLine / 16)) {
       ptx::prefetch_global_l2(reinterpret_cast<uint4 const*>(norm_.gain) + piece);
       if (norm_.bias) ptx::prefetch_global_l2(reinterpret_cast<uint4 const*>(norm_.bias) + piece);
     }
@@ -48,7 +49,7 @@ class Normalising {
     delay(p_.delays, DelayAt::kItem, epoch, s_, blockIdx.x, 0);
     Produced const produced = p_.produced[s_];
     Watch const watch{p_.report, p_.timeout_ns, stage_.index};
-    for (uint32_t tile = threadIdx.x; tile < k_blocks(stage_.k); tile += kMathThreads) {
+    for (uint32_t tile = thread_; tile < k_blocks(stage_.k); tile += kMathThreads) {
       uint32_t posts = stage_.posts_of(tile), slot = tile, last = tile;
       if (produced.posts) posts = produced.posts, slot = produced.first(tile), last = produced.last(tile, stage_.k);
 #pragma unroll 1
@@ -65,7 +66,7 @@ class Normalising {
   CUSYNC_DEVICE void load(char const* row, uint4 (&to)[kHeld]) const {
 #pragma unroll
     for (uint32_t i = 0; i < kHeld; ++i) {
-      uint32_t const piece = threadIdx.x + i * kMathThreads;
+      uint32_t const piece = thread_ + i * kMathThreads;
       to[i] = piece < pieces_ ? __ldcg(reinterpret_cast<uint4 const*>(row) + piece) : uint4{};
     }
   }
@@ -75,15 +76,15 @@ class Normalising {
   CUSYNC_DEVICE void each(F&& f) const {
 #pragma unroll
     for (uint32_t i = 0; i < kHeld; ++i)
-      if (uint32_t const piece = threadIdx.x + i * kMathThreads; piece < pieces_) f(i, piece);
+      if (uint32_t const piece = thread_ + i * kMathThreads; piece < pieces_) f(i, piece);
   }
 
   /// The sum over all threads, bitwise identical in each. `scratch` has one float per warp; it must not be rewritten
   /// before another barrier.
-  CUSYNC_DEVICE static float sum_of(float value, float* scratch) {
+  CUSYNC_DEVICE float sum_of(float value, float* scratch) const {
 #pragma unroll
     for (uint32_t step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+    if (thread_ % 32 == 0) scratch[thread_ / 32] = value;
     ptx::bar_sync(1, kMathThreads);
     float sum = 0.f;
 #pragma unroll
@@ -92,7 +93,7 @@ class Normalising {
   }
 
   CUSYNC_DEVICE void trace(unsigned long long cusync_trace::* what) const {
-    if (p_.trace && threadIdx.x == 0) p_.trace[blockIdx.x * p_.stage_count + s_].*what = ptx::globaltimer();
+    if (p_.trace && thread_ == 0) p_.trace[blockIdx.x * p_.stage_count + s_].*what = ptx::globaltimer();
   }
 
   CUSYNC_DEVICE void normalise(uint32_t row) const {
@@ -100,7 +101,7 @@ class Normalising {
     trace(&cusync_trace::ready);
     uint64_t const at = uint64_t(row) * stage_.k * 2;
     uint4 x[kHeld];
-    if (threadIdx.x == 0 && stage_.waits) note(p_.notes, CUSYNC_EVENT_LOAD, note_of(row), CUSYNC_OPERAND_A, 0);
+    if (thread_ == 0 && stage_.waits) note(p_.notes, CUSYNC_EVENT_LOAD, note_of(row), CUSYNC_OPERAND_A, 0);
     load(static_cast<char const*>(stage_.a) + at, x);
     auto const pairs = [](uint4 const& piece) { return reinterpret_cast<uint32_t const*>(&piece); };
     float mean = 0.f, squares = 0.f;
@@ -140,9 +141,9 @@ class Normalising {
       }
       *reinterpret_cast<uint4*>(static_cast<char*>(stage_.d) + at + piece * 16) = y;
     });
-    if (threadIdx.x == 0) note(p_.notes, CUSYNC_EVENT_STORE, note_of(row), 0, 0);
+    if (thread_ == 0) note(p_.notes, CUSYNC_EVENT_STORE, note_of(row), 0, 0);
     ptx::bar_sync(1, kMathThreads);
-    if (threadIdx.x != 0 || !stage_.posts) return;
+    if (thread_ != 0 || !stage_.posts) return;
     if (CUSYNC_DELAYS && p_.delays.limit_ns)
       delay(p_.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p_.epochs + blockIdx.x), stage_.index, row, 0);
     note(p_.notes, CUSYNC_EVENT_POST, note_of(row), 0, 1);
@@ -153,7 +154,7 @@ class Normalising {
   AttendShared& own_;
   Stage const& stage_;
   Normalised const& norm_;
-  uint32_t s_, pieces_;
+  uint32_t s_, pieces_, thread_;
 };
 
 }  // namespace cusync::kernels::decode
