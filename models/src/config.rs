@@ -4,6 +4,7 @@ use std::path::Path;
 
 use cusync::codegen::graph::Element;
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
@@ -40,9 +41,17 @@ pub struct ModelConfig {
     /// Scaling of the frequencies.
     pub rope_scaling: Option<Rope>,
     /// Both of the above, in newer checkpoints.
-    pub rope_parameters: Option<Rope>,
+    pub rope_parameters: Option<Ropes>,
+    /// Base of the frequencies in layers with a window.
+    pub rope_local_base_freq: Option<f64>,
     /// Share of a head that is rotated.
     pub partial_rotary_factor: Option<f64>,
+    /// Positions before scaling, outside `rope_scaling`.
+    pub original_max_position_embeddings: Option<f64>,
+    /// Layers whose heads are rotated (1) or not (0).
+    pub no_rope_layers: Option<Vec<u8>>,
+    /// Without that list, every layer of this number is not rotated.
+    pub no_rope_layer_interval: Option<usize>,
     /// Whether embedding and head are one matrix.
     pub tie_word_embeddings: Option<bool>,
     /// Whether the projections of attention add a bias.
@@ -73,8 +82,18 @@ pub struct ModelConfig {
     pub use_bidirectional_attention: Option<bool>,
     /// Kind of each layer's attention: `full_attention` or `sliding_attention`.
     pub layer_types: Option<Vec<String>>,
+    /// Without `layer_types`, every layer of this number has no window.
+    pub sliding_window_pattern: Option<usize>,
     /// Scores are divided by its root; default: by that of a head's columns.
     pub query_pre_attn_scalar: Option<f64>,
+    /// Factor on the rows of the embedding.
+    pub embedding_multiplier: Option<f64>,
+    /// Factor on the products of queries and keys.
+    pub attention_multiplier: Option<f64>,
+    /// Factor on the results of attention and MLP.
+    pub residual_multiplier: Option<f64>,
+    /// Logits are divided by it.
+    pub logits_scaling: Option<f64>,
     /// Bound of scores; `null` for none.
     #[serde(default, deserialize_with = "present")]
     pub attn_logit_softcapping: Option<Option<f64>>,
@@ -90,13 +109,46 @@ pub struct ModelConfig {
     pub bos_token_id: Option<u32>,
 }
 
+/// The configuration in a text. A model with images states that of its text apart.
+fn parsed(text: &str) -> serde_json::Result<ModelConfig> {
+    let mut whole: Map<String, Value> = serde_json::from_str(text)?;
+    let Some(Value::Object(inner)) = whole.remove("text_config") else {
+        return serde_json::from_value(Value::Object(whole));
+    };
+    // Gemma 3 leaves out what is as in its first model.
+    let mut fields: Map<String, Value> = serde_json::from_str(
+        r#"{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208,
+            "rms_norm_eps": 1e-6, "max_position_embeddings": 131072}"#,
+    )?;
+    let outer = |name: &str| ["architectures", "dtype", "torch_dtype"].contains(&name);
+    fields.extend(inner.into_iter().filter(|(name, _)| !outer(name)));
+    let more = whole.into_iter().filter(|(name, _)| outer(name) || name.ends_with("token_id"));
+    fields.extend(more);
+    serde_json::from_value(Value::Object(fields))
+}
+
 /// Distinguishes an explicit `null` from an absent field.
 fn present<'de, D: Deserializer<'de>>(field: D) -> std::result::Result<Option<Option<f64>>, D::Error> {
     Option::deserialize(field).map(Some)
 }
 
-/// Frequencies of the rotation.
+/// Frequencies of the rotation: of all layers, or of layers with and without a window.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Ropes {
+    /// By kind of layer.
+    Kinds {
+        /// Of layers without a window.
+        full_attention: Rope,
+        /// Of layers with a window.
+        sliding_attention: Rope,
+    },
+    /// Of all layers.
+    All(Rope),
+}
+
+/// Frequencies of the rotation.
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct Rope {
     /// Kind of the scaling.
     #[serde(alias = "type", default)]
@@ -109,8 +161,24 @@ pub struct Rope {
     pub low_freq_factor: Option<f64>,
     /// `llama3` keeps wavelengths below `original / high`.
     pub high_freq_factor: Option<f64>,
-    /// Positions before the scaling of `llama3`.
+    /// Positions before the scaling.
     pub original_max_position_embeddings: Option<f64>,
+    /// Factor on cosines and sines; `yarn` and `longrope` have a default.
+    pub attention_factor: Option<f64>,
+    /// `yarn` keeps frequencies that turn more often than this within the original positions.
+    pub beta_fast: Option<f64>,
+    /// `yarn` stretches those that turn less often than this.
+    pub beta_slow: Option<f64>,
+    /// `yarn` widens the range between them to whole pairs, unless this is false.
+    pub truncate: Option<bool>,
+    /// Factor on the logarithm in the default of `attention_factor`.
+    pub mscale: Option<f64>,
+    /// The same for a second term, by which the first is divided.
+    pub mscale_all_dim: Option<f64>,
+    /// `longrope` divides each frequency by one of these for sequences of up to the original positions.
+    pub short_factor: Option<Vec<f64>>,
+    /// The same for longer sequences.
+    pub long_factor: Option<Vec<f64>>,
     /// Share of a head that is rotated.
     pub partial_rotary_factor: Option<f64>,
 }
@@ -141,7 +209,7 @@ impl ModelConfig {
     /// # Errors
     /// It is not JSON, or lacks a field.
     pub fn from_json(text: &str) -> Result<ModelConfig> {
-        serde_json::from_str(text).map_err(|error| Error::Config(error.to_string()))
+        parsed(text).map_err(|error| Error::Config(error.to_string()))
     }
 
     /// Reads `config.json` in a folder. Tokens that end a text also come from `generation_config.json`, which
@@ -155,7 +223,7 @@ impl ModelConfig {
         let text = std::fs::read_to_string(&path).map_err(|e| {
             failed(format!("{e}\n  help: give the folder of a Hugging Face checkpoint, with config.json"))
         })?;
-        let mut config: ModelConfig = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
+        let mut config = parsed(&text).map_err(|e| failed(e.to_string()))?;
         #[derive(Deserialize)]
         struct Generation {
             eos_token_id: Option<Tokens>,
@@ -165,6 +233,32 @@ impl ModelConfig {
             config.eos_token_id = more.eos_token_id.or(config.eos_token_id);
         }
         Ok(config)
+    }
+
+    /// Frequencies of layers without a window, with the fields that older checkpoints keep elsewhere.
+    pub(crate) fn rope(&self) -> Rope {
+        let stated = match &self.rope_parameters {
+            Some(Ropes::Kinds { full_attention, .. }) => Some(full_attention),
+            Some(Ropes::All(rope)) => Some(rope),
+            None => self.rope_scaling.as_ref(),
+        };
+        let rope = stated.cloned().unwrap_or_default();
+        // Phi-3 states the original positions twice, and those outside count.
+        let original = self.original_max_position_embeddings.or(rope.original_max_position_embeddings);
+        Rope {
+            rope_theta: rope.rope_theta.or(self.rope_theta),
+            partial_rotary_factor: rope.partial_rotary_factor.or(self.partial_rotary_factor),
+            original_max_position_embeddings: original,
+            ..rope
+        }
+    }
+
+    /// Frequencies of layers with a window, if they are stated apart.
+    pub(crate) fn local_rope(&self) -> Option<Rope> {
+        match &self.rope_parameters {
+            Some(Ropes::Kinds { sliding_attention, .. }) => Some(sliding_attention.clone()),
+            _ => self.rope_local_base_freq.map(|base| Rope { rope_theta: Some(base), ..Rope::default() }),
+        }
     }
 
     /// Experts of a layer.

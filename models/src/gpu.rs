@@ -1,7 +1,7 @@
 //! A model on a GPU. A step is a graph: embedding, launches of several layers each, and the draw of tokens. Steps
 //! follow each other on one stream, and the host may queue a step before it knows the tokens of the one before.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use cusync::Session;
@@ -111,9 +111,10 @@ impl GpuModel {
         device: &Device,
         progress: &mut impl FnMut(Loaded),
     ) -> Result<GpuModel> {
-        let Sizes { slots, rows, element } = *sizes;
-        // Kernels of prompts do not sum over devices.
-        let keeps = fit(decoder, sizes, device)? && decoder.devices == 1;
+        let Sizes { slots, context, rows, element } = *sizes;
+        // Kernels of prompts do not sum over devices, and a plan of them serves all layers.
+        let alike = decoder.rotated.iter().all(Option::is_some);
+        let keeps = decoder.devices == 1 && alike && fit(decoder, sizes, device)?;
         // Each of the three parts begins at a multiple of 16 bytes.
         let column = slots.next_multiple_of(4);
         let words = |len, name| DeviceBuffer::<u32>::zeroed(device, len, name).map(Arc::new);
@@ -133,12 +134,13 @@ impl GpuModel {
             sampling: Arc::new(inputs.view(2 * column..inputs.len())?),
             drawn: Arc::new(drawn.view(0..slots)?),
         };
-        let angles = {
-            let table = decoder.rotary.table(rows);
+        let angles = |(name, table): (String, Vec<f32>)| -> Result<(String, Arc<DeviceBuffer<u16>>)> {
             let mut bits = vec![0; table.len()];
             element.round(&table, &mut bits);
-            upload(&bits, "angles")?
+            Ok((name, upload(&bits, "angles")?))
         };
+        let tables: HashMap<_, _> =
+            decoder.tables(rows, context).into_iter().map(angles).collect::<Result<_>>()?;
         let cache = slots * decoder.kv_heads * rows * decoder.columns;
         // Nothing writes weights while steps run.
         let options = Options { overlap: Overlap::All, ..Options::default() };
@@ -160,8 +162,10 @@ impl GpuModel {
                 };
                 session.bind(&name, tensor)?;
             }
+            for (name, table) in tables.iter().filter(|(name, _)| named.contains(name)) {
+                session.bind(name, table.clone())?;
+            }
             if named.iter().any(|name| name == "n") {
-                session.bind("cs", angles.clone())?;
                 session.bind_integers("n", tokens.lengths.clone())?;
             }
             for layer in launch.layers(decoder) {
@@ -201,7 +205,7 @@ impl GpuModel {
             session.pipeline()?.release_originals()?;
             parts.push(session);
         }
-        let prompts = keeps.then(|| Prompts::new(decoder, sizes, device, kept, angles)).transpose()?;
+        let prompts = keeps.then(|| Prompts::new(decoder, sizes, device, kept, tables)).transpose()?;
         let pinned = Arc::new(PinnedBuffer::new(device, outputs.len())?);
         Ok(GpuModel {
             device: device.clone(),

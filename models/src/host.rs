@@ -32,8 +32,8 @@ impl HostModel {
         sizes: &Sizes,
         progress: &mut impl FnMut(Loaded),
     ) -> Result<HostModel> {
-        let Sizes { slots, rows, element } = *sizes;
-        let angles = decoder.rotary.table(rows);
+        let Sizes { slots, context, rows, element } = *sizes;
+        let tables = decoder.tables(rows, context);
         let shares: Vec<Decoder> =
             (0..devices).map(|device| decoder.shard(device, devices)).collect::<Result<_>>()?;
         let cache = slots * shares[0].kv_heads * rows * decoder.columns;
@@ -58,8 +58,8 @@ impl HostModel {
                 if launch.has_head(decoder) {
                     share.head_weights().iter().try_for_each(&mut set)?;
                 }
-                if named.iter().any(|name| name == "n") {
-                    session.set_f32("cs", &angles)?;
+                for (name, table) in tables.iter().filter(|(name, _)| named.contains(name)) {
+                    session.set_f32(name, table)?;
                 }
                 let caches =
                     layers.clone().flat_map(|layer| ["K", "V"].map(|name| format!("{name}_{layer}")));
@@ -149,7 +149,7 @@ mod tests {
         );
         let config = ModelConfig::from_json(&config).expect("JSON");
         let decoder = architecture::decoder(&config).expect("supported");
-        let sizes = Sizes { slots: 2, rows: 64, element: Element::Bf16 };
+        let sizes = Sizes { slots: 2, context: 63, rows: 64, element: Element::Bf16 };
         let mut loaded = Vec::new();
         let progress = &mut |now: Loaded| loaded.push(now);
         let mut model =
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn devices_have_the_same_bits_and_the_logits_of_one() {
-        for name in ["LlamaForCausalLM", "Qwen2ForCausalLM", "Phi3ForCausalLM", "Gemma2ForCausalLM"] {
+        for name in ["LlamaForCausalLM", "Qwen2ForCausalLM", "Phi3ForCausalLM", "Gemma3ForCausalLM"] {
             for (one, two) in steps(name, 1).iter().zip(steps(name, 2)) {
                 assert!(two[0] == two[1], "{name}");
                 let norm =

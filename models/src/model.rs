@@ -117,7 +117,7 @@ impl Model {
             )));
         }
         // Slots that do not take part in a step write behind their last token.
-        let sizes = Sizes { slots, rows: (context + 1).next_multiple_of(GRANULE), element };
+        let sizes = Sizes { slots, context, rows: (context + 1).next_multiple_of(GRANULE), element };
         let devices = options.devices.max(1);
         let gpus = gpus(options.place, devices, &decoder.shard(0, devices)?, &sizes)?;
         let backend = match gpus.split_first() {

@@ -22,6 +22,8 @@ pub use crate::launch::{Launch, launches};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) slots: usize,
+    /// Tokens of a sequence at most.
+    pub(crate) context: usize,
     /// Tokens that a cache has room for.
     pub(crate) rows: usize,
     pub(crate) element: Element,
@@ -141,7 +143,11 @@ fn attend_cached(decoder: &Decoder, layer: usize, rows: usize) -> Stage {
     let cache =
         format!("Cache(keys: \"K_{layer}(B,HKV,S,D)\", values: \"V_{layer}(B,HKV,S,D)\", lengths: \"n(B)\")");
     let attend = Stage::new("Attention", &format!("attend_{layer}")).word("cache", cache);
-    scored(attend.text("rotary", "cs(S,D)"), decoder, layer, rows)
+    let attend = match decoder.angles(layer) {
+        Some(angles) => attend.text("rotary", &format!("{angles}(S,D)")),
+        None => attend,
+    };
+    scored(attend, decoder, layer, rows)
 }
 
 /// The page of one layer for the next `tokens` tokens of a sequence, whose cache has room for `rows` tokens. They fill it
@@ -232,7 +238,8 @@ fn with_head_norm(decoder: &Decoder, layer: usize, stage: Stage) -> Stage {
 
 /// The product that makes queries, keys and values of the rows of `a`.
 fn qkv_product(decoder: &Decoder, layer: usize, t: &str, a: &str, phase: LayerPass) -> Stage {
-    let kind = if phase == LayerPass::Step { "Gemm" } else { "RotatedGemm" };
+    let angles = decoder.angles(layer).filter(|_| phase != LayerPass::Step);
+    let kind = if angles.is_some() { "RotatedGemm" } else { "Gemm" };
     let mut product = Stage::new(kind, &format!("qkv_{layer}"))
         .text("a", a)
         .text("b", &weight(layer, "Wqkv", &format!("E,{QKV}")))
@@ -240,13 +247,13 @@ fn qkv_product(decoder: &Decoder, layer: usize, t: &str, a: &str, phase: LayerPa
     if decoder.bias {
         product = product.text("bias", &weight(layer, "bqkv", QKV));
     }
-    match phase {
-        LayerPass::Step => product,
-        LayerPass::Prompt { continues } => {
-            let rotated = heads(product).text("rotary", "cs(S,D)").word("sequences", 1);
+    match (phase, angles) {
+        (LayerPass::Prompt { continues }, Some(angles)) => {
+            let rotated = heads(product).text("rotary", &format!("{angles}(S,D)")).word("sequences", 1);
             let rotated = if continues { rotated.text("lengths", "n(1)") } else { rotated };
             with_head_norm(decoder, layer, rotated)
         }
+        (LayerPass::Step, _) | (LayerPass::Prompt { .. }, None) => product,
     }
 }
 

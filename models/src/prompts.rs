@@ -33,7 +33,8 @@ pub(crate) struct Prompts {
     sizes: Sizes,
     device: Device,
     layers: Vec<Layer>,
-    angles: Tensor,
+    /// Tables of rotations by their names.
+    tables: HashMap<String, Tensor>,
     /// Hidden states before and after a layer.
     states: [Tensor; 2],
     /// Interleaved gate and up weights of each layer.
@@ -57,7 +58,7 @@ impl Prompts {
         sizes: &Sizes,
         device: &Device,
         layers: Vec<Layer>,
-        angles: Tensor,
+        tables: HashMap<String, Tensor>,
     ) -> Result<Prompts> {
         let room = LONGEST.min(sizes.rows) * decoder.width;
         let states = || DeviceBuffer::zeroed(device, room, "hidden states of a prompt").map(Arc::new);
@@ -67,7 +68,7 @@ impl Prompts {
             sizes: *sizes,
             device: device.clone(),
             layers,
-            angles,
+            tables,
             states,
             packed: HashMap::new(),
             cached: Arc::new(DeviceBuffer::zeroed(device, 1, "cached tokens of a sequence")?),
@@ -154,7 +155,9 @@ impl Prompts {
                         };
                         pipeline.bind_in(set, &format!("{kind}_0"), tensor)?;
                     }
-                    pipeline.bind_in(set, "cs", self.angles.clone())?;
+                    if let (Some(name), Some(own)) = (self.decoder.angles(0), self.decoder.angles(number)) {
+                        pipeline.bind_in(set, &name, self.tables[&own].clone())?;
+                    }
                     if continues {
                         pipeline.bind_integers_in(set, "n", self.cached.clone())?;
                     }

@@ -39,6 +39,7 @@ pub fn write(folder: &Path, architecture: &str) -> Result<()> {
     // Names that transformers has for the architectures, and a padding that its layers of Phi-3 have.
     let kind = match architecture {
         "Qwen3MoeForCausalLM" => "qwen3_moe".to_owned(),
+        "Gemma3ForCausalLM" | "Gemma3ForConditionalGeneration" => "gemma3_text".to_owned(),
         other => other.trim_end_matches("ForCausalLM").to_lowercase(),
     };
     let mut config = json!({
@@ -68,13 +69,35 @@ pub fn write(folder: &Path, architecture: &str) -> Result<()> {
         config["moe_intermediate_size"] = 256.into();
         config["norm_topk_prob"] = true.into();
     }
-    if kind == "gemma2" {
-        config["hidden_activation"] = "gelu_pytorch_tanh".into();
-        config["tie_word_embeddings"] = true.into();
-        config["query_pre_attn_scalar"] = 48.into();
-        config["sliding_window"] = 8.into();
-        config["attn_logit_softcapping"] = 50.0.into();
-        config["final_logit_softcapping"] = 30.0.into();
+    let more = match kind.as_str() {
+        "gemma" => json!({"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": true}),
+        "gemma2" => json!({
+            "hidden_activation": "gelu_pytorch_tanh",
+            "tie_word_embeddings": true,
+            "query_pre_attn_scalar": 48,
+            "sliding_window": 8,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+        }),
+        "gemma3_text" => json!({
+            "hidden_activation": "gelu_pytorch_tanh",
+            "tie_word_embeddings": true,
+            "query_pre_attn_scalar": 48,
+            "sliding_window": 8,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_local_base_freq": 100.0,
+        }),
+        "granite" => json!({
+            "attention_multiplier": 0.0625,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.375,
+            "logits_scaling": 4.0,
+        }),
+        "smollm3" => json!({"no_rope_layers": [1, 0]}),
+        _ => json!({}),
+    };
+    for (name, value) in more.as_object().into_iter().flatten() {
+        config[name] = value.clone();
     }
     let config = serde_json::to_string_pretty(&config).map_err(|e| failed("config.json", e.to_string()))?;
     let parsed: ModelConfig =

@@ -11,6 +11,7 @@ use cusync_models::{
     architecture, generate, tiny,
 };
 use safetensors::SafeTensors;
+use serde_json::{Value, json};
 
 use reference::Reference;
 
@@ -175,29 +176,36 @@ fn change(folder: &Path, field: &str, value: serde_json::Value) {
     std::fs::write(&path, config.to_string()).expect("written");
 }
 
+/// A tiny model with changed fields: the largest error of a token's logits, in norm.
+fn largest_error(architecture: &str, fields: &[(&str, serde_json::Value)], element: Element) -> f64 {
+    let folder = tiny_model(architecture);
+    fields.iter().for_each(|(field, value)| change(folder.path(), field, value.clone()));
+    let tokens: Vec<u32> = "a window moves along".bytes().map(u32::from).collect();
+    let want = Reference::open(folder.path()).logits(&tokens);
+    let options = Options { element: Some(element), ..host(1, 64) };
+    let mut model = Model::open(folder.path(), &options, |_| ()).expect("opened");
+    let error = |(token, want): (&u32, &Vec<f64>)| {
+        let have = model.step(&[(0, *token)]).expect("a step").row(0);
+        let error: f64 = have.iter().zip(want).map(|(h, w)| (f64::from(*h) - w).powi(2)).sum();
+        (error / want.iter().map(|w| w * w).sum::<f64>()).sqrt()
+    };
+    tokens.iter().zip(&want).map(error).fold(0.0, f64::max)
+}
+
 #[test]
 fn windows_and_other_gates_have_the_logits_of_their_definition() {
     for (architecture, window) in
         [("MistralForCausalLM", 5), ("Phi3ForCausalLM", 1), ("LlamaForCausalLM", 64)]
     {
-        let folder = tiny_model(architecture);
-        change(folder.path(), "hidden_act", "gelu_pytorch_tanh".into());
-        change(folder.path(), "sliding_window", window.into());
-        let tokens: Vec<u32> = "a window moves along".bytes().map(u32::from).collect();
-        let want = Reference::open(folder.path()).logits(&tokens);
-        let mut model = Model::open(folder.path(), &host(1, 64), |_| ()).expect("opened");
-        for (token, want) in tokens.iter().zip(&want) {
-            let have = model.step(&[(0, *token)]).expect("a step").row(0);
-            let error: f64 = have.iter().zip(want).map(|(h, w)| (f64::from(*h) - w).powi(2)).sum();
-            let norm: f64 = want.iter().map(|w| w * w).sum();
-            assert!((error / norm).sqrt() < 0.02, "{architecture}: {}", (error / norm).sqrt());
-        }
+        let fields = [("hidden_act", "gelu_pytorch_tanh".into()), ("sliding_window", window.into())];
+        let error = largest_error(architecture, &fields, Element::Bf16);
+        assert!(error < 0.02, "{architecture}: {error}");
     }
 }
 
+/// Weights in bf16 are exact in fp16, which rounds eight times as finely.
 #[test]
 fn bounds_and_scales_of_gemma_have_the_logits_of_their_definition() {
-    use serde_json::{Value, json};
     // Bounds that change much, none, and a short window.
     let cases: [&[(&str, Value)]; 3] = [
         &[
@@ -209,19 +217,38 @@ fn bounds_and_scales_of_gemma_have_the_logits_of_their_definition() {
         &[("sliding_window", json!(3))],
     ];
     for fields in cases {
-        let folder = tiny_model("Gemma2ForCausalLM");
-        fields.iter().for_each(|(field, value)| change(folder.path(), field, value.clone()));
-        let tokens: Vec<u32> = "a window moves along".bytes().map(u32::from).collect();
-        let want = Reference::open(folder.path()).logits(&tokens);
-        // Weights in bf16 are exact in fp16, which rounds eight times as finely.
-        let options = Options { element: Some(Element::F16), ..host(1, 64) };
-        let mut model = Model::open(folder.path(), &options, |_| ()).expect("opened");
-        for (token, want) in tokens.iter().zip(&want) {
-            let have = model.step(&[(0, *token)]).expect("a step").row(0);
-            let error: f64 = have.iter().zip(want).map(|(h, w)| (f64::from(*h) - w).powi(2)).sum();
-            let norm: f64 = want.iter().map(|w| w * w).sum();
-            assert!((error / norm).sqrt() < 0.004, "{fields:?}: {}", (error / norm).sqrt());
-        }
+        let error = largest_error("Gemma2ForCausalLM", fields, Element::F16);
+        assert!(error < 0.004, "{fields:?}: {error}");
+    }
+}
+
+#[test]
+fn rotations_and_factors_have_the_logits_of_their_definition() {
+    let factors = |value: f64, pairs: usize| vec![json!(value); pairs];
+    let long = |pairs| json!({"type": "longrope", "short_factor": factors(1.5, pairs), "long_factor": factors(9.0, pairs)});
+    let yarn = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128});
+    let cases: [(&str, &[(&str, Value)]); 7] = [
+        ("Phi3ForCausalLM", &[("partial_rotary_factor", json!(0.75))]),
+        ("Qwen2ForCausalLM", &[("partial_rotary_factor", json!(0.25))]),
+        (
+            "Phi3ForCausalLM",
+            &[
+                ("partial_rotary_factor", json!(0.5)),
+                ("original_max_position_embeddings", json!(64)),
+                ("rope_scaling", long(16)),
+            ],
+        ),
+        ("LlamaForCausalLM", &[("rope_scaling", yarn)]),
+        ("SmolLM3ForCausalLM", &[("no_rope_layers", json!([0, 1]))]),
+        (
+            "Gemma3ForCausalLM",
+            &[("sliding_window", json!(3)), ("rope_scaling", json!({"type": "linear", "factor": 8.0}))],
+        ),
+        ("GraniteForCausalLM", &[("residual_multiplier", json!(0.22)), ("embedding_multiplier", json!(12))]),
+    ];
+    for (architecture, fields) in cases {
+        let error = largest_error(architecture, fields, Element::F16);
+        assert!(error < 0.004, "{architecture}, {fields:?}: {error}");
     }
 }
 
@@ -235,13 +262,12 @@ fn refused(architecture: &str, field: &str, value: serde_json::Value) -> String 
 
 #[test]
 fn mistakes_are_named_before_weights_are_loaded() {
-    use serde_json::json;
     let cases = [
         ("architectures", json!(["GptNeoForCausalLM"]), "LlamaForCausalLM, MistralForCausalLM"),
         ("intermediate_size", json!(512), "gate_proj.weight`: has the shape [256, 128]"),
         ("num_hidden_layers", json!(3), "`model.layers.2.input_layernorm.weight`: is in no safetensors file"),
         ("hidden_act", json!("mish"), "there are silu, swish, gelu,"),
-        ("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0}), "yarn"),
+        ("rope_scaling", json!({"rope_type": "dynamic", "factor": 4.0}), "rope scaling dynamic"),
         ("num_key_value_heads", json!(3), "evenly"),
         ("torch_dtype", json!("float8"), "float8"),
         ("max_position_embeddings", json!(32), "at most 32"),
@@ -258,6 +284,16 @@ fn mistakes_are_named_before_weights_are_loaded() {
     ];
     for (field, value, message) in cases {
         let error = refused("Gemma2ForCausalLM", field, value);
+        assert!(error.contains(message), "{error}");
+    }
+    let cases = [
+        ("SmolLM3ForCausalLM", "no_rope_layers", json!([1]), "no_rope_layers has 1 entries for 2 layers"),
+        ("SmolLM3ForCausalLM", "use_sliding_window", json!(true), "windows of SmolLM3"),
+        ("GraniteForCausalLM", "residual_multiplier", json!(0.0), "residual_multiplier is 0"),
+        ("Gemma3ForCausalLM", "layer_types", json!(["full_attention"]), "layer_types has 1 entries"),
+    ];
+    for (architecture, field, value, message) in cases {
+        let error = refused(architecture, field, value);
         assert!(error.contains(message), "{error}");
     }
     let folder = tiny_model("LlamaForCausalLM");

@@ -3,7 +3,7 @@
 use cusync::PipelineBuilder;
 use cusync::codegen::graph::Element;
 use cusync_models::architecture::{self, Decoder, Weight};
-use cusync_models::{Error, ModelConfig, page};
+use cusync_models::{Error, ModelConfig, Rotary, page};
 use pyo3::prelude::*;
 
 use super::error::detached;
@@ -51,6 +51,14 @@ impl PyDecoder {
             let name = config.architectures.first().map_or("this model", String::as_str);
             if decoder.experts.is_some() {
                 let fault = format!("{name} has experts, which steps in torch do not run");
+                return Err(Error::Config(fault + "\n  help: `cusync.torch.Model` runs it").into());
+            }
+            // Steps take angles, caches and embeddings of the live model as they are.
+            let whole = decoder.rotaries.iter().all(Rotary::is_whole);
+            let alike = decoder.rotated.iter().all(|rotation| *rotation == Some(0));
+            let factors = decoder.residual_factor != 1.0 || decoder.logit_factor != 1.0;
+            if !whole || !alike || factors {
+                let fault = format!("{name} rotates or scales in a way that steps in torch do not");
                 return Err(Error::Config(fault + "\n  help: `cusync.torch.Model` runs it").into());
             }
             Ok(PyDecoder { decoder, element: config.element()? })

@@ -5,7 +5,8 @@
 //! assert!(names.contains(&"LlamaForCausalLM"));
 //! ```
 
-mod gemma2;
+mod gemma;
+mod granite;
 mod llama;
 mod mistral;
 mod mixtral;
@@ -13,6 +14,7 @@ mod phi3;
 mod qwen2;
 mod qwen3;
 mod qwen3_moe;
+mod smollm3;
 
 use std::ops::Range;
 
@@ -37,7 +39,12 @@ pub const ALL: &[Architecture] = &[
     qwen3::QWEN3,
     qwen3_moe::QWEN3_MOE,
     phi3::PHI3,
-    gemma2::GEMMA2,
+    gemma::GEMMA,
+    gemma::GEMMA2,
+    gemma::GEMMA3,
+    gemma::GEMMA3_TEXT,
+    granite::GRANITE,
+    smollm3::SMOLLM3,
 ];
 
 /// Activations of gates by their names in configurations, and in specs.
@@ -73,8 +80,10 @@ pub struct Decoder {
     pub vocabulary: usize,
     /// Added to the mean of squares of a norm.
     pub epsilon: f64,
-    /// Rotation of queries and keys.
-    pub rotary: Rotary,
+    /// Rotations of queries and keys.
+    pub rotaries: Vec<Rotary>,
+    /// For each layer, the number of its rotation; `None`: queries and keys are not rotated.
+    pub rotated: Vec<Option<usize>>,
     /// Largest number of tokens of a sequence.
     pub context: usize,
     /// For each layer, tokens that a token attends to at most, itself included; `None`: all before it.
@@ -97,10 +106,16 @@ pub struct Decoder {
     pub tied: bool,
     /// Factor on the rows of the embedding, which is rounded to the type of hidden states.
     pub embedding_factor: Option<f32>,
+    /// Factor on the results of attention and MLP: on the weights that make them.
+    pub residual_factor: f32,
+    /// Factor on logits: on the gain of the last norm.
+    pub logit_factor: f32,
     /// Bound c of logits: they are c tanh(x / c) for the products x of the head.
     pub logit_cap: Option<f64>,
     /// Whether queries, keys and values are one matrix of the checkpoint, and gate and up another.
     pub joined: bool,
+    /// What names of the checkpoint begin with.
+    pub prefix: &'static str,
     /// Devices that each compute `heads`, `kv_heads` and `inner`: see [`Decoder::shard`].
     pub devices: usize,
     /// Number of the device that computes these, from 0.
@@ -239,7 +254,8 @@ impl Decoder {
             experts: None,
             vocabulary: config.vocab_size,
             epsilon: config.rms_norm_eps,
-            rotary: Rotary::new(config, columns)?,
+            rotaries: vec![Rotary::new(config, columns)?],
+            rotated: vec![Some(0); config.num_hidden_layers],
             context: config.max_position_embeddings,
             windows: vec![None; config.num_hidden_layers],
             scale: None,
@@ -251,8 +267,11 @@ impl Decoder {
             norms_behind: false,
             tied: config.tie_word_embeddings.unwrap_or(false),
             embedding_factor: None,
+            residual_factor: 1.0,
+            logit_factor: 1.0,
             logit_cap: None,
             joined: false,
+            prefix: "model.",
             devices: 1,
             device: 0,
         })
@@ -270,6 +289,22 @@ impl Decoder {
         Decoder { context: window.map_or(self.context, |w| w.min(self.context)), ..self }
     }
 
+    /// Name of the table of a layer's rotation in the pages of [`crate::page`].
+    pub fn angles(&self, layer: usize) -> Option<String> {
+        let name = |number| if number == 0 { "cs".to_owned() } else { format!("cs{number}") };
+        self.rotated[layer].map(name)
+    }
+
+    /// The tables of all rotations, by their names: see [`Rotary::table`].
+    pub fn tables(&self, positions: usize, context: usize) -> Vec<(String, Vec<f32>)> {
+        let named = |number| (0..self.layers).find(|layer| self.rotated[*layer] == Some(number));
+        let numbered = self.rotaries.iter().enumerate();
+        let table = |(number, rotary): (usize, &Rotary)| {
+            Some((self.angles(named(number)?)?, rotary.table(positions, context)))
+        };
+        numbered.filter_map(table).collect()
+    }
+
     /// Columns of queries, keys and values.
     pub fn qkv(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.columns
@@ -282,12 +317,12 @@ impl Decoder {
 
     /// Name of the embedding in the checkpoint.
     pub fn embedding(&self) -> Rows {
-        Rows::whole("model.embed_tokens.weight", vec![self.vocabulary, self.width])
+        Rows::whole(format!("{}embed_tokens.weight", self.prefix), vec![self.vocabulary, self.width])
     }
 
     /// Weights of a layer, by their names in the page of [`crate::page`]: all of them, or the part of this device.
     pub fn layer_weights(&self, layer: usize) -> Vec<Weight> {
-        let name = |tensor: &str| format!("model.layers.{layer}.{tensor}");
+        let name = |tensor: &str| format!("{}layers.{layer}.{tensor}", self.prefix);
         let whole = |tensor: &str, n: usize| Rows::whole(name(tensor), vec![n]);
         // The devices divide the rows of a tensor, or of a part of one that joins several. `first`, `n` and `all` are
         // shares of a device: rows before the part, rows of the part and rows of the tensor.
@@ -309,6 +344,11 @@ impl Decoder {
             true => rows("self_attn.qkv_proj.weight", (first, n, all), Some(e)),
             false => rows(&format!("self_attn.{p}_proj.weight"), (0, n, n), Some(e)),
         });
+        // Values are not rotated, so their columns keep their order.
+        let in_order = |[q, k, v]: [Rows; 3]| {
+            let rotated = [q, k].into_iter().flat_map(|rows| self.in_order(layer, rows));
+            rotated.chain([v]).collect::<Vec<Rows>>()
+        };
         let [gate, up] = [("gate", 0), ("up", i)].map(|(p, first)| match self.joined {
             true => rows("mlp.gate_up_proj.weight", (first, i, 2 * i), Some(e)),
             false => rows(&format!("mlp.{p}_proj.weight"), (0, i, i), Some(e)),
@@ -320,7 +360,7 @@ impl Decoder {
         };
         let mut weights = vec![
             ("g1", vec![whole("input_layernorm.weight", e)]),
-            ("Wqkv", qkv.to_vec()),
+            ("Wqkv", in_order(qkv)),
             ("Wo", vec![columns("self_attn.o_proj.weight", q)]),
             ("g2", vec![whole(before_mlp, e)]),
         ];
@@ -347,10 +387,11 @@ impl Decoder {
         if self.bias {
             let biases =
                 attention.map(|(p, _, n)| rows(&format!("self_attn.{p}_proj.bias"), (0, n, n), None));
-            weights.push(("bqkv", biases.to_vec()));
+            weights.push(("bqkv", in_order(biases)));
         }
         if self.head_norm {
-            let gain = |p: &str| vec![whole(&format!("self_attn.{p}_norm.weight"), self.columns)];
+            let gain =
+                |p: &str| self.in_order(layer, whole(&format!("self_attn.{p}_norm.weight"), self.columns));
             weights.extend([("gq", gain("q")), ("gk", gain("k"))]);
         }
         if self.norms_behind {
@@ -360,10 +401,26 @@ impl Decoder {
         let named = |(name, rows): (&str, _)| Weight {
             // Products are multiplied by the gains of their norms; other norms add one themselves.
             added: if name.starts_with('g') { self.one() } else { 0.0 },
+            factor: if ["Wo", "Wd"].contains(&name) { self.residual_factor } else { 1.0 },
             as_rows: self.experts.is_some() && ["Wg", "Wu", "Wd"].contains(&name),
             ..Weight::new(format!("{name}_{layer}"), rows)
         };
         weights.into_iter().map(named).collect()
+    }
+
+    /// Rows of whole heads in the order in which a layer rotates their columns.
+    fn in_order(&self, layer: usize, rows: Rows) -> Vec<Rows> {
+        let order = self.rotated[layer].map_or_else(Vec::new, |number| self.rotaries[number].order());
+        if order.len() < 2 {
+            return vec![rows];
+        }
+        let heads = (0..rows.count / self.columns).map(|head| rows.first + head * self.columns);
+        let range = |first: usize, columns: &Range<usize>| Rows {
+            first: first + columns.start,
+            count: columns.len(),
+            ..rows.clone()
+        };
+        heads.flat_map(|first| order.iter().map(move |columns| range(first, columns))).collect()
     }
 
     /// Added to the gains of norms.
@@ -377,9 +434,9 @@ impl Decoder {
             true => self.embedding(),
             false => Rows::whole("lm_head.weight", vec![self.vocabulary, self.width]),
         };
-        let gain = Rows::whole("model.norm.weight", vec![self.width]);
+        let gain = Rows::whole(format!("{}norm.weight", self.prefix), vec![self.width]);
         // The page computes tanh(x / c): its gain divides by c.
-        let factor = self.logit_cap.map_or(1.0, |cap| 1.0 / cap) as f32;
+        let factor = self.logit_factor * self.logit_cap.map_or(1.0, |cap| 1.0 / cap) as f32;
         vec![
             Weight { added: self.one(), factor, ..Weight::new("gf", vec![gain]) },
             Weight::new("Wh", vec![head]),

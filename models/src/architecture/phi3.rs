@@ -1,4 +1,5 @@
-//! Phi-3 and Phi-4: Llama's layers, with queries, keys and values in one matrix, and gate and up in another.
+//! Phi-3 and Phi-4: Llama's layers, with queries, keys and values in one matrix, and gate and up in another. Phi-4-mini
+//! rotates a part of each head.
 
 use super::{Architecture, Decoder};
 use crate::config::ModelConfig;

@@ -13,7 +13,12 @@ type Cache = (Vec<Vec<f64>>, Vec<Vec<f64>>);
 pub(crate) struct Reference {
     config: ModelConfig,
     weights: HashMap<String, Vec<f64>>,
+    /// What names of weights begin with.
+    prefix: &'static str,
+    /// Gains are added to one, and the embedding has a factor.
     gemma: bool,
+    /// Norms follow attention and MLP.
+    behind: bool,
 }
 
 impl Reference {
@@ -27,16 +32,19 @@ impl Reference {
         };
         let weights = file.tensors().into_iter().map(|(name, view)| (name, widen(view.data()))).collect();
         let config = ModelConfig::read(folder).expect("valid");
-        let gemma = config.architectures[0] == "Gemma2ForCausalLM";
-        Reference { config, weights, gemma }
+        let name = config.architectures[0].as_str();
+        let prefix = if name.ends_with("ConditionalGeneration") { "language_model.model." } else { "model." };
+        let (gemma, behind) =
+            (name.starts_with("Gemma"), name.starts_with("Gemma") && name != "GemmaForCausalLM");
+        Reference { config, weights, prefix, gemma, behind }
     }
 
     fn weight(&self, layer: usize, name: &str) -> &[f64] {
-        &self.weights[&format!("model.layers.{layer}.{name}")]
+        &self.weights[&format!("{}layers.{layer}.{name}", self.prefix)]
     }
 
     fn find(&self, layer: usize, name: &str) -> Option<&Vec<f64>> {
-        self.weights.get(&format!("model.layers.{layer}.{name}"))
+        self.weights.get(&format!("{}layers.{layer}.{name}", self.prefix))
     }
 
     fn norm(&self, x: &[f64], gain: &[f64]) -> Vec<f64> {
@@ -50,41 +58,81 @@ impl Reference {
     pub(crate) fn logits(&self, tokens: &[u32]) -> Vec<Vec<f64>> {
         let config = &self.config;
         let e = config.hidden_size;
-        let columns = config.head_dim.expect("stated");
-        let angles = Rotary::new(config, columns).expect("valid").table(tokens.len());
-        let embedding = &self.weights["model.embed_tokens.weight"];
+        let embedding = &self.weights[&format!("{}embed_tokens.weight", self.prefix)];
         // A root that bf16 does not hold would be rounded.
-        let factor = if self.gemma { rounded((e as f64).sqrt()) } else { 1.0 };
+        let factor = match config.embedding_multiplier {
+            Some(factor) => factor,
+            None => {
+                if self.gemma {
+                    rounded((e as f64).sqrt())
+                } else {
+                    1.0
+                }
+            }
+        };
+        let tables: Vec<Vec<f32>> =
+            (0..config.num_hidden_layers).map(|layer| self.angles(layer, tokens.len())).collect();
         let head = self.weights.get("lm_head.weight").unwrap_or(embedding);
         let mut caches = vec![Cache::default(); config.num_hidden_layers];
         let mut all = Vec::new();
-        for (token, angles) in tokens.iter().zip(angles.chunks(columns)) {
+        for (position, token) in tokens.iter().enumerate() {
             let row = &embedding[*token as usize * e..(*token as usize + 1) * e];
             let mut x: Vec<f64> = row.iter().map(|v| v * factor).collect();
             for (layer, cache) in caches.iter_mut().enumerate() {
-                let (behind, before) = match self.gemma {
+                let (behind, before) = match self.behind {
                     true => ("post_attention_layernorm", "pre_feedforward_layernorm"),
                     false => ("", "post_attention_layernorm"),
                 };
                 let n = self.norm(&x, self.weight(layer, "input_layernorm.weight"));
+                let width = tables[layer].len() / tokens.len();
+                let angles = &tables[layer][position * width..(position + 1) * width];
                 let attended = self.attention(layer, &n, angles, cache);
                 add(&mut x, &self.behind(layer, behind, attended));
                 let n = self.norm(&x, self.weight(layer, &format!("{before}.weight")));
                 let made = self.mlp(layer, &n);
                 add(&mut x, &self.behind(layer, "post_feedforward_layernorm", made));
             }
-            let logits = product(head, &self.norm(&x, &self.weights["model.norm.weight"]));
+            let gain = &self.weights[&format!("{}norm.weight", self.prefix)];
+            let logits = product(head, &self.norm(&x, gain));
             let cap = config.final_logit_softcapping.flatten();
-            all.push(logits.into_iter().map(|v| capped(v, cap)).collect());
+            let scaling = config.logits_scaling.unwrap_or(1.0);
+            all.push(logits.into_iter().map(|v| capped(v / scaling, cap)).collect());
         }
         all
     }
 
-    /// Normalized values where a norm follows a block.
+    /// Cosines and sines of a layer's rotated columns, position by position; none if it rotates nothing.
+    fn angles(&self, layer: usize, positions: usize) -> Vec<f32> {
+        let config = &self.config;
+        if config.no_rope_layers.as_ref().is_some_and(|layers| layers[layer] == 0) {
+            return Vec::new();
+        }
+        let columns = config.head_dim.expect("stated");
+        // A head of which a part is rotated begins with a smaller head.
+        let part = config.partial_rotary_factor.unwrap_or(1.0);
+        let mut smaller = ModelConfig { partial_rotary_factor: None, ..config.clone() };
+        if let Some(base) = config.rope_local_base_freq.filter(|_| self.window(layer).is_some()) {
+            smaller = ModelConfig { rope_theta: Some(base), rope_scaling: None, ..smaller };
+        }
+        let rotary = Rotary::new(&smaller, (columns as f64 * part) as usize).expect("valid");
+        rotary.table(positions, positions)
+    }
+
+    /// The window of a layer. Gemma has windows on some layers.
+    fn window(&self, layer: usize) -> Option<usize> {
+        let slides = match &self.config.layer_types {
+            Some(types) => types[layer] == "sliding_attention",
+            None => !self.gemma || layer.is_multiple_of(2),
+        };
+        self.config.sliding_window.filter(|_| slides)
+    }
+
+    /// Normalized values where a norm follows a block, times the factor of results.
     fn behind(&self, layer: usize, name: &str, values: Vec<f64>) -> Vec<f64> {
-        match self.find(layer, &format!("{name}.weight")).filter(|_| self.gemma) {
+        let factor = self.config.residual_multiplier.unwrap_or(1.0);
+        match self.find(layer, &format!("{name}.weight")).filter(|_| self.behind) {
             Some(gain) => self.norm(&values, gain),
-            None => values,
+            None => values.into_iter().map(|value| value * factor).collect(),
         }
     }
 
@@ -105,7 +153,7 @@ impl Reference {
     fn attention(&self, layer: usize, n: &[f64], angles: &[f32], (keys, values): &mut Cache) -> Vec<f64> {
         let config = &self.config;
         let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads.expect("stated"));
-        let columns = angles.len();
+        let columns = config.head_dim.expect("stated");
         let (q, kv) = (heads * columns, kv_heads * columns);
         let qkv = self.qkv(layer, n);
         let normed = |head: &[f64], name: &str| match self.find(layer, &format!("self_attn.{name}.weight")) {
@@ -115,11 +163,10 @@ impl Reference {
         let key = |head: &[f64]| rotated(&normed(head, "k_norm"), angles);
         keys.push(qkv[q..q + kv].chunks(columns).flat_map(key).collect());
         values.push(qkv[q + kv..].to_vec());
-        // A token outside the window has no weight. Gemma has windows on layers 0, 2, ...
-        let window =
-            config.sliding_window.filter(|_| !self.gemma || layer.is_multiple_of(2)).unwrap_or(usize::MAX);
-        let first_seen = keys.len().saturating_sub(window);
-        let scale = config.query_pre_attn_scalar.unwrap_or(columns as f64).powf(-0.5);
+        // A token outside the window has no weight.
+        let first_seen = keys.len().saturating_sub(self.window(layer).unwrap_or(usize::MAX));
+        let usual = config.query_pre_attn_scalar.unwrap_or(columns as f64).powf(-0.5);
+        let scale = config.attention_multiplier.unwrap_or(usual);
         let cap = config.attn_logit_softcapping.flatten();
         let mut attended = Vec::new();
         let query = |head: &[f64]| rotated(&normed(head, "q_norm"), angles);
@@ -191,15 +238,16 @@ impl Reference {
     }
 }
 
-/// A head, rotated by the cosines and sines of a position.
+/// A head whose first columns are rotated by the cosines and sines of a position.
 fn rotated(head: &[f64], angles: &[f32]) -> Vec<f64> {
+    let (head, rest) = head.split_at(angles.len());
     let half = head.len() / 2;
     let angle = |i: usize| (f64::from(angles[i % half]), f64::from(angles[half + i % half]));
     let turned = |i: usize| match angle(i) {
         (cos, sin) if i < half => head[i] * cos - head[i + half] * sin,
         (cos, sin) => head[i] * cos + head[i - half] * sin,
     };
-    (0..head.len()).map(turned).collect()
+    (0..head.len()).map(turned).chain(rest.iter().copied()).collect()
 }
 
 /// A value bounded by the tangent.
