@@ -280,3 +280,34 @@ impl ModelConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::architecture;
+
+    #[test]
+    fn the_text_of_a_model_with_images_is_configured_apart() {
+        let text = r#"{"architectures": ["Gemma3ForConditionalGeneration"], "torch_dtype": "bfloat16",
+            "eos_token_id": [1, 106], "vision_config": {"hidden_size": 1152},
+            "text_config": {"architectures": ["Gemma3ForCausalLM"], "dtype": "float32", "hidden_size": 2560,
+                "intermediate_size": 10240, "num_hidden_layers": 12, "sliding_window": 1024,
+                "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}}"#;
+        let config = ModelConfig::from_json(text).expect("valid");
+        assert_eq!((config.element().expect("known"), config.hidden_size), (Element::Bf16, 2560));
+        assert_eq!(config.eos_token_id.as_ref().map(Tokens::list), Some(vec![1, 106]));
+        let decoder = architecture::decoder(&config).expect("supported");
+        assert_eq!(
+            (decoder.heads, decoder.kv_heads, decoder.columns, decoder.vocabulary),
+            (8, 4, 256, 262_208)
+        );
+        assert_eq!(decoder.embedding().tensor, "language_model.model.embed_tokens.weight");
+        // Layers 5 and 11 have no window, and turn by the scaled frequencies.
+        let full: Vec<usize> = (0..12).filter(|layer| decoder.windows[*layer].is_none()).collect();
+        assert_eq!(full, [5, 11]);
+        assert_eq!((decoder.angles(5), decoder.angles(0)), (Some("cs".into()), Some("cs1".into())));
+        let tables = decoder.tables(2, 2);
+        let turn = |name: &str| tables.iter().find(|(n, _)| n == name).map(|(_, table)| table[256 + 128]);
+        assert_eq!((turn("cs"), turn("cs1")), (Some((0.125f64).sin() as f32), Some(1f64.sin() as f32)));
+    }
+}

@@ -56,7 +56,9 @@ impl PyDecoder {
             // Steps take angles, caches and embeddings of the live model as they are.
             let whole = decoder.rotaries.iter().all(Rotary::is_whole);
             let alike = decoder.rotated.iter().all(|rotation| *rotation == Some(0));
-            let factors = decoder.residual_factor != 1.0 || decoder.logit_factor != 1.0;
+            // An embedding of Gemma has its factor; others are multiplied behind it.
+            let embeds = decoder.embedding_factor.is_none() || decoder.one_plus_gain;
+            let factors = decoder.residual_factor != 1.0 || decoder.logit_factor != 1.0 || !embeds;
             if !whole || !alike || factors {
                 let fault = format!("{name} rotates or scales in a way that steps in torch do not");
                 return Err(Error::Config(fault + "\n  help: `cusync.torch.Model` runs it").into());

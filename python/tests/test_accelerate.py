@@ -94,6 +94,7 @@ def follow(model, forward, tokens, prompt=PROMPT, rows=60):
         # The cache is shorter than the window; heads of Phi-3-mini.
         ("Mistral", {"sliding_window": 200}),
         ("Phi3", {"sliding_window": 65, "num_key_value_heads": 8, "head_dim": 96}),
+        ("Gemma", {"head_dim": 256, "num_key_value_heads": 4}),
         ("Gemma2", GEMMA2),
         # Two launches.
         ("Llama", {"num_hidden_layers": 9}),
@@ -275,6 +276,8 @@ def test_models_that_cannot_be_accelerated_say_why():
         (adapted(), True, "no weight `model.layers.0.mlp.up_proj.weight`"),
         (live(mlp_bias=True), True, "a bias in the MLP"),
         (live("Mixtral", num_local_experts=4), True, "MixtralForCausalLM has experts"),
+        (live("SmolLM3"), True, "SmolLM3ForCausalLM rotates or scales"),
+        (live("Granite", embedding_multiplier=12.0), True, "GraniteForCausalLM rotates or scales"),
         (compiled(), True, "its `forward` was replaced"),
     ]
     for model, cpu, reason in cases:

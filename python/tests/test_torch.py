@@ -287,18 +287,21 @@ def test_the_package_does_not_import_torch():
 def live(kind, **more):
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=64,
-        vocab_size=264,
-        max_position_embeddings=512,
-        eos_token_id=256,
-        **more,
-    )
+    sizes = {
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "vocab_size": 264,
+        "max_position_embeddings": 512,
+        "eos_token_id": 256,
+        "pad_token_id": 0,
+    }
+    # The configuration of Gemma 3 with images has the plain name.
+    name = "Gemma3TextConfig" if kind == "Gemma3" else f"{kind}Config"
+    config = getattr(transformers, name)(**{**sizes, **more})
     return getattr(transformers, f"{kind}ForCausalLM")(config).to(torch.bfloat16).eval()
 
 
@@ -311,13 +314,50 @@ GEMMA2 = {
     "attn_implementation": "eager",
 }
 
+#: Windows with another rotation than the other layer.
+GEMMA3 = {
+    "sliding_window": 3,
+    "query_pre_attn_scalar": 8,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        "full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 8.0},
+    },
+}
+#: Three quarters of each head are rotated, as in Phi-4-mini.
+PHI4 = {
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "original_max_position_embeddings": 128,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "partial_rotary_factor": 0.75,
+        "short_factor": [1.5] * 24,
+        "long_factor": [4.0] * 24,
+    },
+}
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
+GRANITE = {
+    "attention_multiplier": 0.03,
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 8.0,
+}
+
 
 @pytest.mark.parametrize(
     ("kind", "more"),
     [
         ("Llama", {}),
+        ("Llama", {"rope_parameters": YARN}),
         ("Qwen3", {"tie_word_embeddings": True}),
+        ("Gemma", {}),
         ("Gemma2", GEMMA2),
+        ("Gemma3", GEMMA3),
+        ("Granite", GRANITE),
+        ("SmolLM3", {"no_rope_layers": [1, 0]}),
+        ("Phi3", PHI4),
         ("Qwen3Moe", {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}),
         ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     ],
