@@ -19,9 +19,12 @@ fn what_a_cache_rests_on_is_a_premise() {
     }
 }
 
+/// A broken promise of a kernel about its cache, and how it is refuted.
+type Case = (fn(&mut CacheContract), Obligation, &'static [&'static str]);
+
 #[test]
 fn what_lives_on_between_runs_is_read_behind_the_run_before() {
-    let cases: [(fn(&mut CacheContract), Obligation, &[&str]); 5] = [
+    let cases: [Case; 5] = [
         (
             |cache| cache.reads_wait = false,
             Obligation::Visible,
