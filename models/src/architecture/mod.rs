@@ -291,18 +291,13 @@ impl Decoder {
 
     /// Name of the table of a layer's rotation in the pages of [`crate::page`].
     pub fn angles(&self, layer: usize) -> Option<String> {
-        let name = |number| if number == 0 { "cs".to_owned() } else { format!("cs{number}") };
-        self.rotated[layer].map(name)
+        self.rotated[layer].map(table_name)
     }
 
     /// The tables of all rotations, by their names: see [`Rotary::table`].
     pub fn tables(&self, positions: usize, context: usize) -> Vec<(String, Vec<f32>)> {
-        let named = |number| (0..self.layers).find(|layer| self.rotated[*layer] == Some(number));
         let numbered = self.rotaries.iter().enumerate();
-        let table = |(number, rotary): (usize, &Rotary)| {
-            Some((self.angles(named(number)?)?, rotary.table(positions, context)))
-        };
-        numbered.filter_map(table).collect()
+        numbered.map(|(number, rotary)| (table_name(number), rotary.table(positions, context))).collect()
     }
 
     /// Columns of queries, keys and values.
@@ -442,6 +437,11 @@ impl Decoder {
             Weight::new("Wh", vec![head]),
         ]
     }
+}
+
+/// Name of a rotation's table in pages.
+fn table_name(number: usize) -> String {
+    if number == 0 { "cs".into() } else { format!("cs{number}") }
 }
 
 /// The decoder of a configuration.
