@@ -139,12 +139,12 @@ pub enum Ropes {
     /// By kind of layer.
     Kinds {
         /// Of layers without a window.
-        full_attention: Rope,
+        full_attention: Box<Rope>,
         /// Of layers with a window.
-        sliding_attention: Rope,
+        sliding_attention: Box<Rope>,
     },
     /// Of all layers.
-    All(Rope),
+    All(Box<Rope>),
 }
 
 /// Frequencies of the rotation.
@@ -238,8 +238,8 @@ impl ModelConfig {
     /// Frequencies of layers without a window, with the fields that older checkpoints keep elsewhere.
     pub(crate) fn rope(&self) -> Rope {
         let stated = match &self.rope_parameters {
-            Some(Ropes::Kinds { full_attention, .. }) => Some(full_attention),
-            Some(Ropes::All(rope)) => Some(rope),
+            Some(Ropes::Kinds { full_attention, .. }) => Some(&**full_attention),
+            Some(Ropes::All(rope)) => Some(&**rope),
             None => self.rope_scaling.as_ref(),
         };
         let rope = stated.cloned().unwrap_or_default();
@@ -256,7 +256,7 @@ impl ModelConfig {
     /// Frequencies of layers with a window, if they are stated apart.
     pub(crate) fn local_rope(&self) -> Option<Rope> {
         match &self.rope_parameters {
-            Some(Ropes::Kinds { sliding_attention, .. }) => Some(sliding_attention.clone()),
+            Some(Ropes::Kinds { sliding_attention, .. }) => Some((**sliding_attention).clone()),
             _ => self.rope_local_base_freq.map(|base| Rope { rope_theta: Some(base), ..Rope::default() }),
         }
     }

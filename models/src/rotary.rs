@@ -142,8 +142,7 @@ impl Rotary {
     pub(crate) fn order(&self) -> Vec<Range<usize>> {
         let (half, rotated) = (self.frequencies.len(), 2 * self.frequencies.len());
         let middle = rotated + (self.columns - rotated) / 2;
-        let ranges = [0..half, rotated..middle, half..rotated, middle..self.columns];
-        if rotated == self.columns { vec![0..self.columns] } else { ranges.to_vec() }
+        vec![0..half, rotated..middle, half..rotated, middle..self.columns]
     }
 
     /// Whether all columns of a head are rotated.

@@ -5,3 +5,4 @@ mod choose;
 mod obstacles;
 mod prediction;
 mod schedule;
+mod simulated;

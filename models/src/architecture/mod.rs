@@ -405,10 +405,11 @@ impl Decoder {
 
     /// Rows of whole heads in the order in which a layer rotates their columns.
     fn in_order(&self, layer: usize, rows: Rows) -> Vec<Rows> {
-        let order = self.rotated[layer].map_or_else(Vec::new, |number| self.rotaries[number].order());
-        if order.len() < 2 {
+        let rotary = self.rotated[layer].map(|number| &self.rotaries[number]);
+        let Some(rotary) = rotary.filter(|rotary| !rotary.is_whole()) else {
             return vec![rows];
-        }
+        };
+        let order = rotary.order();
         let heads = (0..rows.count / self.columns).map(|head| rows.first + head * self.columns);
         let range = |first: usize, columns: &Range<usize>| Rows {
             first: first + columns.start,
