@@ -109,13 +109,13 @@ pub struct ModelConfig {
     pub bos_token_id: Option<u32>,
 }
 
-/// The configuration in a text. A model with images states that of its text apart.
+/// Parses a configuration. Models with images nest the part for text in `text_config`.
 fn parsed(text: &str) -> serde_json::Result<ModelConfig> {
     let mut whole: Map<String, Value> = serde_json::from_str(text)?;
     let Some(Value::Object(inner)) = whole.remove("text_config") else {
         return serde_json::from_value(Value::Object(whole));
     };
-    // Gemma 3 leaves out what is as in its first model.
+    // Configurations of Gemma 3 leave out fields that have these defaults.
     let mut fields: Map<String, Value> = serde_json::from_str(
         r#"{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208,
             "rms_norm_eps": 1e-6, "max_position_embeddings": 131072}"#,
@@ -136,14 +136,14 @@ fn present<'de, D: Deserializer<'de>>(field: D) -> std::result::Result<Option<Op
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Ropes {
-    /// By kind of layer.
+    /// One for each kind of layer.
     Kinds {
-        /// Of layers without a window.
+        /// For layers without a window.
         full_attention: Box<Rope>,
-        /// Of layers with a window.
+        /// For layers with a window.
         sliding_attention: Box<Rope>,
     },
-    /// Of all layers.
+    /// One for all layers.
     All(Box<Rope>),
 }
 

@@ -40,7 +40,7 @@ fn successor(config: &ModelConfig, period: usize) -> Result<Decoder> {
     let window = Some(config.sliding_window.unwrap_or(4096));
     let windows = match &config.layer_types {
         None => (1..=decoder.layers).map(|layer| window.filter(|_| !layer.is_multiple_of(period))).collect(),
-        Some(types) if types.len() == decoder.layers => {
+        Some(types) => {
             let kind = |kind: &String| match kind.as_str() {
                 "sliding_attention" => Ok(window),
                 "full_attention" => Ok(None),
@@ -48,11 +48,7 @@ fn successor(config: &ModelConfig, period: usize) -> Result<Decoder> {
                     "layer_types has {other}\n  help: layers have sliding_attention or full_attention"
                 ))),
             };
-            types.iter().map(kind).collect::<Result<_>>()?
-        }
-        Some(types) => {
-            let (have, want) = (types.len(), decoder.layers);
-            return Err(Error::Config(format!("layer_types has {have} entries for {want} layers")));
+            decoder.each_layer(types, "layer_types")?.iter().map(kind).collect::<Result<_>>()?
         }
     };
     let scalar = config.query_pre_attn_scalar.unwrap_or(256.0);

@@ -1,16 +1,14 @@
 //! Granite 3: Llama's layers with factors on embedding, scores, results of attention and MLP, and logits.
 
 use super::gemma::positive;
-use super::{Architecture, Decoder};
+use super::{Architecture, Decoder, refuse_bias};
 use crate::config::ModelConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 pub(super) const GRANITE: Architecture = Architecture { name: "GraniteForCausalLM", decoder };
 
 fn decoder(config: &ModelConfig) -> Result<Decoder> {
-    if config.attention_bias {
-        return Err(Error::Config("a bias of attention's output is not supported".into()));
-    }
+    refuse_bias(config)?;
     let stated = |value: Option<f64>, name: &str| positive(value.unwrap_or(1.0), name);
     let [embedding, residual, logits] = [
         stated(config.embedding_multiplier, "embedding_multiplier")?,

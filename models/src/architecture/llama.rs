@@ -1,14 +1,12 @@
 //! Llama 1 to 3.2, and models with their layers, such as TinyLlama and SmolLM.
 
-use super::{Architecture, Decoder};
+use super::{Architecture, Decoder, refuse_bias};
 use crate::config::ModelConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 pub(super) const LLAMA: Architecture = Architecture { name: "LlamaForCausalLM", decoder };
 
 fn decoder(config: &ModelConfig) -> Result<Decoder> {
-    if config.attention_bias {
-        return Err(Error::Config("a bias of attention's output is not supported".into()));
-    }
+    refuse_bias(config)?;
     Decoder::new(config)
 }

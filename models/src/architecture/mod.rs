@@ -106,15 +106,15 @@ pub struct Decoder {
     pub tied: bool,
     /// Factor on the rows of the embedding, which is rounded to the type of hidden states.
     pub embedding_factor: Option<f32>,
-    /// Factor on the results of attention and MLP: on the weights that make them.
+    /// Factor on the results of attention and MLP, applied to the weights that produce them.
     pub residual_factor: f32,
-    /// Factor on logits: on the gain of the last norm.
+    /// Factor on logits, applied to the gain of the last norm.
     pub logit_factor: f32,
     /// Bound c of logits: they are c tanh(x / c) for the products x of the head.
     pub logit_cap: Option<f64>,
     /// Whether queries, keys and values are one matrix of the checkpoint, and gate and up another.
     pub joined: bool,
-    /// What names of the checkpoint begin with.
+    /// Prefix of the names in the checkpoint.
     pub prefix: &'static str,
     /// Devices that each compute `heads`, `kv_heads` and `inner`: see [`Decoder::shard`].
     pub devices: usize,
@@ -403,6 +403,13 @@ impl Decoder {
         weights.into_iter().map(named).collect()
     }
 
+    /// A list of a configuration with an entry for each layer.
+    fn each_layer<'a, T>(&self, list: &'a [T], name: &str) -> Result<&'a [T]> {
+        let (have, want) = (list.len(), self.layers);
+        let fault = || Error::Config(format!("{name} has {have} entries for {want} layers"));
+        Some(list).filter(|_| have == want).ok_or_else(fault)
+    }
+
     /// Rows of whole heads in the order in which a layer rotates their columns.
     fn in_order(&self, layer: usize, rows: Rows) -> Vec<Rows> {
         let rotary = self.rotated[layer].map(|number| &self.rotaries[number]);
@@ -437,6 +444,14 @@ impl Decoder {
             Weight { added: self.one(), factor, ..Weight::new("gf", vec![gain]) },
             Weight::new("Wh", vec![head]),
         ]
+    }
+}
+
+/// Refuses a bias of attention, which would also be added to its output.
+fn refuse_bias(config: &ModelConfig) -> Result<()> {
+    match config.attention_bias {
+        true => Err(Error::Config("a bias of attention's output is not supported".into())),
+        false => Ok(()),
     }
 }
 

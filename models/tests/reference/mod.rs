@@ -13,7 +13,7 @@ type Cache = (Vec<Vec<f64>>, Vec<Vec<f64>>);
 pub(crate) struct Reference {
     config: ModelConfig,
     weights: HashMap<String, Vec<f64>>,
-    /// What names of weights begin with.
+    /// Prefix of the names of weights.
     prefix: &'static str,
     /// Gains are added to one, and the embedding has a factor.
     gemma: bool,
@@ -108,7 +108,7 @@ impl Reference {
             return Vec::new();
         }
         let columns = config.head_dim.expect("stated");
-        // A head of which a part is rotated begins with a smaller head.
+        // The rotated columns come first, and rotate like a smaller head.
         let part = config.partial_rotary_factor.unwrap_or(1.0);
         let mut smaller = ModelConfig { partial_rotary_factor: None, ..config.clone() };
         if let Some(base) = config.rope_local_base_freq.filter(|_| self.window(layer).is_some()) {

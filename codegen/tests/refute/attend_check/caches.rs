@@ -1,4 +1,4 @@
-//! Caches that runs append to: what each rests on, who owns it, and the run before.
+//! Caches to which runs append: their premises, owners and earlier runs.
 
 use super::{ATTEND, PROJECT, among, planned, sound, source};
 use crate::changed::only;

@@ -207,15 +207,15 @@ class Attending {
       // Read again, so addresses of another segment's end are not kept in registers through the tiles.
       thread_ = ptx::thread_id(), lane_ = thread_ % 32, warp_ = __shfl_sync(~0u, thread_ / 32, 0);
       ptx::mbarrier_wait_parity_or_trap(own_.full + slot, phases() >> slot & 1, p_.limit_ns);
-      Given const& given = own_.given[slot];
-      left = given.left;
+      LoadedSegment const& loaded = own_.segments[slot];
+      left = loaded.left;
       char* const rows = segment_rows(p_, shared_, attend_, slot);
       Head<Element, Dim> head(rows, attend_, thread_);
       char* last = nullptr;
       uint32_t last_barrier = 0;
-      uint32_t const length = given.bad() ? 0 : own_.lengths[given.segment.sequence] + 1;
-      uint32_t before = (given.segment.begin - given.segment.first) * kUnitTokens;  // tokens in front of the chunk
-      uint32_t const end = (given.segment.end - given.segment.first) * kUnitTokens;
+      uint32_t const length = loaded.bad() ? 0 : own_.lengths[loaded.segment.sequence] + 1;
+      uint32_t before = (loaded.segment.begin - loaded.segment.first) * kUnitTokens;  // tokens in front of the chunk
+      uint32_t const end = (loaded.segment.end - loaded.segment.first) * kUnitTokens;
 #pragma unroll 1
       for (; before < end; before += kTokens, ++turn) {
         ring.skip_for(stage_.chunk_bytes, p_.ring_bytes);
@@ -223,7 +223,7 @@ class Attending {
         if (turn % 2 == warp_ / 4) {
           ptx::mbarrier_wait_parity_or_trap(shared_.chunk_full(ring.barrier), ring.parity, p_.limit_ns);
           trace(turn == 0, &cusync_trace::loaded);
-          multiply(head, before, length, last, rows, given);
+          multiply(head, before, length, last, rows, loaded);
           __syncwarp();
           // The last chunk of a segment is reused as scratch memory.
           if (lane_ == 0 && before + kTokens < end) ptx::mbarrier_arrive(shared_.chunk_empty(ring.barrier), 2);
@@ -234,8 +234,8 @@ class Attending {
       Merged const merged = merge(head, reinterpret_cast<float*>(last));
       // By now it is known which worker finishes the pending head.
       if (is_pending) finish_if_last();
-      is_pending = !given.segment.whole();
-      if (is_pending) leave(merged, given); else finish(merged, given);
+      is_pending = !loaded.segment.whole();
+      if (is_pending) leave(merged, loaded); else finish(merged, loaded);
       release(last_barrier, slot);
       __syncwarp();
       if (lane_ == 0) phases() ^= 1 << slot;
@@ -262,7 +262,7 @@ class Attending {
   /// Multiplies this warp's tokens of a chunk. `before`: tokens of the sequence in front of it; `length`: all tokens, the
   /// new one too.
   CUSYNC_DEVICE void multiply(Head<Element, Dim>& head, uint32_t before, uint32_t length, char* keys, char const* rows,
-                              Given const& given) const {
+                              LoadedSegment const& loaded) const {
     char* const values = keys + cache_bytes(Dim) / 2;
     uint32_t const first = warp_ % 4 / kSharing * 16;
     uint32_t const tokens = length > before ? min_u32(length - before, kTokens) : 0;
@@ -271,7 +271,7 @@ class Attending {
     uint32_t const hidden = begin > before + first ? begin - before - first : 0;
     if (before + tokens == length && tokens <= first + 16) {
       if (warp_ % kSharing == 0) {
-        put_new(keys, values, tokens - 1, rows, given.append);
+        put_new(keys, values, tokens - 1, rows, loaded.append);
         put_zeros(values, tokens, first + 16);
       }
       if constexpr (kSharing > 1) ptx::bar_sync(kFirstBarrier + warp_ / kSharing, 32 * kSharing);
@@ -375,9 +375,9 @@ class Attending {
 
   /// Writes this worker's part of a head to a slab, and counts it. The counter returns to 0 for the next run. No thread
   /// waits for the result here.
-  CUSYNC_DEVICE void leave(Merged const& part, Given const& given) const {
+  CUSYNC_DEVICE void leave(Merged const& part, LoadedSegment const& loaded) const {
     if (query() < attend_.group) {
-      float* const slab = slab_at(given.slab);
+      float* const slab = slab_at(loaded.slab);
       __stcg(reinterpret_cast<float4*>(slab + query() * Dim + column()), part.outputs);
       if (column() == 0) {
         slab[attend_.group * Dim + query()] = part.most;
@@ -386,11 +386,11 @@ class Attending {
     }
     ptx::bar_sync(1, kMathThreads);
     if (thread_ != 0) return;
-    Segment const& segment = given.segment;
+    Segment const& segment = loaded.segment;
     UnitShare const owners = await_units(p_, shared_, attend_).owners(segment);
     uint32_t* const arrived = attend_.arrived + segment.sequence * attend_.kv_heads + segment.head;
     own_.finishes = ptx::atom_acq_rel_gpu_add(arrived, 1) + 1 == owners.end - owners.begin;
-    if (own_.finishes) *arrived = 0, own_.pending = given;
+    if (own_.finishes) *arrived = 0, own_.pending = loaded;
   }
 
   /// Finishes the head to which this worker contributed a part, if all other parts are ready. Called after a barrier
@@ -436,10 +436,10 @@ class Attending {
   }
 
   /// Stores a head of a sequence, or zeros for a bad sequence, and posts it.
-  CUSYNC_DEVICE void finish(Merged const& all, Given const& given) const {
-    Segment const& segment = given.segment;
+  CUSYNC_DEVICE void finish(Merged const& all, LoadedSegment const& loaded) const {
+    Segment const& segment = loaded.segment;
     if (query() < attend_.group) {
-      float4 const outputs = given.bad() ? float4{} : scaled(all.outputs, 1.f / all.sum);
+      float4 const outputs = loaded.bad() ? float4{} : scaled(all.outputs, 1.f / all.sum);
       uint64_t const row = (uint64_t(segment.sequence) * attend_.kv_heads + segment.head) * attend_.group + query();
       *reinterpret_cast<uint2*>(static_cast<Element*>(stage_.d) + row * Dim + column()) = make_uint2(
           Packed<Element>::of(outputs.x, outputs.y), Packed<Element>::of(outputs.z, outputs.w));

@@ -93,8 +93,8 @@ struct AttendParamsOf : ParamsOf<MostStages> {
 using AttendParams = AttendParamsOf<CUSYNC_MAX_STAGES, kMaxAttends>;
 using ShortAttendParams = AttendParamsOf<ShortParams::kMostStages, 1>;
 
-/// A segment whose rows are in a slot, as its loader gives it to the math threads.
-struct Given {
+/// A segment whose rows a loader has copied to a slot.
+struct LoadedSegment {
   Segment segment;
   uint32_t append;  ///< row of the new token in the cache, or kBadSequence
   uint32_t slab;    ///< for this worker's part
@@ -108,8 +108,8 @@ struct AttendShared {
   uint64_t planned, begun, full[kSegmentSlots], empty[kSegmentSlots];
   uint32_t before[kMaxSequences + 1], runs[kMaxSequences + 1], run;  ///< for Units
   uint32_t lengths[kMaxSequences];     ///< cached tokens, or kBadLength
-  Given given[kSegmentSlots];
-  Given pending;                       ///< of which this worker was the last to write its part
+  LoadedSegment segments[kSegmentSlots];
+  LoadedSegment pending;                       ///< the head that this worker has to finish, if it was the last to write a part
   uint32_t epoch;                      ///< epoch of this run, valid after `begun`
   uint32_t finishes;                   ///< whether this worker was the last to write its part
   float most[kMathWarps][kMaxGroup], sum[kMathWarps][kMaxGroup];

@@ -92,14 +92,14 @@ class SegmentLoader {
   }
 
  private:
-  CUSYNC_DEVICE void load(uint32_t s, Given given, bool first) {
+  CUSYNC_DEVICE void load(uint32_t s, LoadedSegment loaded, bool first) {
     Stage const& stage = p_.stages[s];
     Attend const& attend = p_.attends[p_.attend_of[s] - 1];
-    Segment const& segment = given.segment;
+    Segment const& segment = loaded.segment;
     uint32_t const length = own_.lengths[segment.sequence];
-    given.append = append_row(attend, segment, length);
+    loaded.append = append_row(attend, segment, length);
     ptx::mbarrier_wait_parity_or_trap(own_.empty + slot_, parity_ ^ 1, p_.limit_ns);
-    if (!given.bad()) {
+    if (!loaded.bad()) {
       // The rotary table's row comes from device memory, so prefetch it before the wait; the awaited data is in L2.
       if (attend.rotary && lane_ < ceil_div(attend.head_dim * 2, kLine))
         ptx::prefetch_global_l2(attend.rotary + uint64_t(length) * attend.head_dim * 2 + lane_ * kLine);
@@ -113,7 +113,7 @@ class SegmentLoader {
       p_.trace[blockIdx.x * p_.stage_count + s].ready = ptx::globaltimer();
     ptx::cp_async_mbarrier_arrive_noinc(own_.full + slot_);
     if (lane_ == 0) {
-      own_.given[slot_] = given;
+      own_.segments[slot_] = loaded;
       ptx::mbarrier_arrive(own_.full + slot_);
     }
     parity_ ^= 1;
