@@ -111,6 +111,34 @@ MODELS = {
         GEMMA2, hidden_size=4608, intermediate_size=36864, num_hidden_layers=46, num_attention_heads=32,
         num_key_value_heads=16, head_dim=128, query_pre_attn_scalar=144,
     ),
+    "gemma3_1b": dict(
+        model_type="gemma3_text", vocab_size=262144, max_position_embeddings=32768, rms_norm_eps=1e-6,
+        rope_theta=1000000.0, rope_local_base_freq=10000.0, hidden_activation="gelu_pytorch_tanh", sliding_window=512,
+        hidden_size=1152, intermediate_size=6912, num_hidden_layers=26, num_attention_heads=4, num_key_value_heads=1,
+        head_dim=256, query_pre_attn_scalar=256,
+    ),
+    "gemma3_4b": dict(
+        model_type="gemma3_text", vocab_size=262208, max_position_embeddings=131072, rms_norm_eps=1e-6,
+        rope_theta=1000000.0, rope_local_base_freq=10000.0, rope_scaling=dict(rope_type="linear", factor=8.0),
+        hidden_activation="gelu_pytorch_tanh", sliding_window=1024, hidden_size=2560, intermediate_size=10240,
+        num_hidden_layers=34, num_attention_heads=8, num_key_value_heads=4, head_dim=256, query_pre_attn_scalar=256,
+    ),
+    "phi4_mini": dict(
+        model_type="phi3", hidden_size=3072, intermediate_size=8192, num_hidden_layers=32, num_attention_heads=24,
+        num_key_value_heads=8, vocab_size=200064, max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=10000.0,
+        partial_rotary_factor=0.75, sliding_window=None, tie_word_embeddings=True, pad_token_id=0,
+    ),
+    "granite33_2b": dict(
+        model_type="granite", hidden_size=2048, intermediate_size=8192, num_hidden_layers=40, num_attention_heads=32,
+        num_key_value_heads=8, vocab_size=49159, max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=1e7,
+        embedding_multiplier=12.0, attention_multiplier=0.015625, residual_multiplier=0.22, logits_scaling=8.0,
+        tie_word_embeddings=True,
+    ),
+    "smollm3_3b": dict(
+        model_type="smollm3", hidden_size=2048, intermediate_size=11008, num_hidden_layers=36, num_attention_heads=16,
+        num_key_value_heads=4, vocab_size=128256, max_position_embeddings=65536, rms_norm_eps=1e-6, rope_theta=5e6,
+        no_rope_layers=[1, 1, 1, 0] * 9, sliding_window=None, tie_word_embeddings=True,
+    ),
 }
 
 
@@ -119,7 +147,9 @@ def configuration(name, layers):
     if layers:
         fields["num_hidden_layers"] = layers
     kind = fields.pop("model_type")
-    return AutoConfig.for_model(kind, architectures=["".join(word.capitalize() for word in kind.split("_")) + "ForCausalLM"], **fields)
+    config = AutoConfig.for_model(kind, **fields)
+    config.architectures = [MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__]
+    return config
 
 
 def attention(config):

@@ -112,9 +112,9 @@ impl GpuModel {
         progress: &mut impl FnMut(Loaded),
     ) -> Result<GpuModel> {
         let Sizes { slots, context, rows, element } = *sizes;
-        // Kernels of prompts do not sum over devices, and a plan of them serves all layers.
-        let alike = decoder.rotated.iter().all(Option::is_some);
-        let keeps = decoder.devices == 1 && alike && fit(decoder, sizes, device)?;
+        // Kernels of prompts do not sum over devices, and they normalize heads where they rotate them.
+        let rotated = !decoder.head_norm || decoder.rotated.iter().all(Option::is_some);
+        let keeps = decoder.devices == 1 && rotated && fit(decoder, sizes, device)?;
         // Each of the three parts begins at a multiple of 16 bytes.
         let column = slots.next_multiple_of(4);
         let words = |len, name| DeviceBuffer::<u32>::zeroed(device, len, name).map(Arc::new);

@@ -150,11 +150,11 @@ fn attend_cached(decoder: &Decoder, layer: usize, rows: usize) -> Stage {
     scored(attend, decoder, layer, rows)
 }
 
-/// The page of one layer for the next `tokens` tokens of a sequence, whose cache has room for `rows` tokens. They fill it
-/// from its first row on or, if the sequence `continues`, behind its cached tokens. The window and the names of tensors
-/// are those of layer 0.
+/// The page of a layer for the next `tokens` tokens of a sequence, whose cache has room for `rows` tokens. They fill it
+/// from its first row on or, if the sequence `continues`, behind its cached tokens.
 pub fn prompt(
     decoder: &Decoder,
+    layer: usize,
     tokens: usize,
     rows: usize,
     element: Element,
@@ -162,11 +162,13 @@ pub fn prompt(
 ) -> PipelineBuilder {
     let page = dims("prompt", decoder, element).dim("T", tokens as u64).dim("S", rows as u64);
     let lengths = if continues { ", lengths: \"n(1)\"" } else { "" };
-    let cache = format!("Cache(keys: \"K_0(1,HKV,S,D)\", values: \"V_0(1,HKV,S,D)\"{lengths})");
-    let attend = Stage::new("Attention", "attend_0").word("sequences", 1).word("cache", cache);
-    let attend = scored(attend, decoder, 0, if continues { rows } else { tokens });
+    let [keys, values] = ["K", "V"].map(|name| format!("{name}_{layer}(1,HKV,S,D)"));
+    let cache = format!("Cache(keys: {keys:?}, values: {values:?}{lengths})");
+    let attend =
+        Stage::new("Attention", &format!("attend_{layer}")).word("sequences", 1).word("cache", cache);
+    let attend = scored(attend, decoder, layer, if continues { rows } else { tokens });
     let pass = LayerPass::Prompt { continues };
-    let stages = block(decoder, 0, "T", "X(T,E)", "Z(T,E)", pass, attend);
+    let stages = block(decoder, layer, "T", "X(T,E)", "Z(T,E)", pass, attend);
     stages.into_iter().fold(page, PipelineBuilder::stage)
 }
 

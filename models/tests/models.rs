@@ -352,8 +352,13 @@ fn a_request_that_cannot_be_served_is_named_before_anything_runs() {
 }
 
 /// Logits after steps behind prompts, one whole and one in two parts, of random weights for nine layers, which are two
-/// launches, or two a layer with experts, with heads of `columns` columns.
-fn logits_of_nine_layers(architecture: &str, columns: u32, place: Place) -> Vec<Vec<f32>> {
+/// launches, or two a layer with experts, with heads of `columns` columns, and with `fields` in the configuration.
+fn logits_of_nine_layers(
+    architecture: &str,
+    columns: u32,
+    fields: &[(&str, Value)],
+    place: Place,
+) -> Vec<Vec<f32>> {
     let folder = tempfile::tempdir().expect("a folder");
     tiny::write(folder.path(), architecture).expect("written");
     let path = folder.path().join("config.json");
@@ -366,6 +371,9 @@ fn logits_of_nine_layers(architecture: &str, columns: u32, place: Place) -> Vec<
     // Scores of random routers are often nearly equal, and the other expert would change a result beyond all rounding.
     let nine = nine.replace("\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 8");
     std::fs::write(&path, nine).expect("writable");
+    for (field, value) in fields {
+        change(folder.path(), field, value.clone());
+    }
     let options = Options { place, random: true, ..host(3, 100) };
     let mut model = Model::open(folder.path(), &options, |_| ()).expect("opened");
     let prompt: Vec<u32> = (0..40).map(|token| token * 5 % 256).collect();
@@ -389,14 +397,23 @@ fn a_gpu_has_the_logits_of_the_host() {
         println!("skipped: needs a GPU with kernels");
         return;
     }
-    for (architecture, columns) in [
-        ("LlamaForCausalLM", 64),
-        ("Qwen3MoeForCausalLM", 64),
-        ("Gemma2ForCausalLM", 256),
-        ("Phi3ForCausalLM", 96),
+    let half_rotated = [("partial_rotary_factor", json!(0.5))];
+    let kind = |layer: usize| if layer % 3 == 2 { "full_attention" } else { "sliding_attention" };
+    let kinds = [("layer_types", json!((0..9).map(kind).collect::<Vec<_>>()))];
+    let rotated = [("no_rope_layers", json!([1, 1, 0, 1, 1, 0, 1, 1, 0]))];
+    for (architecture, columns, fields) in [
+        ("LlamaForCausalLM", 64, &[][..]),
+        ("Qwen3MoeForCausalLM", 64, &[]),
+        ("GemmaForCausalLM", 256, &[]),
+        ("Gemma2ForCausalLM", 256, &[]),
+        ("Gemma3ForCausalLM", 256, &kinds),
+        ("GraniteForCausalLM", 64, &[]),
+        ("SmolLM3ForCausalLM", 128, &rotated),
+        ("Phi3ForCausalLM", 96, &[]),
+        ("Phi3ForCausalLM", 128, &half_rotated),
     ] {
-        let found = logits_of_nine_layers(architecture, columns, Place::Gpu(0));
-        let expected = logits_of_nine_layers(architecture, columns, Place::Host);
+        let found = logits_of_nine_layers(architecture, columns, fields, Place::Gpu(0));
+        let expected = logits_of_nine_layers(architecture, columns, fields, Place::Host);
         for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let norm = |values: &mut dyn Iterator<Item = f32>| {
                 values.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt()

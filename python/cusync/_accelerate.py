@@ -67,7 +67,7 @@ class ModelEngine(Engine):
     def __init__(self, model: Any, decoder: _cusync.Decoder) -> None:
         super().__init__(decoder, model.get_input_embeddings().weight)
         self.config = model.config
-        self.bound = decoder.bound()
+        self.bound, self.factor = decoder.bound(), decoder.embedding_factor()
         #: Tokens that the layers attend to, if some have a window.
         self.window: int | None = getattr(model.config.get_text_config(), "sliding_window", None)
         self.model: Callable[[], Any] = weakref.ref(model)
@@ -82,9 +82,17 @@ class ModelEngine(Engine):
         """The module that makes the angles of rotations."""
         return getattr(self.model().get_decoder(), "rotary_emb", None)
 
-    def turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        cosines, sines = self.rotary()(self.like, positions)
+    def turns(self, positions: torch.Tensor, layer: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        rotary = self.rotary()
+        # Models with several rotations have one for each type of layers.
+        typed = "layer_type" in inspect.signature(rotary.forward).parameters
+        kind = {"layer_type": self.config.get_text_config().layer_types[layer]} if typed else {}
+        cosines, sines = rotary(self.like, positions, **kind)
         return cosines, sines
+
+    def embedded(self, states: torch.Tensor) -> torch.Tensor:
+        """Embedded tokens as the layers take them."""
+        return states if self.factor is None else states * self.factor
 
     def shape(self, states: torch.Tensor) -> tuple[int, ...]:
         return (states.shape[0], 1, self.vocabulary)
@@ -311,7 +319,7 @@ def _accelerated(base: Any) -> Any:
         states = self.get_input_embeddings()(arguments["input_ids"]) if states is None else states
         layers = cache.layers
         logits = torch.ops.cusync.decode(
-            states,
+            engine.embedded(states),
             [layer.keys for layer in layers],
             [layer.values for layer in layers],
             layers[0].cumulative_length,

@@ -84,7 +84,7 @@ class StackEngine(Engine):
     def weights(self) -> dict[str, torch.Tensor]:
         return self.given
 
-    def turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def turns(self, positions: torch.Tensor, layer: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         cosines, sines = self.rotary(self.like, positions)
         if cosines.shape[-1] != self.head:
             raise argument_error(

@@ -135,8 +135,8 @@ class Engine:
         """The weights by their names in launches."""
         raise NotImplementedError
 
-    def turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines, each (1, positions, columns of a head), the first half of which counts."""
+    def turns(self, positions: torch.Tensor, layer: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines of a layer, each (1, positions, columns of a head), the first half of which counts."""
         raise NotImplementedError
 
     def shape(self, states: torch.Tensor) -> tuple[int, ...]:
@@ -206,16 +206,13 @@ class Engine:
     def _make(self, key: tuple[int, int]) -> None:
         batch, rows = key
         place = "cpu" if self.on_host else f"gpu:{self.like.device.index}"
-        # The model rotated the keys in the cache, so its own angles are used, with their rounding.
-        with torch.no_grad():
-            turns = self.turns(torch.arange(rows, device=self.like.device)[None])
-        half = self.head // 2
-        angles = torch.cat([turn[0, :, :half] for turn in turns], -1).to(self.like.dtype).contiguous()
+        tables = {name: self._table(rows, layer) for name, layer in self.decoder.rotations()}
         first = next(iter(self.plans.values()), [None])[0]
         parts, layers, weights, copied = [], [], self.weights(), 0
         for number, (text, begin, end, made) in enumerate(self.launches(batch, rows)):
             part = _cusync.Pipeline(text, [], None, place, True)
-            part.set("cs", angles, self.stream())
+            for name in tables.keys() & set(part.inputs()):
+                part.set(name, tables[name], self.stream())
             matrices = [name for name, rows, *_ in made if weights[rows[0][0]].dim() == 2]
             copied += self._put(part, [each for each in made if each[0] not in matrices], weights)
             peer = None if first is None or self.on_host else first.parts[number]
@@ -236,6 +233,13 @@ class Engine:
             del self.plans[oldest]
         runner = _HostRunner(parts, layers, copied) if self.on_host else _Runner(parts, layers, self, batch)
         self.plans[key] = [runner]
+
+    def _table(self, rows: int, layer: int) -> torch.Tensor:
+        """Cosines and sines of the positions in a cache. The model rotated the keys in it, so they are the model's."""
+        with torch.no_grad():
+            turns = self.turns(torch.arange(rows, device=self.like.device)[None], layer)
+        half = self.head // 2
+        return torch.cat([turn[0, :, :half] for turn in turns], -1).to(self.like.dtype).contiguous()
 
     def _put(
         self,

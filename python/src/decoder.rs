@@ -53,14 +53,9 @@ impl PyDecoder {
                 let fault = format!("{name} has experts, which steps in torch do not run");
                 return Err(Error::Config(fault + "\n  help: `cusync.torch.Model` runs it").into());
             }
-            // Steps take angles, caches and embeddings of the live model as they are.
-            let whole = decoder.rotaries.iter().all(Rotary::is_whole);
-            let alike = decoder.rotated.iter().all(|rotation| *rotation == Some(0));
-            // An embedding of Gemma has its factor; others are multiplied behind it.
-            let embeds = decoder.embedding_factor.is_none() || decoder.one_plus_gain;
-            let factors = decoder.residual_factor != 1.0 || decoder.logit_factor != 1.0 || !embeds;
-            if !whole || !alike || factors {
-                let fault = format!("{name} rotates or scales in a way that steps in torch do not");
+            // Prompts of torch leave keys in the order of its columns.
+            if !decoder.rotaries.iter().all(Rotary::is_whole) {
+                let fault = format!("{name} rotates heads in part, which steps in torch do not");
                 return Err(Error::Config(fault + "\n  help: `cusync.torch.Model` runs it").into());
             }
             Ok(PyDecoder { decoder, element: config.element()? })
@@ -82,6 +77,18 @@ impl PyDecoder {
     fn sizes(&self) -> (usize, usize, usize, usize, usize, usize) {
         let Decoder { layers, width, kv_heads, columns, vocabulary, .. } = self.decoder;
         (layers, width, kv_heads, columns, vocabulary, self.decoder.logits())
+    }
+
+    /// Tables of rotations by their names in pages, each with a layer that it rotates.
+    fn rotations(&self) -> Vec<(String, usize)> {
+        let first = |number| self.decoder.rotated.iter().position(|rotated| *rotated == Some(number));
+        let numbers = (0..self.decoder.rotaries.len()).filter_map(first);
+        numbers.filter_map(|layer| Some((self.decoder.angles(layer)?, layer))).collect()
+    }
+
+    /// Factor of embedded tokens, if the module that embeds them does not multiply: that of Gemma does.
+    fn embedding_factor(&self) -> Option<f32> {
+        self.decoder.embedding_factor.filter(|_| !self.decoder.one_plus_gain)
     }
 
     /// Bound of logits: a step writes logits divided by it.

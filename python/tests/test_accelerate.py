@@ -34,7 +34,7 @@ def live(kind="Llama", device="cpu", dtype=torch.bfloat16, **more):
         "eos_token_id": 1002,
         "pad_token_id": 0,
     }
-    config = getattr(transformers, f"{kind}Config")(**{**sizes, **more})
+    config = getattr(transformers, f"{kind}{'Text' * (kind == 'Gemma3')}Config")(**{**sizes, **more})
     return getattr(transformers, f"{kind}ForCausalLM")(config).to(device, dtype).eval()
 
 
@@ -47,6 +47,20 @@ GEMMA2 = {
     "final_logit_softcapping": 1.5,
     "attn_implementation": "eager",
 }
+
+#: Angles of layers with windows differ much from the others'.
+GEMMA3 = {
+    "head_dim": 256,
+    "num_key_value_heads": 4,
+    "sliding_window": 65,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+    },
+}
+
+HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 
 
 def accelerated(model):
@@ -96,6 +110,9 @@ def follow(model, forward, tokens, prompt=PROMPT, rows=60):
         ("Phi3", {"sliding_window": 65, "num_key_value_heads": 8, "head_dim": 96}),
         ("Gemma", {"head_dim": 256, "num_key_value_heads": 4}),
         ("Gemma2", GEMMA2),
+        ("Gemma3", GEMMA3),
+        ("Granite", {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "logits_scaling": 8.0}),
+        ("SmolLM3", {"no_rope_layers": [1, 0, 1]}),
         # Two launches.
         ("Llama", {"num_hidden_layers": 9}),
     ],
@@ -276,8 +293,7 @@ def test_models_that_cannot_be_accelerated_say_why():
         (adapted(), True, "no weight `model.layers.0.mlp.up_proj.weight`"),
         (live(mlp_bias=True), True, "a bias in the MLP"),
         (live("Mixtral", num_local_experts=4), True, "MixtralForCausalLM has experts"),
-        (live("SmolLM3", no_rope_layers=[1, 0, 1]), True, "SmolLM3ForCausalLM rotates or scales"),
-        (live("Granite", embedding_multiplier=12.0), True, "GraniteForCausalLM rotates or scales"),
+        (live("Phi3", sliding_window=None, rope_parameters=HALF), True, "Phi3ForCausalLM rotates heads in part"),
         (compiled(), True, "its `forward` was replaced"),
     ]
     for model, cpu, reason in cases:

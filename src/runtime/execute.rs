@@ -81,6 +81,14 @@ impl Pipeline {
     /// # Errors
     /// As [`Pipeline::run_set`].
     pub fn run_on(&mut self, executor: Executor, stream: &Stream) -> Result<()> {
+        self.run_set_on(executor, 0, stream)
+    }
+
+    /// As [`Pipeline::run_on`], for a set of tensors.
+    ///
+    /// # Errors
+    /// As [`Pipeline::run_set`].
+    pub fn run_set_on(&mut self, executor: Executor, set: usize, stream: &Stream) -> Result<()> {
         // Weights are laid out on a stream of the pipeline, while work on the caller's may still be writing them.
         if !self.is_prepared() && !stream.is_capturing()? {
             stream.synchronize()?;
@@ -91,11 +99,11 @@ impl Pipeline {
         if (graph || self.checks_pages()) && !stream.is_capturing()? {
             if self.checks_pages() {
                 stream.synchronize()?;
-                self.pages_are_own(0)?;
+                self.pages_are_own(set)?;
             }
-            self.make_graph(executor, 0)?;
+            self.make_graph(executor, set)?;
         }
-        self.in_turn(stream, || self.queue_run(executor, 0, stream)).map_err(|e| self.poison(e))
+        self.in_turn(stream, || self.queue_run(executor, set, stream)).map_err(|e| self.poison(e))
     }
 
     /// Captures a run that uses several streams. If its kernels were queued one by one, an event that waits

@@ -91,6 +91,9 @@ pub(crate) enum Task {
         /// Print a layer for a prompt of this many tokens instead
         #[arg(long, value_name = "TOKENS", conflicts_with = "launch")]
         prompt: Option<usize>,
+        /// Layer to print for a prompt, from 0
+        #[arg(long, value_name = "N", requires = "prompt", default_value_t = 0)]
+        layer: usize,
         /// The prompt continues a sequence: it attends to cached tokens, and is appended behind them
         #[arg(long, requires = "prompt")]
         continues: bool,
@@ -140,8 +143,8 @@ pub(crate) fn run(task: &Task, output: &Output) -> Result<Box<dyn Answer>, Fault
                 next: format!("next: cusync generate {} --prompt \"Once upon a time\"", folder.display()),
             })
         }
-        Task::Spec { model, slots, launch, prompt, continues } => {
-            let prompt = prompt.map(|tokens| (tokens, *continues));
+        Task::Spec { model, slots, launch, prompt, layer, continues } => {
+            let prompt = prompt.map(|tokens| (tokens, *layer, *continues));
             Box::new(TextReport { text: spec(model, *slots, *launch, prompt)? })
         }
         Task::Logits { model, tokens, prompt, output: file } => {
@@ -162,19 +165,23 @@ pub(crate) fn run(task: &Task, output: &Output) -> Result<Box<dyn Answer>, Fault
     })
 }
 
-/// `prompt`: the tokens of a prompt, and whether it continues a sequence.
+/// `prompt`: the tokens of a prompt, a layer, and whether the prompt continues a sequence.
 fn spec(
     args: &ModelArgs,
     slots: usize,
     launch: usize,
-    prompt: Option<(usize, bool)>,
+    prompt: Option<(usize, usize, bool)>,
 ) -> Result<String, Fault> {
     let config = ModelConfig::read(&args.folder)?;
     let decoder = architecture::decoder(&config)?.shard(0, args.devices as usize)?;
     let element = args.element.map_or_else(|| config.element(), |e| Ok(e.element()))?;
     let rows = (args.context.unwrap_or(decoder.context.min(4096)) + 1).next_multiple_of(64);
-    if let Some((tokens, continues)) = prompt {
-        return Ok(page::prompt(&decoder, tokens, rows.max(tokens), element, continues).text());
+    if let Some((tokens, layer, continues)) = prompt {
+        if layer >= decoder.layers {
+            let fault = Fault::input("bad-argument", format!("there is no layer {layer}"));
+            return Err(fault.help(format!("the model has {} layers, from 0", decoder.layers)));
+        }
+        return Ok(page::prompt(&decoder, layer, tokens, rows.max(tokens), element, continues).text());
     }
     let launches = page::launches(&decoder);
     let launch = launches.get(launch).ok_or_else(|| {
