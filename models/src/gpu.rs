@@ -15,6 +15,7 @@ use cusync::runtime::{Options, Overlap, Overrides, resolve_text};
 use crate::architecture::{Decoder, Weight};
 use crate::error::{Error, Result};
 use crate::page::{self, Sizes};
+use crate::prompts::group::Member;
 use crate::prompts::{LONGEST, Layer, Prompts};
 use crate::sample::Next;
 use crate::weights::{Loaded, Weights};
@@ -112,9 +113,10 @@ impl GpuModel {
         progress: &mut impl FnMut(Loaded),
     ) -> Result<GpuModel> {
         let Sizes { slots, context, rows, element } = *sizes;
-        // Kernels of prompts do not sum over devices, and they normalize heads where they rotate them.
+        // Prompts normalize heads where they rotate them, and add hidden states before they sum over devices.
         let rotated = !decoder.head_norm || decoder.rotated.iter().all(Option::is_some);
-        let keeps = decoder.devices == 1 && rotated && fit(decoder, sizes, device)?;
+        let adds = decoder.devices == 1 || !decoder.norms_behind;
+        let keeps = rotated && adds && fit(decoder, sizes, device)?;
         // Each of the three parts begins at a multiple of 16 bytes.
         let column = slots.next_multiple_of(4);
         let words = |len, name| DeviceBuffer::<u32>::zeroed(device, len, name).map(Arc::new);
@@ -230,13 +232,10 @@ impl GpuModel {
         self.prompts.as_ref()?.tokens(cached, tokens)
     }
 
-    /// Appends the keys and values of tokens to the `cached` ones of a slot, behind the steps in flight.
-    pub(crate) fn prompt(&mut self, slot: usize, cached: usize, tokens: &[u32]) -> Result<()> {
+    /// Prompts and what they embed tokens by, behind the steps in flight.
+    pub(crate) fn prompts(&mut self) -> Result<Option<Member<'_>>> {
         self.stream.synchronize()?;
-        match &mut self.prompts {
-            Some(prompts) => prompts.run(slot, cached, tokens, &self.tokens.embedding),
-            None => Ok(()),
-        }
+        Ok(self.prompts.as_mut().map(|prompts| (prompts, &self.tokens.embedding)))
     }
 
     /// Captures a step, unless it has been captured.

@@ -9,11 +9,12 @@ use crate::architecture::Decoder;
 use crate::error::Result;
 use crate::gpu::GpuModel;
 use crate::page::Sizes;
+use crate::prompts::group;
 use crate::sample::Next;
 use crate::weights::{Loaded, Weights};
 
 pub(crate) struct Gpus {
-    /// The GPU that runs prompts, and whose tokens and logits are read.
+    /// The GPU whose tokens and logits are read.
     first: GpuModel,
     others: Vec<GpuModel>,
     name: String,
@@ -62,14 +63,21 @@ impl Gpus {
         Some(rate * (1 + self.others.len()) as f64)
     }
 
-    /// See [`GpuModel::prompt_tokens`].
+    /// How many of the next `tokens` tokens of a sequence with `cached` ones are computed at once; `None`: none.
     pub(crate) fn prompt_tokens(&self, cached: usize, tokens: usize) -> Option<usize> {
-        self.first.prompt_tokens(cached, tokens)
+        let others = self.others.iter().map(|model| model.prompt_tokens(cached, tokens));
+        others
+            .fold(self.first.prompt_tokens(cached, tokens), |count, other| count.filter(|_| other.is_some()))
     }
 
-    /// See [`GpuModel::prompt`]. Several GPUs run no prompts.
+    /// Appends the keys and values of tokens to the `cached` ones of a slot, behind the steps in flight.
     pub(crate) fn prompt(&mut self, slot: usize, cached: usize, tokens: &[u32]) -> Result<()> {
-        self.first.prompt(slot, cached, tokens)
+        let each = self.models().map(GpuModel::prompts).collect::<Result<Option<Vec<_>>>>();
+        match each?.as_deref_mut() {
+            Some([(prompts, embedding)]) => prompts.run(slot, cached, tokens, embedding),
+            Some(several) => group::run(several, slot, cached, tokens),
+            None => Ok(()),
+        }
     }
 
     /// See [`GpuModel::queue`].

@@ -353,11 +353,12 @@ fn a_request_that_cannot_be_served_is_named_before_anything_runs() {
 
 /// Logits after steps behind prompts, one whole and one in two parts, of random weights for nine layers, which are two
 /// launches, or two a layer with experts, with heads of `columns` columns, and with `fields` in the configuration.
+/// Prompts have 2/5 of the tokens that there is room for.
 fn logits_of_nine_layers(
     architecture: &str,
     columns: u32,
     fields: &[(&str, Value)],
-    place: Place,
+    (place, devices, context): (Place, usize, usize),
 ) -> Vec<Vec<f32>> {
     let folder = tempfile::tempdir().expect("a folder");
     tiny::write(folder.path(), architecture).expect("written");
@@ -374,9 +375,9 @@ fn logits_of_nine_layers(
     for (field, value) in fields {
         change(folder.path(), field, value.clone());
     }
-    let options = Options { place, random: true, ..host(3, 100) };
+    let options = Options { place, devices, random: true, ..host(3, context) };
     let mut model = Model::open(folder.path(), &options, |_| ()).expect("opened");
-    let prompt: Vec<u32> = (0..40).map(|token| token * 5 % 256).collect();
+    let prompt: Vec<u32> = (0..context as u32 * 2 / 5).map(|token| token * 5 % 256).collect();
     model.append(0, &prompt).expect("it fits");
     model.append(2, &prompt[..3]).expect("it fits");
     model.append(1, &prompt[..17]).expect("it fits");
@@ -389,14 +390,33 @@ fn logits_of_nine_layers(
     all
 }
 
+/// The largest relative error of a row of logits on GPUs, by the host's; `None`: there are not that many GPUs with
+/// kernels.
+fn error_of_logits(
+    architecture: &str,
+    columns: u32,
+    fields: &[(&str, Value)],
+    devices: usize,
+    context: usize,
+) -> Option<f64> {
+    // A model needs sm_90a.
+    Device::open(devices as u32 - 1)
+        .ok()
+        .filter(|gpu| gpu.capability() == (9, 0) && !kernels().is_empty())?;
+    let found = logits_of_nine_layers(architecture, columns, fields, (Place::Gpu(0), devices, context));
+    let expected = logits_of_nine_layers(architecture, columns, fields, (Place::Host, 1, context));
+    let norm =
+        |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+    let error = |(found, expected): (&Vec<f32>, &Vec<f32>)| {
+        norm(&mut found.iter().zip(expected).map(|(a, b)| a - b)) / norm(&mut expected.iter().copied())
+    };
+    // A row that is not a number is no row that is right.
+    let largest = found.iter().zip(&expected).map(error).fold(0.0, |a: f64, b| if b <= a { a } else { b });
+    Some(largest)
+}
+
 #[test]
 fn a_gpu_has_the_logits_of_the_host() {
-    // A model needs sm_90a.
-    let gpu = Device::open(0).ok().filter(|gpu| gpu.capability() == (9, 0) && !kernels().is_empty());
-    if gpu.is_none() {
-        println!("skipped: needs a GPU with kernels");
-        return;
-    }
     let half_rotated = [("partial_rotary_factor", json!(0.5))];
     let kind = |layer: usize| if layer % 3 == 2 { "full_attention" } else { "sliding_attention" };
     let kinds = [("layer_types", json!((0..9).map(kind).collect::<Vec<_>>()))];
@@ -412,16 +432,35 @@ fn a_gpu_has_the_logits_of_the_host() {
         ("Phi3ForCausalLM", 96, &[]),
         ("Phi3ForCausalLM", 128, &half_rotated),
     ] {
-        let found = logits_of_nine_layers(architecture, columns, fields, Place::Gpu(0));
-        let expected = logits_of_nine_layers(architecture, columns, fields, Place::Host);
-        for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            let norm = |values: &mut dyn Iterator<Item = f32>| {
-                values.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt()
-            };
-            let difference = norm(&mut found.iter().zip(expected).map(|(a, b)| a - b));
-            let error = difference / norm(&mut expected.iter().copied());
-            // Both round nine layers of bf16.
-            assert!(error < 0.05, "{architecture}, row {row}: {error}");
-        }
+        let Some(error) = error_of_logits(architecture, columns, fields, 1, 100) else {
+            println!("skipped: needs a GPU with kernels");
+            return;
+        };
+        println!("{architecture}: {error:.4}");
+        // Both round nine layers of bf16.
+        assert!(error < 0.05, "{architecture}: {error}");
+    }
+}
+
+#[test]
+fn two_gpus_have_the_logits_of_the_host() {
+    let rotated = [("no_rope_layers", json!([1, 1, 0, 1, 1, 0, 1, 1, 0]))];
+    let window = [("sliding_window", json!(50))];
+    for (architecture, columns, fields, context) in [
+        ("LlamaForCausalLM", 64, &[][..], 500),
+        ("Qwen2ForCausalLM", 128, &[], 500),
+        ("Qwen3ForCausalLM", 128, &[], 500),
+        ("MistralForCausalLM", 128, &window, 500),
+        ("SmolLM3ForCausalLM", 64, &rotated, 500),
+        // Norms follow its sums, so the tokens of a prompt are steps, however many they are.
+        ("Gemma2ForCausalLM", 256, &[], 100),
+    ] {
+        let Some(error) = error_of_logits(architecture, columns, fields, 2, context) else {
+            println!("skipped: needs two GPUs with kernels");
+            return;
+        };
+        println!("{architecture}: {error:.4}");
+        // Both round nine layers of bf16.
+        assert!(error < 0.05, "{architecture}: {error}");
     }
 }

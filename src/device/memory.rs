@@ -255,6 +255,18 @@ impl<T: Plain> DeviceBuffer<T> {
         })
     }
 
+    /// Copies another buffer of the same length, of this GPU or another one, in the order of a stream of either. Both
+    /// must live until the copy is over.
+    pub fn copy_from(&self, from: &DeviceBuffer<T>, stream: &Stream) -> Result<()> {
+        self.same_length("copy", from.len())?;
+        let _entered = stream.device().enter()?;
+        let [own, theirs] = [&self.device, &from.device].map(|device| device.as_raw().cast());
+        // SAFETY: both sides hold `bytes()` bytes in live contexts.
+        check("cuMemcpyPeerAsync", unsafe {
+            sys::cuMemcpyPeerAsync(self.pointer, own, from.pointer, theirs, self.bytes(), stream.raw())
+        })
+    }
+
     /// Fills with one byte, in stream order. 0xFF makes NaNs of both float formats: poison that exposes
     /// outputs which were never written.
     pub fn fill_bytes(&self, byte: u8, stream: &Stream) -> Result<()> {

@@ -146,10 +146,10 @@ impl Stream {
         check("cuEventRecord", unsafe { sys::cuEventRecord(event.raw, self.raw) })
     }
 
-    /// Makes later work wait for the latest record of `event`.
+    /// Makes later work wait for the latest record of `event`, which may be of another GPU.
     pub fn wait(&self, event: &Event) -> Result<()> {
         let _entered = self.device.enter()?;
-        // SAFETY: both live, of one context.
+        // SAFETY: both live.
         check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
     }
 

@@ -1,7 +1,7 @@
 //! Prompts on a GPU: one layer after another over many tokens of a sequence. Layers that are computed alike share a plan.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use cusync::codegen::check::Executor;
@@ -11,13 +11,18 @@ use cusync::tune::{self, PlanCache};
 
 use crate::architecture::Decoder;
 use crate::error::{Error, Result};
-use crate::page::{self, Sizes};
+use crate::page::{self, Part, Sizes};
+
+pub(crate) mod group;
 
 /// Fewest tokens of a part of a prompt: fewer are appended one by one.
 const FEWEST: usize = 16;
 
 /// Tokens of the shortest plan.
 const SHORTEST: usize = 64;
+
+/// Fewest rows that a device of several sums.
+const SHORTEST_PART: usize = 128;
 
 /// Tokens of the longest plan.
 pub(crate) const LONGEST: usize = 8192;
@@ -39,16 +44,21 @@ pub(crate) struct Prompts {
     states: [Tensor; 2],
     /// Interleaved gate and up weights of each layer.
     packed: HashMap<usize, Tensor>,
+    /// The tokens of a run.
+    given: Arc<DeviceBuffer<i32>>,
     /// Cached tokens of the sequence that a run continues.
     cached: Arc<DeviceBuffer<i32>>,
     /// Orders the layers, whose plans differ.
     stream: Arc<Stream>,
     plans: HashMap<PlanKey, Plan>,
+    /// Of one of several devices.
+    exchange: Option<group::Exchange>,
 }
 
 /// Layers that are computed alike share a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct PlanKey {
+    part: Part,
     tokens: usize,
     continues: bool,
     /// The first layer that is computed alike.
@@ -58,9 +68,12 @@ struct PlanKey {
 /// The pipeline of layers for prompts of one length.
 struct Plan {
     pipeline: Pipeline,
-    /// Sets by slot and layer.
+    /// Sets by layer, and by what else tells them apart: the slot, or the step of a sum.
     sets: HashMap<(usize, usize), usize>,
 }
+
+/// A set of a plan, which a run queues.
+type Queued = (PlanKey, usize);
 
 impl Prompts {
     pub(crate) fn new(
@@ -70,9 +83,11 @@ impl Prompts {
         layers: Vec<Layer>,
         tables: HashMap<String, Tensor>,
     ) -> Result<Prompts> {
-        let room = LONGEST.min(sizes.rows) * decoder.width;
+        // Devices sum equal parts of the rows.
+        let room = LONGEST.min(sizes.rows).next_multiple_of(decoder.devices) * decoder.width;
         let states = || DeviceBuffer::zeroed(device, room, "hidden states of a prompt").map(Arc::new);
         let states = [states()?, states()?];
+        let exchange = (decoder.devices > 1).then(|| group::Exchange::new(decoder, sizes, device));
         Ok(Prompts {
             decoder: decoder.clone(),
             sizes: *sizes,
@@ -81,9 +96,11 @@ impl Prompts {
             tables,
             states,
             packed: HashMap::new(),
+            given: Arc::new(DeviceBuffer::zeroed(device, LONGEST.min(sizes.rows), "tokens of a prompt")?),
             cached: Arc::new(DeviceBuffer::zeroed(device, 1, "cached tokens of a sequence")?),
             stream: Arc::new(Stream::new(device)?),
             plans: HashMap::new(),
+            exchange: exchange.transpose()?,
         })
     }
 
@@ -93,7 +110,9 @@ impl Prompts {
         let room = self.sizes.rows.checked_sub(cached)?;
         // Sequences that begin with a prompt have a plan for a whole cache, those that continue have powers of two.
         let longest = LONGEST.min(if cached == 0 { room } else { 1 << room.checked_ilog2()? });
-        (longest >= SHORTEST).then(|| tokens.next_power_of_two().clamp(SHORTEST, longest))
+        let devices = self.decoder.devices;
+        let shortest = if devices > 1 { SHORTEST_PART * devices.next_power_of_two() } else { SHORTEST };
+        (longest >= shortest).then(|| tokens.next_power_of_two().clamp(shortest, longest))
     }
 
     /// How many of the next `tokens` tokens of a sequence with `cached` ones are computed at once.
@@ -101,14 +120,15 @@ impl Prompts {
         Some(tokens.min(self.plan_tokens(cached, tokens)?)).filter(|count| *count >= FEWEST)
     }
 
-    /// The plan of a layer for the next `tokens` tokens of a sequence.
-    fn key(&self, layer: usize, tokens: usize, continues: bool) -> PlanKey {
+    /// The plan of a part of a layer for the next `tokens` tokens of a sequence.
+    fn key(&self, part: Part, layer: usize, tokens: usize, continues: bool) -> PlanKey {
         let span = if continues { self.sizes.rows } else { tokens };
         let Decoder { windows, rotated, .. } = &self.decoder;
         // The table of a rotation is bound, so its number makes no difference.
         let kind = |layer: usize| (windows[layer].filter(|window| *window < span), rotated[layer].is_some());
-        let alike = (0..layer).find(|first| kind(*first) == kind(layer));
-        PlanKey { tokens, continues, layer: alike.unwrap_or(layer) }
+        let attends = matches!(part, Part::Whole | Part::Attend);
+        let alike = (0..layer).find(|first| !attends || kind(*first) == kind(layer));
+        PlanKey { part, tokens, continues: continues && attends, layer: alike.unwrap_or(layer) }
     }
 
     /// Appends the keys and values of tokens to the `cached` ones of a slot.
@@ -119,41 +139,64 @@ impl Prompts {
         tokens: &[u32],
         embedding: &Tensor,
     ) -> Result<()> {
-        let Some(length) = self.plan_tokens(cached, tokens.len()) else {
-            return Err(Error::Request(format!(
-                "there is no plan for {} tokens behind {cached}",
-                tokens.len()
-            )));
-        };
-        self.cached.upload(&[cached as i32])?;
-        let values = length * self.decoder.width;
-        let ends = [self.states[0].view(0..values)?, self.states[1].view(0..values)?].map(Arc::new);
+        let length = self.length(cached, tokens)?;
+        let ends = [self.state(0, length)?, self.state(1, length)?];
         // Whatever a run needs is there before the first of its layers is queued.
-        let keys = (0..self.layers.len()).map(|layer| self.key(layer, length, cached > 0));
-        let keys: Vec<PlanKey> = keys.collect();
-        let sets = (0..).zip(&keys).map(|(layer, key)| self.set(*key, slot, layer, &ends));
-        let sets: Vec<usize> = sets.collect::<Result<_>>()?;
+        let layers = 0..self.layers.len();
+        let set = |layer: usize| {
+            let key = self.key(Part::Whole, layer, length, cached > 0);
+            let [x, z] = [0, 1].map(|end| ends[(layer + end) % 2].clone());
+            self.set(key, layer, slot, &[("X", x), ("Z", z)])
+        };
+        let sets: Vec<Queued> = layers.map(set).collect::<Result<_>>()?;
+        self.begin(cached, tokens, length, embedding)?;
+        sets.iter().try_for_each(|set| self.queue(*set))?;
+        self.end()
+    }
+
+    /// Tokens of the plan for these tokens.
+    fn length(&self, cached: usize, tokens: &[u32]) -> Result<usize> {
+        let fault =
+            || Error::Request(format!("there is no plan for {} tokens behind {cached}", tokens.len()));
+        self.plan_tokens(cached, tokens.len()).ok_or_else(fault)
+    }
+
+    /// The hidden states of the first rows before an even or an odd layer.
+    fn state(&self, layer: usize, rows: usize) -> Result<Tensor> {
+        Ok(Arc::new(self.states[layer % 2].view(0..rows * self.decoder.width)?))
+    }
+
+    /// Queues the hidden states of tokens before the first layer.
+    fn begin(&self, cached: usize, tokens: &[u32], length: usize, embedding: &Tensor) -> Result<()> {
+        self.cached.upload(&[cached as i32])?;
         let mut padded: Vec<i32> = tokens.iter().map(|token| *token as i32).collect();
         // No token: the rows behind the prompt are zeros, which stay finite.
         padded.resize(length, -1);
-        let given = DeviceBuffer::from_slice(&self.device, &padded, "tokens of a prompt")?;
-        helpers::embed(&given, None, embedding, &ends[0], self.decoder.width as u32, &self.stream)?;
+        self.given.view(0..length)?.upload(&padded)?;
+        let (given, width) = (Arc::new(self.given.view(0..length)?), self.decoder.width as u32);
+        Ok(helpers::embed(&given, None, embedding, &*self.state(0, length)?, width, &self.stream)?)
+    }
+
+    fn queue(&mut self, (key, set): Queued) -> Result<()> {
         let stream = self.stream.clone();
-        for (key, set) in keys.iter().zip(sets) {
-            self.plan(*key)?.pipeline.run_set_on(Executor::Serial, set, &stream)?;
-        }
+        Ok(self.plan(key)?.pipeline.run_set_on(Executor::Serial, set, &stream)?)
+    }
+
+    /// Waits for what was queued.
+    fn end(&mut self) -> Result<()> {
         self.stream.synchronize()?;
-        keys.iter().try_for_each(|key| self.plan(*key)?.pipeline.fault().map_or(Ok(()), |e| Err(e.into())))
+        let fault = self.plans.values_mut().find_map(|plan| plan.pipeline.fault());
+        fault.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
     fn plan(&mut self, key: PlanKey) -> Result<&mut Plan> {
-        let PlanKey { tokens, continues, layer } = key;
+        let PlanKey { part, tokens, continues, layer } = key;
         let entry = match self.plans.entry(key) {
             Entry::Occupied(entry) => return Ok(entry.into_mut()),
             Entry::Vacant(entry) => entry,
         };
         let Sizes { rows, element, .. } = self.sizes;
-        let page = page::prompt(&self.decoder, layer, tokens, rows, element, continues).text();
+        let page = page::prompt_part(&self.decoder, (layer, part), tokens, rows, element, continues).text();
         let (overrides, options) = (Overrides::default(), Options::default());
         // `library` chooses between kernels by measurement, and a seed should always give the same text.
         let serial = Some(Executor::Serial);
@@ -163,43 +206,51 @@ impl Prompts {
         Ok(entry.insert(Plan { pipeline, sets: HashMap::new() }))
     }
 
-    /// The set of tensors of a slot and a layer in its plan. `ends`: hidden states before and after even layers.
-    fn set(&mut self, key: PlanKey, slot: usize, layer: usize, ends: &[Tensor; 2]) -> Result<usize> {
-        if let Some(set) = self.plan(key)?.sets.get(&(slot, layer)) {
-            return Ok(*set);
+    /// The set of a layer in a plan, with the rows that it reads and writes by their names. `number`: the slot if the
+    /// plan attends, else whatever tells sets apart.
+    fn set(&mut self, key: PlanKey, layer: usize, number: usize, rows: &[(&str, Tensor)]) -> Result<Queued> {
+        if let Some(set) = self.plan(key)?.sets.get(&(layer, number)) {
+            return Ok((key, *set));
         }
-        let packed = self.decoder.experts.is_none().then(|| self.packed(key, layer)).transpose()?;
+        let gates = matches!(key.part, Part::Whole | Part::Gate) && self.decoder.experts.is_none();
+        let packed = gates.then(|| self.packed(key, layer)).transpose()?;
         let (slots, cached) = (self.sizes.slots, self.cached.clone());
         let angles = self.decoder.angles(key.layer).zip(self.decoder.angles(layer));
         let table = angles.map(|(name, own)| (name, self.tables[&own].clone()));
         let tensors = self.layers[layer].clone();
         let Plan { pipeline, sets } = self.plan(key)?;
         let set = pipeline.sets();
+        let named: HashSet<String> = pipeline.inputs().map(String::from).collect();
         for (name, tensor) in tensors {
             let (kind, _) = name.split_once('_').unwrap_or((&name, ""));
+            let named_alike = format!("{kind}_{}", key.layer);
+            if !named.contains(&named_alike) {
+                continue;
+            }
             let tensor = match kind {
                 "K" | "V" => {
                     let part = tensor.len() / slots;
-                    Arc::new(tensor.view(slot * part..(slot + 1) * part)?)
+                    Arc::new(tensor.view(number * part..(number + 1) * part)?)
                 }
                 _ => tensor,
             };
-            pipeline.bind_in(set, &format!("{kind}_{}", key.layer), tensor)?;
+            pipeline.bind_in(set, &named_alike, tensor)?;
         }
-        if let Some((name, table)) = table {
+        if let Some((name, table)) = table.filter(|(name, _)| named.contains(name)) {
             pipeline.bind_in(set, &name, table)?;
         }
         if key.continues {
             pipeline.bind_integers_in(set, "n", cached)?;
         }
-        pipeline.bind_in(set, "X", ends[layer % 2].clone())?;
-        pipeline.bind_in(set, "Z", ends[(layer + 1) % 2].clone())?;
+        for (name, tensor) in rows {
+            pipeline.bind_in(set, name, tensor.clone())?;
+        }
         if let Some(packed) = packed {
             pipeline.bind_packed(set, &format!("gate_up_{}", key.layer), packed)?;
         }
         pipeline.prepare()?;
-        sets.insert((slot, layer), set);
-        Ok(set)
+        sets.insert((layer, number), set);
+        Ok((key, set))
     }
 
     /// Gate and up weights of a layer, interleaved; all plans share them.

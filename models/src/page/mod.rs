@@ -17,6 +17,12 @@ use cusync::{PipelineBuilder, Stage};
 
 use crate::architecture::{Decoder, Weight};
 pub use crate::launch::{Launch, launches};
+use stages::{
+    LayerPass, attended, attention_stages, block, down_product, experts, gate_stages, norm_before_experts,
+    normed, projection, qkv_product, router, scored, tensor, weight, with_head_norm,
+};
+
+mod stages;
 
 /// Sizes of the pages of a model that is opened.
 #[derive(Clone, Copy, Debug)]
@@ -161,15 +167,63 @@ pub fn prompt(
     continues: bool,
 ) -> PipelineBuilder {
     let page = dims("prompt", decoder, element).dim("T", tokens as u64).dim("S", rows as u64);
-    let lengths = if continues { ", lengths: \"n(1)\"" } else { "" };
-    let [keys, values] = ["K", "V"].map(|name| format!("{name}_{layer}(1,HKV,S,D)"));
-    let cache = format!("Cache(keys: {keys:?}, values: {values:?}{lengths})");
-    let attend =
-        Stage::new("Attention", &format!("attend_{layer}")).word("sequences", 1).word("cache", cache);
-    let attend = scored(attend, decoder, layer, if continues { rows } else { tokens });
+    let attend = prompt_attention(decoder, layer, if continues { rows } else { tokens }, continues);
     let pass = LayerPass::Prompt { continues };
     let stages = block(decoder, layer, "T", "X(T,E)", "Z(T,E)", pass, attend);
     stages.into_iter().fold(page, PipelineBuilder::stage)
+}
+
+/// What a pipeline of prompts computes of a layer. Devices that divide a layer exchange rows behind two of its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    Whole,
+    /// From hidden states to what attention leaves.
+    Attend,
+    /// The product behind attention, for some of the rows.
+    Project,
+    /// From hidden states to the MLP's hidden layer.
+    Gate,
+    /// The product behind it, for some of the rows.
+    Down,
+}
+
+/// The page of a part of a layer: see [`prompt`]. `Z` of [`Part::Project`] and [`Part::Down`] is a product of one device
+/// and `R`.
+pub(crate) fn prompt_part(
+    decoder: &Decoder,
+    (layer, part): (usize, Part),
+    tokens: usize,
+    rows: usize,
+    element: Element,
+    continues: bool,
+) -> PipelineBuilder {
+    let decoder = &Decoder { devices: 1, ..decoder.clone() };
+    let pass = LayerPass::Prompt { continues };
+    let page = || dims("prompt", decoder, element).dim("T", tokens as u64).dim("S", rows as u64);
+    let summed = |product: Stage| page().stage(product.text("residual", "R(T,E)"));
+    match part {
+        Part::Whole => prompt(decoder, layer, tokens, rows, element, continues),
+        Part::Attend => {
+            let attend = prompt_attention(decoder, layer, if continues { rows } else { tokens }, continues);
+            attention_stages(decoder, layer, "T", "X(T,E)", pass, attend)
+                .into_iter()
+                .fold(page(), PipelineBuilder::stage)
+        }
+        Part::Project => summed(projection(layer, "T", "Z(T,E)")),
+        Part::Gate => {
+            gate_stages(decoder, layer, "T", "X(T,E)", pass).into_iter().fold(page(), PipelineBuilder::stage)
+        }
+        Part::Down => summed(down_product(layer, "T", "Z(T,E)")),
+    }
+}
+
+/// The attention of a prompt. `span`: tokens of the longest sequence.
+fn prompt_attention(decoder: &Decoder, layer: usize, span: usize, continues: bool) -> Stage {
+    let lengths = if continues { ", lengths: \"n(1)\"" } else { "" };
+    let [keys, values] = ["K", "V"].map(|name| format!("{name}_{layer}(1,HKV,S,D)"));
+    let cache = format!("Cache(keys: {keys:?}, values: {values:?}{lengths})");
+    let attend = Stage::new("Attention", &format!("attend_{layer}"));
+    scored(attend.word("sequences", 1).word("cache", cache), decoder, layer, span)
 }
 
 fn dims(name: &str, decoder: &Decoder, element: Element) -> PipelineBuilder {
@@ -181,208 +235,6 @@ fn dims(name: &str, decoder: &Decoder, element: Element) -> PipelineBuilder {
         None => page,
     };
     dims.into_iter().fold(page, |page, (dim, n)| page.dim(dim, *n as u64))
-}
-
-/// An attention with the scores of a layer: its window, if sequences of up to `tokens` tokens are longer, and its scale
-/// and softcap, where stated.
-fn scored(attend: Stage, decoder: &Decoder, layer: usize, tokens: usize) -> Stage {
-    let window = decoder.windows[layer].filter(|window| *window < tokens).map(|window| window.to_string());
-    // RON reads 50 as an integer, so print 50.0.
-    let number = |value: f64| format!("{value:?}");
-    let fields =
-        [("window", window), ("scale", decoder.scale.map(number)), ("softcap", decoder.softcap.map(number))];
-    let stated = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    stated.fold(attend, |attend, (name, value)| attend.word(name, value))
-}
-
-/// A product that normalizes its rows first.
-fn normed(product: Stage, gain: &str, epsilon: f64) -> Stage {
-    product.word("input_norm", format!("InputNorm(gain: {gain:?}, epsilon: {epsilon:e})"))
-}
-
-/// What a layer computes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LayerPass {
-    /// The next token of each sequence.
-    Step,
-    /// The first tokens of a sequence, or the next ones of a sequence that continues.
-    Prompt { continues: bool },
-}
-
-/// Name of a tensor of a layer, with a row for each of `t` tokens.
-fn tensor(layer: usize, t: &str, name: &str, cols: &str) -> String {
-    format!("{name}_{layer}({t},{cols})")
-}
-
-/// Name of a weight of a layer.
-fn weight(layer: usize, name: &str, shape: &str) -> String {
-    format!("{name}_{layer}({shape})")
-}
-
-const QKV: &str = "(HQ+2*HKV)*D";
-
-/// A stage that knows the heads of queries, keys and values.
-fn heads(stage: Stage) -> Stage {
-    stage.text("heads", "HQ").text("kv_heads", "HKV")
-}
-
-/// Heads are normalized where they are rotated.
-fn with_head_norm(decoder: &Decoder, layer: usize, stage: Stage) -> Stage {
-    if !decoder.head_norm {
-        return stage;
-    }
-    let (query, key) = (weight(layer, "gq", "D"), weight(layer, "gk", "D"));
-    stage.word(
-        "head_norm",
-        format!("HeadNorm(query: {query:?}, key: {key:?}, epsilon: {:e})", decoder.epsilon),
-    )
-}
-
-/// The product that makes queries, keys and values of the rows of `a`.
-fn qkv_product(decoder: &Decoder, layer: usize, t: &str, a: &str, phase: LayerPass) -> Stage {
-    let angles = decoder.angles(layer).filter(|_| phase != LayerPass::Step);
-    let kind = if angles.is_some() { "RotatedGemm" } else { "Gemm" };
-    let mut product = Stage::new(kind, &format!("qkv_{layer}"))
-        .text("a", a)
-        .text("b", &weight(layer, "Wqkv", &format!("E,{QKV}")))
-        .text("out", &tensor(layer, t, "QKV", QKV));
-    if decoder.bias {
-        product = product.text("bias", &weight(layer, "bqkv", QKV));
-    }
-    match (phase, angles) {
-        (LayerPass::Prompt { continues }, Some(angles)) => {
-            let rotated = heads(product).text("rotary", &format!("{angles}(S,D)")).word("sequences", 1);
-            let rotated = if continues { rotated.text("lengths", "n(1)") } else { rotated };
-            with_head_norm(decoder, layer, rotated)
-        }
-        (LayerPass::Step, _) | (LayerPass::Prompt { .. }, None) => product,
-    }
-}
-
-/// An attention of a layer with its operands.
-fn attended(layer: usize, t: &str, attend: Stage) -> Stage {
-    let (rows, a) = (tensor(layer, t, "QKV", QKV), tensor(layer, t, "A", "HQ*D"));
-    heads(attend).text("qkv", &rows).text("out", &a)
-}
-
-/// The product behind an attention.
-fn projection(layer: usize, t: &str, out: &str) -> Stage {
-    let (a, b) = (tensor(layer, t, "A", "HQ*D"), weight(layer, "Wo", "HQ*D,E"));
-    Stage::gemm(&format!("project_{layer}"), &a, &b, out)
-}
-
-/// A product whose reduction the devices of a decoder divide.
-fn summed(decoder: &Decoder, product: Stage) -> Stage {
-    if decoder.devices > 1 { product.word("all_reduce", true) } else { product }
-}
-
-/// A product that is added to hidden states `x`; with a norm behind it, the normalized rows are.
-fn added(
-    decoder: &Decoder,
-    (layer, number): (usize, u32),
-    t: &str,
-    product: &dyn Fn(&str) -> Stage,
-    [x, out]: [&str; 2],
-) -> Vec<Stage> {
-    if !decoder.norms_behind {
-        return vec![summed(decoder, product(out).text("residual", x))];
-    }
-    let rows = tensor(layer, t, &format!("P{number}"), "E");
-    let gain = weight(layer, &format!("p{number}"), "E");
-    let norm = rms_norm(&format!("behind{number}_{layer}"), [&rows, &gain, out], decoder.epsilon)
-        .text("residual", x);
-    let norm = if decoder.one_plus_gain { norm.word("one_plus_gain", true) } else { norm };
-    vec![summed(decoder, product(&rows)), norm]
-}
-
-/// A norm of rows as a stage of its own.
-fn rms_norm(name: &str, [x, gain, out]: [&str; 3], epsilon: f64) -> Stage {
-    let norm = Stage::new("RmsNorm", name).text("x", x).text("gain", gain);
-    norm.text("out", out).word("epsilon", format!("{epsilon:e}"))
-}
-
-/// One layer over `t` tokens, from hidden states `x` to `z`. Norms before products are stages of their own in prompts
-/// only.
-fn block(
-    decoder: &Decoder,
-    layer: usize,
-    t: &str,
-    x: &str,
-    z: &str,
-    phase: LayerPass,
-    attend: Stage,
-) -> Vec<Stage> {
-    let h = tensor(layer, t, "H", "E");
-    let mut stages =
-        behind_norm(decoder, (layer, 1), t, (x, phase), &|a| qkv_product(decoder, layer, t, a, phase));
-    let attend = if phase == LayerPass::Step { with_head_norm(decoder, layer, attend) } else { attend };
-    stages.push(attended(layer, t, attend));
-    stages.extend(added(decoder, (layer, 1), t, &|out| projection(layer, t, out), [x, &h]));
-    stages.extend(mlp(decoder, layer, t, [&h, z], phase));
-    stages
-}
-
-/// The MLP or the experts of a layer, with norms and residual.
-fn mlp(decoder: &Decoder, layer: usize, t: &str, [h, z]: [&str; 2], phase: LayerPass) -> Vec<Stage> {
-    if decoder.experts.is_some() {
-        let norm = norm_before_experts(decoder, layer, t, h);
-        let router = router(layer, t, &tensor(layer, t, "N2", "E"));
-        return vec![norm, router, experts(decoder, layer, t, z)];
-    }
-    let y = tensor(layer, t, "Y", "I");
-    let mut stages = behind_norm(decoder, (layer, 2), t, (h, phase), &|a| {
-        let (gate, up) = (weight(layer, "Wg", "E,I"), weight(layer, "Wu", "E,I"));
-        let gated = Stage::gated_gemm(&format!("gate_up_{layer}"), a, &gate, &up, &y);
-        gated.word("activation", decoder.gate)
-    });
-    let down = |out: &str| Stage::gemm(&format!("down_{layer}"), &y, &weight(layer, "Wd", "I,E"), out);
-    stages.extend(added(decoder, (layer, 2), t, &down, [h, z]));
-    stages
-}
-
-/// The norm in front of experts, which read its rows.
-fn norm_before_experts(decoder: &Decoder, layer: usize, t: &str, h: &str) -> Stage {
-    let tensors = [h, &weight(layer, "g2", "E"), &tensor(layer, t, "N2", "E")];
-    rms_norm(&format!("norm2_{layer}"), tensors, decoder.epsilon)
-}
-
-/// The scores of a layer's experts, from rows `a`.
-fn router(layer: usize, t: &str, a: &str) -> Stage {
-    let (weights, scores) = (weight(layer, "Wr", "E,NE"), tensor(layer, t, "S", "NE"));
-    Stage::gemm(&format!("router_{layer}"), a, &weights, &scores)
-}
-
-/// The experts of a layer, behind norm and router, to hidden states `z`.
-fn experts(decoder: &Decoder, layer: usize, t: &str, z: &str) -> Stage {
-    let (top_k, normalize) = decoder.experts.map_or((1, true), |experts| (experts.top_k, experts.normalize));
-    Stage::new("Experts", &format!("experts_{layer}"))
-        .text("x", &tensor(layer, t, "N2", "E"))
-        .text("router", &tensor(layer, t, "S", "NE"))
-        .text("gate", &weight(layer, "Wg", "NE*I,E"))
-        .text("up", &weight(layer, "Wu", "NE*I,E"))
-        .text("down", &weight(layer, "Wd", "NE*E,I"))
-        .word("top_k", top_k)
-        .word("activation", decoder.gate)
-        .word("normalize", normalize)
-        .text("residual", &tensor(layer, t, "H", "E"))
-        .text("out", z)
-}
-
-/// A product of the normalized rows of `x`, which `make` makes of the tensor that it reads. `number`: of the norm.
-fn behind_norm(
-    decoder: &Decoder,
-    (layer, number): (usize, u32),
-    t: &str,
-    (x, phase): (&str, LayerPass),
-    make: &dyn Fn(&str) -> Stage,
-) -> Vec<Stage> {
-    let gain = weight(layer, &format!("g{number}"), "E");
-    if phase == LayerPass::Step {
-        return vec![normed(make(x), &gain, decoder.epsilon)];
-    }
-    let out = tensor(layer, t, &format!("N{number}"), "E");
-    let norm = rms_norm(&format!("norm{number}_{layer}"), [x, &gain, &out], decoder.epsilon);
-    vec![norm, make(&out)]
 }
 
 #[cfg(test)]
@@ -434,6 +286,23 @@ mod tests {
             inputs.sort();
             expected.sort();
             assert_eq!(inputs, expected);
+        }
+    }
+
+    #[test]
+    fn parts_of_a_layer_read_what_other_parts_and_devices_leave() {
+        let decoder = Decoder { devices: 2, ..decoder() };
+        let parts: [(Part, &str, &str); 4] = [
+            (Part::Attend, "A_1", "K_1 V_1 Wqkv_1 X bqkv_1 cs g1_1 gk_1 gq_1"),
+            (Part::Project, "Z", "A_1 R Wo_1"),
+            (Part::Gate, "Y_1", "Wg_1 Wu_1 X g2_1"),
+            (Part::Down, "Z", "R Wd_1 Y_1"),
+        ];
+        for (part, output, reads) in parts {
+            let (mut inputs, outputs) =
+                ends(&prompt_part(&decoder, (1, part), 128, 256, Element::F16, false));
+            inputs.sort();
+            assert_eq!((outputs, inputs.join(" ")), (vec![output.to_owned()], reads.to_owned()));
         }
     }
 
