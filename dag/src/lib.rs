@@ -71,7 +71,7 @@ pub use program::{
     NodeId, NodeWork, Program, Zone, ZoneId,
 };
 pub use random::RandomDag;
-pub use read::{MAX_SOURCE, estimate_us, parse};
+pub use read::{MAX_SOURCE, copy_us, estimate_us, parse};
 pub use record::{Recorded, Recording};
 pub use refine::{
     MAX_TILES, MAX_WAITS, NodeSync, ProvedRefinement, Refine, RefinedEdge, Refinement, TileAccesses,

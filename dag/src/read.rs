@@ -26,6 +26,12 @@ pub fn estimate_us(traffic_bytes: u64, flops: u64, device: &Profile) -> f64 {
     f64::max(SHORTEST_US, f64::max(memory, products) / 1e6)
 }
 
+/// Estimated time of a copy between host and device, microseconds: a PCIe 5 link transfers about 50 GB/s, and a copy takes
+/// 2 us to begin.
+pub fn copy_us(bytes: u64) -> f64 {
+    2.0 + bytes as f64 / 50e3
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Dag<'a> {

@@ -20,6 +20,7 @@ use super::error::DagError;
 use super::program::{
     Access, AccessMode, BufferId, Direction, Kernel, LaunchConfig, Node, NodeId, NodeWork, Program, ZoneId,
 };
+use super::read::copy_us;
 use super::refine::TileAccesses;
 
 /// How a recorded node runs.
@@ -282,8 +283,7 @@ impl Recording {
         };
         let access = self.program.whole(buffer, mode);
         let bytes = access.bytes.end;
-        // A PCIe 5 link transfers about 50 GB/s, and a copy takes 2 us to begin.
-        let us = 2.0 + bytes as f64 / 50e3;
+        let us = copy_us(bytes);
         let recorded = Recorded::Copy { buffer: Some(buffer), direction };
         self.push(name, NodeWork::Copy { direction, bytes }, vec![access], us, recorded)
     }

@@ -86,6 +86,16 @@ pub enum Error {
         /// The reason, with the compiler's messages if there are some.
         why: String,
     },
+    /// A node of a captured graph that no other graph can have.
+    #[error("node {node} of the captured graph, {kind}, cannot be moved to another graph\n  help: {help}")]
+    Unmovable {
+        /// Its place in the order of its graph.
+        node: usize,
+        /// Its type.
+        kind: &'static str,
+        /// The fix.
+        help: &'static str,
+    },
     /// Host memory ran out.
     #[error("{0}: out of host memory")]
     NoHostMemory(String),

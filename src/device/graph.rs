@@ -1,12 +1,13 @@
-//! Graphs of explicit nodes and edges, and the contents of captured graphs.
+//! Graphs of explicit nodes and edges.
 
-use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ops::Range;
 
-use cudarc::driver::sys::{self, CUgraphNodeType_enum as NodeType, CUlaunchAttributeID_enum as Attribute};
+use cudarc::driver::sys::{self, CUlaunchAttributeID_enum as Attribute};
 
 use super::context::Device;
 use super::error::{Error, Result, check};
-use super::module::{Function, KernelCall, Shape};
+use super::module::KernelCall;
 use super::pinned::CopyCall;
 use super::stream::{GraphExec, Stream};
 
@@ -27,11 +28,11 @@ pub struct GraphNode(usize);
 /// A graph under construction, or a captured graph.
 #[derive(Debug)]
 pub struct Graph {
-    device: Device,
-    raw: sys::CUgraph,
-    nodes: Vec<sys::CUgraphNode>,
+    pub(super) device: Device,
+    pub(super) raw: sys::CUgraph,
+    pub(super) nodes: Vec<sys::CUgraphNode>,
     /// Whether each node is a kernel.
-    kernels: Vec<bool>,
+    pub(super) kernels: Vec<bool>,
 }
 
 // SAFETY: a graph is used by one thread at a time: adding nodes takes `&mut self`.
@@ -53,7 +54,12 @@ impl Graph {
         let mut raw = std::ptr::null_mut();
         // SAFETY: a current context; `raw` outlives the call.
         check("cuGraphCreate", unsafe { sys::cuGraphCreate(&mut raw, 0) })?;
-        Ok(Graph { device: device.clone(), raw, nodes: Vec::new(), kernels: Vec::new() })
+        Ok(Graph::owned(device, raw))
+    }
+
+    /// A graph that is destroyed with this value. Its nodes are not listed yet.
+    pub(super) fn owned(device: &Device, raw: sys::CUgraph) -> Graph {
+        Graph { device: device.clone(), raw, nodes: Vec::new(), kernels: Vec::new() }
     }
 
     /// Captures the work that `work` queues on `stream`, without running it. The capture also ends if `work`
@@ -73,15 +79,10 @@ impl Graph {
         // SAFETY: capture began above on this thread.
         let ended = check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(stream.raw(), &mut raw) });
         // Created before any return, so that the captured graph is freed.
-        let graph = Graph { device: device.clone(), raw, nodes: Vec::new(), kernels: Vec::new() };
+        let graph = Graph::owned(device, raw);
         outcome?;
         ended?;
-        let mut graph = graph;
-        graph.nodes = graph.in_order()?;
-        for &node in &graph.nodes {
-            graph.kernels.push(node_type(node)? == NodeType::CU_GRAPH_NODE_TYPE_KERNEL);
-        }
-        Ok(graph)
+        Ok(graph.listed()?)
     }
 
     /// Adds a kernel. `priority`, if given: as for streams, lower numbers first.
@@ -187,22 +188,7 @@ impl Graph {
     /// launched on a capturing stream.
     pub fn join_capture(&self, stream: &Stream) -> Result<()> {
         let _entered = self.device.enter()?;
-        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let (mut raw, mut after, mut data, mut count) =
-            (std::ptr::null_mut(), std::ptr::null(), std::ptr::null(), 0);
-        // SAFETY: a live stream; the driver owns the arrays that it returns, until the stream's capture goes on.
-        check("cuStreamGetCaptureInfo", unsafe {
-            let id = std::ptr::null_mut();
-            sys::cuStreamGetCaptureInfo_v3(
-                stream.raw(),
-                &mut status,
-                id,
-                &mut raw,
-                &mut after,
-                &mut data,
-                &mut count,
-            )
-        })?;
+        let (raw, after, count) = captured_so_far(stream)?;
         let mut node = std::ptr::null_mut();
         // SAFETY: the graph under capture and its nodes, as just returned; the driver copies the child.
         check("cuGraphAddChildGraphNode", unsafe {
@@ -226,7 +212,7 @@ impl Graph {
         self.push(raw, false, after)
     }
 
-    fn push(
+    pub(super) fn push(
         &mut self,
         raw: sys::CUgraphNode,
         kernel: bool,
@@ -277,6 +263,11 @@ impl Graph {
         Ok(exec)
     }
 
+    /// The handle, a `CUgraph`, for other libraries. This value keeps ownership.
+    pub fn as_raw(&self) -> *mut c_void {
+        self.raw.cast()
+    }
+
     /// Number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -286,146 +277,55 @@ impl Graph {
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
+}
 
-    /// Kernels of a captured graph, in an order that its edges allow.
-    ///
-    /// # Errors
-    /// [`Error::BadArgument`] if it has nodes other than kernels: their memory accesses are not declared.
-    pub fn kernel_calls(&self) -> Result<Vec<KernelCall>> {
-        let _entered = self.device.enter()?;
-        self.nodes.iter().map(|&node| self.kernel_call(node)).collect()
-    }
-
-    fn kernel_call(&self, node: sys::CUgraphNode) -> Result<KernelCall> {
-        let kind = node_type(node)?;
-        if kind != NodeType::CU_GRAPH_NODE_TYPE_KERNEL {
-            return Err(Error::BadArgument(format!(
-                "a captured node of type {kind:?} (only kernels are taken)"
-            )));
-        }
-        let mut params = std::mem::MaybeUninit::<sys::CUDA_KERNEL_NODE_PARAMS>::zeroed();
-        // SAFETY: a live kernel node; all fields may be zero, and the driver fills them.
-        let params = unsafe {
-            check(
-                "cuGraphKernelNodeGetParams",
-                sys::cuGraphKernelNodeGetParams_v2(node, params.as_mut_ptr()),
-            )?;
-            params.assume_init()
-        };
-        let mut raw = params.func;
-        if raw.is_null() {
-            // SAFETY: a node without a function has a kernel.
-            check("cuKernelGetFunction", unsafe { sys::cuKernelGetFunction(&mut raw, params.kern) })?;
-        }
-        let function = Function::of_raw(&self.device, raw, None)?;
-        if params.kernelParams.is_null() && !function.parameter_sizes().is_empty() {
-            return Err(Error::BadArgument(format!("packed arguments of kernel `{}`", function.name())));
-        }
-        let shape = Shape {
-            grid: [params.gridDimX, params.gridDimY, params.gridDimZ],
-            block: [params.blockDimX, params.blockDimY, params.blockDimZ],
-            shared_bytes: params.sharedMemBytes,
-        };
-        // SAFETY: the driver's own array of this node, which lives as long as the graph.
-        Ok(unsafe { KernelCall::of_node(function, shape, params.kernelParams) })
-    }
-
-    /// Addresses that its nodes may access: every word of the arguments of kernels, whether an address or not, and the
-    /// ends of copies and fills. Nodes that the driver does not describe, and graphs in it, are left out.
-    pub fn words(&self) -> Result<Vec<u64>> {
-        let _entered = self.device.enter()?;
-        let mut found = Vec::new();
-        for &node in &self.nodes {
-            let kind = node_type(node)?;
-            if kind == NodeType::CU_GRAPH_NODE_TYPE_KERNEL {
-                found.extend(self.kernel_call(node).iter().flat_map(KernelCall::words));
-            } else if kind == NodeType::CU_GRAPH_NODE_TYPE_MEMSET {
-                let mut fill = std::mem::MaybeUninit::<sys::CUDA_MEMSET_NODE_PARAMS>::zeroed();
-                // SAFETY: a live node of this type; all fields may be zero.
-                let fill = unsafe {
-                    check(
-                        "cuGraphMemsetNodeGetParams",
-                        sys::cuGraphMemsetNodeGetParams(node, fill.as_mut_ptr()),
-                    )?;
-                    fill.assume_init()
-                };
-                found.push(fill.dst);
-            } else if kind == NodeType::CU_GRAPH_NODE_TYPE_MEMCPY {
-                let mut copy = std::mem::MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
-                // SAFETY: as above; the memory types have values where the driver fills them.
-                let copy = unsafe {
-                    (*copy.as_mut_ptr()).srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
-                    (*copy.as_mut_ptr()).dstMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
-                    check(
-                        "cuGraphMemcpyNodeGetParams",
-                        sys::cuGraphMemcpyNodeGetParams(node, copy.as_mut_ptr()),
-                    )?;
-                    copy.assume_init()
-                };
-                found.extend([copy.srcDevice, copy.dstDevice]);
-            }
-        }
-        Ok(found)
-    }
-
-    /// Nodes in topological order; for a captured serial stream, its order.
-    fn in_order(&self) -> Result<Vec<sys::CUgraphNode>> {
-        let mut count = 0;
-        // SAFETY: a live graph; a null array asks for the count.
-        check("cuGraphGetNodes", unsafe {
-            sys::cuGraphGetNodes(self.raw, std::ptr::null_mut(), &mut count)
-        })?;
-        // The driver rejects a request for nothing, here and below.
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let mut nodes = vec![std::ptr::null_mut(); count];
-        // SAFETY: room for `count` nodes.
-        check("cuGraphGetNodes", unsafe { sys::cuGraphGetNodes(self.raw, nodes.as_mut_ptr(), &mut count) })?;
-        let mut edges = 0;
-        let null = || std::ptr::null_mut::<sys::CUgraphNode_st>();
-        // SAFETY: as above.
-        check("cuGraphGetEdges", unsafe {
-            sys::cuGraphGetEdges_v2(
-                self.raw,
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                &mut edges,
-            )
-        })?;
-        let (mut from, mut to) = (vec![null(); edges], vec![null(); edges]);
-        let empty = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
-        let mut data = vec![empty; edges];
-        if edges > 0 {
-            // SAFETY: room for `edges` of each.
-            check("cuGraphGetEdges", unsafe {
-                sys::cuGraphGetEdges_v2(
-                    self.raw,
-                    from.as_mut_ptr(),
-                    to.as_mut_ptr(),
-                    data.as_mut_ptr(),
-                    &mut edges,
-                )
+impl Stream {
+    /// Nodes of the graph that this stream is capturing, so far; 0 if it captures nothing.
+    pub fn captured_len(&self) -> Result<usize> {
+        let _entered = self.device().enter()?;
+        let (graph, mut count) = (captured_so_far(self)?.0, 0);
+        if !graph.is_null() {
+            // SAFETY: the graph under capture; a null array asks for the count.
+            check("cuGraphGetNodes", unsafe {
+                sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count)
             })?;
         }
-        let place: HashMap<_, _> = nodes.iter().enumerate().map(|(index, &node)| (node, index)).collect();
-        let pairs: Vec<_> = from.iter().zip(&to).map(|(a, b)| (place[a], place[b])).collect();
-        Ok(topological(nodes.len(), &pairs).into_iter().map(|index| nodes[index]).collect())
+        Ok(count)
     }
 }
 
-/// Base address and size of the allocation that contains an address; `None` if there is none.
-pub fn allocation(device: &Device, address: u64) -> Result<Option<(u64, u64)>> {
+/// The graph that a stream is capturing, null if there is none, and the nodes behind which the next one comes. The driver
+/// owns them until the stream's capture goes on.
+fn captured_so_far(stream: &Stream) -> Result<(sys::CUgraph, *const sys::CUgraphNode, usize)> {
+    let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    let (mut raw, mut after, mut data, mut count) =
+        (std::ptr::null_mut(), std::ptr::null(), std::ptr::null(), 0);
+    // SAFETY: a live stream; all results outlive the call.
+    check("cuStreamGetCaptureInfo", unsafe {
+        let (raw, after, data) = (&mut raw, &mut after, &mut data);
+        let id = std::ptr::null_mut();
+        sys::cuStreamGetCaptureInfo_v3(stream.raw(), &mut status, id, raw, after, data, &mut count)
+    })?;
+    Ok((raw, after, count))
+}
+
+/// The allocation that contains an address, or the whole range that was reserved for it; `None` if there is none.
+pub fn allocation(device: &Device, address: u64) -> Result<Option<Range<u64>>> {
+    use sys::CUpointer_attribute as Attributes;
     let _entered = device.enter()?;
-    let (mut base, mut bytes) = (0, 0);
-    // SAFETY: a current context; both outlive the call, and any address is allowed.
-    let found = unsafe { sys::cuMemGetAddressRange_v2(&mut base, &mut bytes, address) };
-    if matches!(found, sys::CUresult::CUDA_ERROR_INVALID_VALUE | sys::CUresult::CUDA_ERROR_NOT_FOUND) {
-        return Ok(None);
+    let (mut first, mut bytes) = (0u64, 0u64);
+    for (attribute, to) in [
+        (Attributes::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, &raw mut first),
+        (Attributes::CU_POINTER_ATTRIBUTE_RANGE_SIZE, &raw mut bytes),
+    ] {
+        // SAFETY: both attributes are 64-bit numbers, which outlive the call; any address is allowed.
+        let found = unsafe { sys::cuPointerGetAttribute(to.cast(), attribute, address) };
+        if found == sys::CUresult::CUDA_ERROR_INVALID_VALUE {
+            return Ok(None);
+        }
+        check("cuPointerGetAttribute", found)?;
     }
-    check("cuMemGetAddressRange", found)?;
-    Ok(Some((base, bytes as u64)))
+    Ok(Some(first..first.saturating_add(bytes)).filter(|place| place.contains(&address)))
 }
 
 /// Whether an address is memory that the driver knows, of a GPU or page-locked.
@@ -440,45 +340,4 @@ pub fn is_known(device: &Device, address: u64) -> Result<bool> {
     }
     check("cuPointerGetAttribute", found)?;
     Ok(true)
-}
-
-fn node_type(node: sys::CUgraphNode) -> Result<NodeType> {
-    let mut kind = NodeType::CU_GRAPH_NODE_TYPE_EMPTY;
-    // SAFETY: a live node; `kind` outlives the call.
-    check("cuGraphNodeGetType", unsafe { sys::cuGraphNodeGetType(node, &mut kind) })?;
-    Ok(kind)
-}
-
-/// An order of `0..count` in which the first of every pair precedes the second; lowest ready number first.
-fn topological(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
-    let mut waits = vec![0; count];
-    let mut next = vec![Vec::new(); count];
-    for &(before, after) in pairs {
-        waits[after] += 1;
-        next[before].push(after);
-    }
-    let mut ready: std::collections::BTreeSet<usize> = (0..count).filter(|&n| waits[n] == 0).collect();
-    let mut order = Vec::with_capacity(count);
-    while let Some(node) = ready.pop_first() {
-        order.push(node);
-        for &after in &next[node] {
-            waits[after] -= 1;
-            if waits[after] == 0 {
-                ready.insert(after);
-            }
-        }
-    }
-    order
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn captured_nodes_come_in_the_order_of_their_edges() {
-        assert_eq!(topological(4, &[(3, 1), (1, 2), (2, 0)]), [3, 1, 2, 0]);
-        assert_eq!(topological(3, &[]), [0, 1, 2]);
-        assert_eq!(topological(4, &[(2, 0), (2, 1), (0, 3), (1, 3)]), [2, 0, 1, 3]);
-    }
 }

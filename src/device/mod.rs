@@ -27,6 +27,7 @@ pub mod host_policy;
 
 #[cfg(feature = "candle-cuda")]
 mod candle;
+mod captured;
 mod context;
 mod cublaslt;
 mod error;
@@ -54,6 +55,7 @@ mod work;
 
 #[cfg(feature = "candle-cuda")]
 pub(crate) use candle::of_candle;
+pub use captured::{CapturedKernel, CapturedNode, CapturedWork, CopyEnd};
 pub use context::{Device, Entered, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
 pub use error::{Error, Result};

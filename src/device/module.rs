@@ -273,7 +273,7 @@ impl Shape {
 }
 
 /// Bytes as whole words, filled up with zeros.
-fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
+pub(super) fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks(8).map(|chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
@@ -347,26 +347,6 @@ impl KernelCall {
         Ok(KernelCall { function: function.clone(), shape, words, starts, _memory: memory })
     }
 
-    /// The values behind the `parameters` of a captured node. The creator of the node keeps its memory alive.
-    ///
-    /// # Safety
-    /// `parameters` points to one pointer per parameter of `function`, each to as many bytes as the parameter
-    /// has.
-    pub(super) unsafe fn of_node(
-        function: Function,
-        shape: Shape,
-        parameters: *const *mut c_void,
-    ) -> KernelCall {
-        let (mut words, mut starts) = (Vec::new(), Vec::new());
-        for (index, &size) in function.parameter_sizes().iter().enumerate() {
-            starts.push(words.len());
-            // SAFETY: guaranteed by the caller.
-            let bytes = unsafe { std::slice::from_raw_parts((*parameters.add(index)).cast::<u8>(), size) };
-            words.extend(words_of(bytes));
-        }
-        KernelCall { function, shape, words: words.into(), starts: starts.into(), _memory: Vec::new() }
-    }
-
     /// The kernel.
     pub fn function(&self) -> &Function {
         &self.function
@@ -375,17 +355,6 @@ impl KernelCall {
     /// The grid and its CTAs.
     pub fn shape(&self) -> &Shape {
         &self.shape
-    }
-
-    /// The parameter values, each starting at a new word.
-    pub(super) fn words(&self) -> &[u64] {
-        &self.words
-    }
-
-    /// Address in a pointer parameter; `None` if there is no such parameter of eight bytes.
-    pub fn address(&self, parameter: usize) -> Option<u64> {
-        let size = *self.function.sizes.get(parameter)?;
-        (size == 8).then(|| self.words[self.starts[parameter]])
     }
 
     /// Calls `with` with pointers to the parameter values, valid during the call.

@@ -222,7 +222,7 @@ impl BoundRecording {
                 *call = Call::Opaque(OpaqueCall::new(Box::new(enqueue)));
                 Ok(())
             }
-            Some(Call::Kernel(_) | Call::Copy(_)) | None => Err(Error::NotOpaque(node)),
+            Some(Call::Kernel(_) | Call::Copy(_) | Call::Adopted(_)) | None => Err(Error::NotOpaque(node)),
         }
     }
 

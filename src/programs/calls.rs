@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use cusync_dag::{NodeId, Program};
+use cusync_dag::{Form, KernelSchedule, NodeId, Program, ScheduleOptions, schedule};
 
+use super::adopt::AdoptedCall;
 use super::error::{Error, Result};
 use super::opaque::OpaqueCall;
 use super::tiled::Watch;
-use crate::device::{CopyCall, Graph, KernelCall, Stream};
+use crate::device::{CopyCall, Device, Graph, KernelCall, Stream};
 
 /// A kernel launch or a copy that can be queued any number of times.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub enum Call {
     Copy(CopyCall),
     /// Work that a callback queues, captured for each executable.
     Opaque(OpaqueCall),
+    /// A node of a captured graph.
+    Adopted(AdoptedCall),
 }
 
 /// A program with the work of each of its nodes. Everything built from it keeps its memory alive.
@@ -51,6 +54,26 @@ impl Calls {
         Ok(Calls { program, calls, memory: self.memory.clone(), watch: self.watch.clone() })
     }
 
+    /// The program's schedule for a GPU, in one of these forms (none: any), with at most so many streams.
+    ///
+    /// # Errors
+    /// [`Error::NotOffered`]; [`Error::TooOld`]; [`Error::Dag`].
+    pub fn schedule(
+        &self,
+        device: &Device,
+        forms: &[Form],
+        streams: Option<usize>,
+    ) -> Result<KernelSchedule> {
+        let profile = device.profile().ok_or_else(|| Error::TooOld(device.name().into()))?;
+        let asked = |form: &Form| forms.is_empty() || forms.contains(form);
+        let early = device.capability().0 >= 9;
+        let offered = Form::ALL.into_iter().filter(|form| asked(form) && (early || !form.is_programmatic()));
+        let offered = offered.collect();
+        let options = ScheduleOptions { forms: offered, streams, device: profile, ..Default::default() };
+        let found = schedule(&self.program, &options)?;
+        if asked(&found.form) { Ok(found) } else { Err(Error::NotOffered) }
+    }
+
     /// Captures the nodes in order on one stream, like serial user code, without instantiating the graph.
     ///
     /// # Errors
@@ -60,6 +83,7 @@ impl Calls {
             self.calls.iter().zip(self.program.nodes()).try_for_each(|(call, node)| match call {
                 Call::Kernel(call) => Ok(main.launch(call, false)?),
                 Call::Copy(call) => Ok(main.copy(call)?),
+                Call::Adopted(call) => Ok(call.alone(main.device())?.join_capture(main)?),
                 Call::Opaque(_) => {
                     let fault = "its workspace belongs to an executable: build one with `Calls::planned`";
                     Err(Error::Opaque { node: node.name.clone(), what: fault.into() })

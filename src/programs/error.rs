@@ -91,22 +91,13 @@ pub enum Error {
         /// The kernel.
         kernel: String,
     },
-    /// A captured kernel has no declaration.
-    #[error(
-        "kernel `{kernel}` was captured, but nothing says what it reads and writes: declare its parameters"
-    )]
-    Undeclared {
-        /// The kernel.
-        kernel: String,
-    },
-    /// A declaration does not fit the captured kernel.
-    #[error("kernel `{kernel}`: parameter {parameter} {what}")]
-    Parameter {
-        /// The kernel.
-        kernel: String,
-        /// Parameter index, from 0.
-        parameter: usize,
-        /// The mismatch.
-        what: &'static str,
-    },
+    /// A captured graph without work.
+    #[error("the captured graph has no work: queue it on the stream that is captured")]
+    NothingCaptured,
+    /// A schedule in a form that does not exist for the program and the GPU.
+    #[error("the form is not offered: it needs more streams, or a newer GPU")]
+    NotOffered,
+    /// A GPU that is too old.
+    #[error("{0} is older than compute capability 8.0")]
+    TooOld(String),
 }

@@ -50,7 +50,7 @@ enum How {
 enum Work {
     Kernel(KernelCall),
     Copy(CopyCall),
-    /// A captured opaque node.
+    /// A captured opaque node, or a node of a captured graph.
     Child(GraphExec),
     /// The same, for streams that are themselves captured.
     Captured(Graph),
@@ -123,13 +123,15 @@ impl Executable {
                 How::Graph(graph(&calls.calls, main, order, before, joins, &priority, capture)?)
             }
             Launches::Streams { steps, programmatic, captured } => {
+                let graph = |graph: Graph| match captured {
+                    true => Ok(Work::Captured(graph)),
+                    false => Ok(Work::Child(graph.instantiate(main)?)),
+                };
                 let work = |(node, call): (usize, &Call)| match call {
                     Call::Kernel(call) => Ok(Work::Kernel(call.clone())),
                     Call::Copy(call) => Ok(Work::Copy(call.clone())),
-                    Call::Opaque(call) => match capture(node, call)? {
-                        graph if *captured => Ok(Work::Captured(graph)),
-                        graph => Ok(Work::Child(graph.instantiate(main)?)),
-                    },
+                    Call::Opaque(call) => graph(capture(node, call)?),
+                    Call::Adopted(call) => graph(call.alone(device)?),
                 };
                 let work = calls.calls.iter().enumerate().map(work).collect::<Result<_>>()?;
                 let eager = eager(main, steps, *programmatic, work, lent.streams)?;
@@ -248,6 +250,7 @@ fn graph(
             Call::Kernel(call) => graph.add_kernel(call, &after, priority[node])?,
             Call::Copy(call) => graph.add_copy(call, &after)?,
             Call::Opaque(call) => graph.add_child(&capture(node, call)?, &after)?,
+            Call::Adopted(call) => call.add(&mut graph, &after)?,
         });
     }
     Ok(graph.instantiate(main)?)

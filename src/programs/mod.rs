@@ -2,7 +2,7 @@
 //! launched repeatedly.
 //!
 //! [`BoundRecording`] adds kernels, callbacks of opaque nodes, and memory that was not given by addresses to a
-//! [`cusync_dag::Recording`]; [`Calls::adopt`] takes a captured stream
+//! [`cusync_dag::Recording`]; [`Calls::adopt`] takes a captured graph
 //! instead. Both give [`Calls`], the work of each node, which can only be launched according to a
 //! [`cusync_dag::ProvedPlan`]. Both refuse kernels that are declared fit for programmatic edges if their code, as far as
 //! its image is at hand, does not wait for earlier kernels ([`verified`]).
@@ -26,7 +26,7 @@ mod opaque;
 mod tiled;
 mod verify;
 
-pub use adopt::{Declaration, ParameterAccess};
+pub use adopt::{AddressAccess, AddressMap, AdoptedCall, Declaration};
 pub use bind::BoundRecording;
 pub use calls::{Call, Calls};
 pub use error::{Error, Result};

@@ -37,6 +37,6 @@ pub fn verified<'a>(
 pub(super) fn verified_calls(program: &Program, calls: &[Call]) -> Result<Program> {
     verified(program, |id| match &calls[id.index()] {
         Call::Kernel(call) => (call.function().name(), call.function().grid_control().clone()),
-        Call::Copy(_) | Call::Opaque(_) => ("", GridControl::unknown("it is no kernel")),
+        Call::Copy(_) | Call::Opaque(_) | Call::Adopted(_) => ("", GridControl::unknown("it is no kernel")),
     })
 }

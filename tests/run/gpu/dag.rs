@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use cusync::device::{Device, Image, Module, Stream};
-use cusync::programs::{BoundRecording, Calls, Declaration, Error, Executable, ParameterAccess};
+use cusync::programs::{AddressMap, BoundRecording, Calls, Declaration, Error, Executable};
 use cusync_bench::dag::SpinProgram;
 use cusync_bench::dag::suite::{Case, NAMES, SizeClass, WITH_COPIES, case, case_with_copies};
 use cusync_dag::{
-    AccessMode, Admit, BufferId, Evidence, Form, KernelSchedule, NodeId, Program, Recording, Refine,
-    ScheduleOptions, StreamPlan, refine, schedule,
+    Admit, BufferId, Evidence, Form, KernelSchedule, NodeId, Program, Recording, Refine, ScheduleOptions,
+    StreamPlan, refine, schedule,
 };
 use cusync_gen::device::DEVICES;
 
@@ -225,9 +225,8 @@ fn a_missing_wait_shows_under_delays() {
     let fault = bound.calls().planned(&rig.main, apart.clone()).expect_err("a dependence is lost");
     assert!(fault.to_string().contains("node 1 does not wait for node 0"), "{fault}");
     let graph = bound.calls().serial_graph(&rig.main).expect("captured");
-    let (kernel, accesses) = ("spin".into(), Vec::new());
-    let lie = Declaration { kernel, accesses, us: 1.0, programmatic: false, image: None };
-    let calls = Calls::adopt(&rig.device, &graph, &[lie]).expect("adopted");
+    let lie = Declaration { accesses: Some(Vec::new()), us: Some(1.0), ..Declaration::default() };
+    let calls = Calls::adopt(&rig.device, graph, |_| Ok(lie.clone())).expect("adopted");
     let exec = calls.planned(&rig.main, apart).expect("nothing depends on anything");
     bound.reset(&[]).expect("reset");
     bound.upload(recorded.delays, &[3_000_000, 0]).expect("uploaded");
@@ -257,14 +256,11 @@ fn kernels_that_never_wait_are_refused_where_their_code_is_at_hand() {
     assert!(matches!(fault, Error::NeverWaits { .. }), "{fault}");
     let bound = BoundRecording::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
     // A captured kernel is only a handle: its code is known if its image is given.
-    let graph = bound.calls().serial_graph(&rig.main).expect("captured");
     let adopted = |image| {
-        let (kernel, accesses) = ("spin".into(), Vec::new());
-        Calls::adopt(
-            &rig.device,
-            &graph,
-            &[Declaration { kernel, accesses, us: 1.0, programmatic: true, image }],
-        )
+        let graph = bound.calls().serial_graph(&rig.main).expect("captured");
+        let accesses = Some(Vec::new());
+        let declared = Declaration { accesses, us: Some(1.0), programmatic: true, image };
+        Calls::adopt(&rig.device, graph, |_| Ok(declared.clone()))
     };
     let evidence = |program: &Program| program.node(NodeId(0)).evidence.clone();
     assert_eq!(evidence(bound.program()), Evidence::Code);
@@ -281,30 +277,13 @@ fn a_captured_serial_stream_is_scheduled_anew() {
     let bound = BoundRecording::new(&case.recording, &rig.device, &rig.module).expect("bound");
     let graph = bound.calls().serial_graph(&rig.main).expect("captured");
     assert_eq!(graph.len(), 3);
-    let access = |parameter, mode| ParameterAccess { parameter, mode, bytes: None };
-    let declare = |kernel: &str, accesses: &[ParameterAccess]| Declaration {
-        kernel: kernel.into(),
-        accesses: accesses.to_vec(),
-        us: 3.0,
-        programmatic: rig.device.capability().0 >= 9,
-        image: Image::suite(),
-    };
-    let square = declare("vec_square", &[access(0, AccessMode::Read), access(1, AccessMode::Write)]);
-    let fault = Calls::adopt(&rig.device, &graph, std::slice::from_ref(&square)).expect_err("incomplete");
-    assert!(fault.to_string().contains("vec_reduce"), "{fault}");
-    let reduce = declare(
-        "vec_reduce",
-        &[
-            access(0, AccessMode::Read),
-            access(1, AccessMode::Read),
-            access(2, AccessMode::Write),
-            access(3, AccessMode::ReadWrite),
-        ],
-    );
-    let wrong = declare("vec_square", &[access(2, AccessMode::Read)]);
-    let fault = Calls::adopt(&rig.device, &graph, &[wrong, reduce.clone()]).expect_err("no pointer");
-    assert!(fault.to_string().contains("parameter 2 is no pointer"), "{fault}");
-    let adopted = Calls::adopt(&rig.device, &graph, &[square, reduce]).expect("adopted");
+    let map = AddressMap::default();
+    let adopted = Calls::adopt(&rig.device, graph, |node| {
+        let accesses = map.accesses(&rig.device, node, &[])?;
+        let programmatic = rig.device.capability().0 >= 9;
+        Ok(Declaration { accesses, us: Some(3.0), programmatic, image: Image::suite() })
+    });
+    let adopted = adopted.expect("adopted");
     let schedule = rig.schedule(adopted.program());
     assert_eq!(
         (schedule.dependences.edges.len(), schedule.full.wait_count()),

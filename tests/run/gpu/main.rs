@@ -18,6 +18,7 @@ mod conformance;
 mod convolutions;
 mod custom;
 mod dag;
+mod dag_adopt;
 mod dag_opaque;
 mod decode;
 mod decode_rig;
