@@ -8,7 +8,8 @@ use cusync::device::Image;
 use cusync::prelude::{Device, Stream};
 
 use super::program::{
-    CArgument, CDag, CEnqueue, CNode, COptions, CRun, Given, Span, Work, accesses, form, given, span,
+    CAccess, CArgument, CDag, CDeclare, CEnqueue, CNode, COptions, CRun, Declare, Given, Span, Work,
+    accesses, adopted, built, form, given, span,
 };
 use super::{Failure, call, null, slice, text};
 
@@ -201,20 +202,63 @@ pub unsafe extern "C" fn cusync_dag_build(
 ) -> i32 {
     call(|| {
         // SAFETY: guaranteed by the caller.
-        let (dag, options) = unsafe { (opened(dag)?, options.as_ref()) };
+        let dag = unsafe { opened(dag) }?;
         if out.is_null() {
             return Err(null("out"));
         }
-        options.map_or(Ok(None), form)?;
-        let context = options.map_or(std::ptr::null_mut(), |options| options.context);
-        let device = match context.is_null() {
-            true => Device::current()?,
-            // SAFETY: the header demands a live context that outlives the run.
-            false => unsafe { Device::from_context(context) }?,
-        };
         // SAFETY: guaranteed by the caller.
-        let options = unsafe { options.map_or(Ok(Given::default()), |options| given(options, &device)) }?;
+        let (device, options) = unsafe { place(options) }?;
         let run = dag.build(device, &options)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { give(out, Box::into_raw(Box::new(run)), "out") }
+    })
+}
+
+/// The GPU that options name, and what else they say.
+///
+/// # Safety
+/// The header's contract.
+unsafe fn place(options: *const COptions) -> Result<(Device, Given), Failure> {
+    // SAFETY: guaranteed by the caller.
+    let options = unsafe { options.as_ref() };
+    options.map_or(Ok(None), form)?;
+    let context = options.map_or(std::ptr::null_mut(), |options| options.context);
+    let device = match context.is_null() {
+        true => Device::current()?,
+        // SAFETY: the header demands a live context that outlives the run.
+        false => unsafe { Device::from_context(context) }?,
+    };
+    // SAFETY: guaranteed by the caller.
+    let options = unsafe { options.map_or(Ok(Given::default()), |options| given(options, &device)) }?;
+    Ok((device, options))
+}
+
+/// See the header.
+///
+/// # Safety
+/// The header's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusync_dag_adopt(
+    graph: *mut c_void,
+    memory: *const CAccess,
+    memory_count: usize,
+    declare: Option<CDeclare>,
+    data: *mut c_void,
+    options: *const COptions,
+    out: *mut *mut CRun,
+) -> i32 {
+    call(|| {
+        if graph.is_null() || out.is_null() {
+            return Err(null("graph or out"));
+        }
+        // SAFETY: guaranteed by the caller.
+        let memory = unsafe { slice(memory, memory_count, "memory") }?;
+        // SAFETY: guaranteed by the caller.
+        let (device, options) = unsafe { place(options) }?;
+        let declare = declare.map(|function| Declare { function, data });
+        // SAFETY: guaranteed by the caller.
+        let calls = unsafe { adopted(&device, graph, memory, declare.as_ref()) }?;
+        let run = built(&calls, device, &options)?;
         // SAFETY: guaranteed by the caller.
         unsafe { give(out, Box::into_raw(Box::new(run)), "out") }
     })

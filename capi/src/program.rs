@@ -5,12 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cusync::dag::{
-    AccessMode, Addressable, Argument, DagError, Form, LaunchConfig, NodeId, Recording, ScheduleOptions,
-    estimate_us, schedule,
+    AccessMode, Addressable, Argument, DagError, Form, LaunchConfig, NodeId, Recording, estimate_us,
 };
-use cusync::device::{DeviceBuffer, Function, Image};
+use cusync::device::{CapturedNode, CapturedWork, DeviceBuffer, Function, Graph, Image};
 use cusync::prelude::{Device, Stream};
-use cusync::programs::{BoundRecording, Error, Executable, Lent, Workspace};
+use cusync::programs::{
+    AddressAccess, AddressMap, BoundRecording, Calls, Declaration, Error, Executable, Lent, Workspace,
+};
 
 use super::{Failure, null, slice, text};
 
@@ -68,6 +69,9 @@ pub struct COptions {
     workspace_count: usize,
     workspace_bytes: usize,
 }
+
+/// `cusync_dag_declare` of the header.
+pub(crate) type CDeclare = unsafe extern "C" fn(*mut c_void, usize, *const c_char, *mut CNode) -> i32;
 
 /// How a node runs.
 #[derive(Clone)]
@@ -144,16 +148,20 @@ pub(crate) unsafe fn accesses(node: &CNode) -> Result<Vec<Argument>, Failure> {
     // SAFETY: guaranteed by the caller.
     let given = unsafe { slice(node.accesses, node.access_count, "accesses") }?;
     let access = |access: &CAccess| {
-        let mode = match access.mode {
-            0 => AccessMode::Read,
-            1 => AccessMode::Write,
-            2 => AccessMode::ReadWrite,
-            other => return Err(Failure::Argument(format!("there is no mode {other} of an access"))),
-        };
-        let Range { start, end } = span(access.memory, access.bytes, "memory of an access")?;
+        let AddressAccess { addresses: Range { start, end }, mode } = by_address(access)?;
         Ok(Argument::Addresses { first: start, bytes: end - start, mode, passed: false })
     };
     given.iter().map(access).collect()
+}
+
+fn by_address(access: &CAccess) -> Result<AddressAccess, Failure> {
+    let mode = match access.mode {
+        0 => AccessMode::Read,
+        1 => AccessMode::Write,
+        2 => AccessMode::ReadWrite,
+        other => return Err(Failure::Argument(format!("there is no mode {other} of an access"))),
+    };
+    Ok(AddressAccess { addresses: span(access.memory, access.bytes, "memory of an access")?, mode })
 }
 
 /// A grid or a CTA: lengths past the first may be left out.
@@ -221,35 +229,92 @@ impl CDag {
                     .set_opaque(index.into(), move |stream, workspace| callback.enqueue(stream, workspace))?;
             }
         }
-        let profile = device.profile().ok_or_else(|| {
-            Failure::Failed(format!("{} is older than compute capability 8.0", device.name()))
-        })?;
+        let profile = device.profile().ok_or_else(|| Error::TooOld(device.name().into()))?;
         for &(id, flops) in &self.estimated {
             let traffic = bound.program().node(id).kernel().map_or(0, |kernel| kernel.traffic_bytes);
             bound.set_us(id, estimate_us(traffic, flops, &profile))?;
         }
-        let early = device.capability().0 >= 9;
-        let forms = Form::ALL.into_iter().filter(|form| early || !form.is_programmatic());
-        let forms = forms.filter(|form| options.form.is_none_or(|only| *form == only)).collect();
-        let asked = ScheduleOptions { forms, streams: options.most, device: profile, ..Default::default() };
-        let found = schedule(bound.program(), &asked)?;
-        if options.form.is_some_and(|form| form != found.form) {
-            return Err(Failure::Failed(
-                "the form is not offered: it needs more streams, or a newer GPU".into(),
-            ));
-        }
-        let plan = found.plan(bound.program(), found.form).prove(bound.program()).map_err(Error::from)?;
-        let main = Arc::new(Stream::new(&device)?);
-        let lent = Lent { streams: &options.streams, workspaces: &options.workspaces };
-        let executable = bound.calls().executable_with(&main, &plan, &lent)?;
-        let form = CString::new(format!("{:?}", found.form)).unwrap_or_default();
-        let name = |id: NodeId| &bound.program().node(id).name;
-        let unverified: String =
-            plan.unverified().map(|(id, why)| format!("{}: {why}\n", name(id))).collect();
-        let unverified = CString::new(unverified).unwrap_or_default();
-        let workspaces = plan.workspaces().bytes().len();
-        Ok(CRun { executable, device: device.clone(), form, unverified, workspaces })
+        built(bound.calls(), device, options)
     }
+}
+
+/// Schedules a program, proves the schedule, and builds what it launches.
+pub(crate) fn built(calls: &Calls, device: Device, options: &Given) -> Result<CRun, Failure> {
+    let program = calls.program();
+    let found = calls.schedule(&device, options.form.as_slice(), options.most)?;
+    let plan = found.plan(program, found.form).prove(program).map_err(Error::from)?;
+    let main = Arc::new(Stream::new(&device)?);
+    let lent = Lent { streams: &options.streams, workspaces: &options.workspaces };
+    let executable = calls.executable_with(&main, &plan, &lent)?;
+    let form = CString::new(format!("{:?}", found.form)).unwrap_or_default();
+    let name = |id: NodeId| &program.node(id).name;
+    let unverified: String = plan.unverified().map(|(id, why)| format!("{}: {why}\n", name(id))).collect();
+    let unverified = CString::new(unverified).unwrap_or_default();
+    let workspaces = plan.workspaces().bytes().len();
+    Ok(CRun { executable, device, form, unverified, workspaces })
+}
+
+/// A function that declares captured nodes, with its data.
+pub(crate) struct Declare {
+    pub(crate) function: CDeclare,
+    pub(crate) data: *mut c_void,
+}
+
+impl Declare {
+    /// Asks the function about a node; 0 and nothing for what it leaves to be derived.
+    fn ask(&self, node: &CapturedNode) -> Result<(Option<Vec<AddressAccess>>, f64, bool), Failure> {
+        let kernel = match &node.work {
+            CapturedWork::Kernel(kernel) => CString::new(kernel.function.name()).ok(),
+            _ => None,
+        };
+        let name = kernel.as_ref().map_or(std::ptr::null(), |name| name.as_ptr());
+        // SAFETY: numbers may be 0, and pointers null.
+        let mut given: CNode = unsafe { std::mem::zeroed() };
+        // SAFETY: the header demands a function that keeps what it states until it is called again.
+        match unsafe { (self.function)(self.data, node.index, name, &mut given) } {
+            0 => Ok((None, given.us, false)),
+            1 => {
+                // SAFETY: as above.
+                let stated = unsafe { slice(given.accesses, given.access_count, "accesses") }?;
+                let stated = stated.iter().map(by_address).collect::<Result<_, _>>()?;
+                Ok((Some(stated), given.us, given.programmatic != 0))
+            }
+            status => Err(Failure::Failed(format!("node {}: `declare` returned {status}", node.index))),
+        }
+    }
+}
+
+/// The program of a captured graph, from what a function declares, and otherwise from addresses in memory.
+///
+/// # Safety
+/// The header's contract.
+pub(crate) unsafe fn adopted(
+    device: &Device,
+    graph: *mut c_void,
+    memory: &[CAccess],
+    declare: Option<&Declare>,
+) -> Result<Calls, Failure> {
+    let map = AddressMap::new(memory.iter().map(by_address).collect::<Result<Vec<_>, _>>()?);
+    // SAFETY: guaranteed by the caller.
+    let graph = unsafe { Graph::copy_of(device, graph) }?;
+    let mut failed = None;
+    let found = Calls::adopt(device, graph, |node| {
+        let (stated, us, programmatic) = match declare.map(|declare| declare.ask(node)) {
+            None => (None, 0.0, false),
+            Some(Ok(answer)) => answer,
+            Some(Err(failure)) => {
+                // The first failure is the caller's answer.
+                failed.get_or_insert(failure);
+                (None, 0.0, false)
+            }
+        };
+        let accesses = match stated {
+            Some(stated) => Some(stated),
+            None => map.accesses(device, node, &[])?,
+        };
+        Ok(Declaration { accesses, us: (us != 0.0).then_some(us), programmatic, image: None })
+    })?;
+    failed.map_or(Ok(found), Err)
 }
 
 /// What `cusync_dag_options` says.

@@ -251,6 +251,9 @@ int main() {
   options.form = "cycle";
   refused(cusync_dag_build(dag, &options, &run), argument, "no form `cycle`");
   refused(cusync_dag_build(dag, nullptr, nullptr), argument, "`out` is null");
+  refused(cusync_dag_adopt(nullptr, use, 1, nullptr, nullptr, nullptr, &run), argument, "`graph or out` is null");
+  refused(cusync_dag_adopt(&handle, nullptr, 1, nullptr, nullptr, nullptr, &run), argument, "`memory` is null");
+  refused(cusync_dag_adopt(&handle, use, 1, nullptr, nullptr, &options, &run), argument, "no form `cycle`");
   // No context is current: there is no driver, no GPU, or nothing has used it yet.
   refused(cusync_dag_build(dag, nullptr, &run), failed, "");
   refused(cusync_dag_launch(nullptr, nullptr), argument, "`run` is null");

@@ -373,7 +373,9 @@ fn in_order(graph: sys::CUgraph) -> Result<Vec<sys::CUgraphNode>> {
 }
 
 /// Nodes, and their edges by places in this list.
-fn connected(graph: sys::CUgraph) -> Result<(Vec<sys::CUgraphNode>, Vec<(usize, usize)>)> {
+type Connected = (Vec<sys::CUgraphNode>, Vec<(usize, usize)>);
+
+fn connected(graph: sys::CUgraph) -> Result<Connected> {
     let mut count = 0;
     // SAFETY: a live graph; a null array asks for the count.
     check("cuGraphGetNodes", unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count) })?;
@@ -447,13 +449,9 @@ mod tests {
     #[test]
     fn packed_arguments_are_found() {
         let (values, size) = ([7u64, 0x1000], 16usize);
-        let mut list = [
-            1 as *mut c_void,
-            values.as_ptr().cast_mut().cast(),
-            2 as *mut c_void,
-            (&raw const size).cast_mut().cast(),
-            std::ptr::null_mut(),
-        ];
+        let name = |number| std::ptr::without_provenance_mut::<c_void>(number);
+        let (first, size) = (values.as_ptr().cast_mut().cast(), (&raw const size).cast_mut().cast());
+        let mut list = [name(1), first, name(2), size, name(0)];
         // SAFETY: a list as `cuLaunchKernel` defines it.
         let bytes = unsafe { packed(list.as_mut_ptr()) };
         assert_eq!(words_of(bytes).collect::<Vec<_>>(), values);

@@ -50,13 +50,12 @@ pub struct AddressMap {
 }
 
 impl AddressMap {
-    /// A map of pieces that nodes read and write, and of `constant` ones, which no captured node writes. Pieces that
-    /// overlap are one piece, except that a constant may lie in a shared one.
-    pub fn new(
-        shared: impl IntoIterator<Item = Range<u64>>,
-        constant: impl IntoIterator<Item = Range<u64>>,
-    ) -> AddressMap {
-        AddressMap { shared: united(shared), constant: united(constant) }
+    /// A map of pieces that nodes read and write, and of constants ([`AccessMode::Read`]), which no captured node writes.
+    /// Pieces that overlap are one piece, except that a constant may lie in another piece.
+    pub fn new(pieces: impl IntoIterator<Item = AddressAccess>) -> AddressMap {
+        let (shared, constant): (Vec<_>, Vec<_>) = pieces.into_iter().partition(|piece| piece.mode.writes());
+        let addresses = |pieces: Vec<AddressAccess>| united(pieces.into_iter().map(|piece| piece.addresses));
+        AddressMap { shared: addresses(shared), constant: addresses(constant) }
     }
 
     /// The accesses of a node: those that are `known`, which explain all addresses in them, and those that follow from
@@ -319,6 +318,14 @@ mod tests {
         AddressAccess { addresses, mode }
     }
 
+    fn shared(addresses: Range<u64>) -> AddressAccess {
+        access(addresses, AccessMode::ReadWrite)
+    }
+
+    fn constant(addresses: Range<u64>) -> AddressAccess {
+        access(addresses, AccessMode::Read)
+    }
+
     /// The only allocation outside of maps.
     fn live(address: u64) -> device::Result<Option<Range<u64>>> {
         Ok(Some(0x9000..0xa000).filter(|place| place.contains(&address)))
@@ -340,50 +347,46 @@ mod tests {
 
     #[test]
     fn arguments_reach_whole_pieces() {
-        let map = AddressMap::new([0x1000..0x2000, 0x2000..0x3000], [0x5000..0x6000]);
+        let map = AddressMap::new([shared(0x1000..0x2000), shared(0x2000..0x3000), constant(0x5000..0x6000)]);
         // A number, a pointer into the first piece twice, one behind its end, and a constant.
         let words = [12, 0x1000, 0x1800, 0x2000, 0x5010, 0x7000, 0];
         let found = derived(&map, &words, &[]).expect("known addresses");
-        let want = [
-            access(0x1000..0x2000, AccessMode::ReadWrite),
-            access(0x2000..0x3000, AccessMode::ReadWrite),
-            access(0x5000..0x6000, AccessMode::Read),
-        ];
+        let want = [shared(0x1000..0x2000), shared(0x2000..0x3000), constant(0x5000..0x6000)];
         assert_eq!(found, want);
         let outside = derived(&map, &[0x9abc], &[]).expect("an allocation");
-        assert_eq!(outside, [access(0x9000..0xa000, AccessMode::ReadWrite)]);
+        assert_eq!(outside, [shared(0x9000..0xa000)]);
         assert_eq!(derived(&map, &[1, 2, 0x3000, 0x6000], &[]), None, "no known address");
     }
 
     #[test]
     fn known_accesses_explain_the_addresses_in_them() {
-        let map = AddressMap::new([0x1000..0x3000], []);
-        let known = [access(0x1000..0x1100, AccessMode::Read)];
+        let map = AddressMap::new([shared(0x1000..0x3000)]);
+        let known = [constant(0x1000..0x1100)];
         assert_eq!(derived(&map, &[0x1010, 5], &known).expect("known"), known);
         let both = derived(&map, &[0x1010, 0x2000], &known).expect("known");
-        assert_eq!(both, [known[0].clone(), access(0x1000..0x3000, AccessMode::ReadWrite)]);
+        assert_eq!(both, [known[0].clone(), shared(0x1000..0x3000)]);
         assert_eq!(derived(&map, &[], &known).expect("known"), known, "memory behind no argument");
     }
 
     #[test]
     fn pieces_that_overlap_are_one_and_constants_lie_in_them() {
-        let map = AddressMap::new([0x1800..0x2800, 0x1000..0x2000, 0x2800..0x2900, 7..7], [0x1200..0x1300]);
+        let map = AddressMap::new([0x1800..0x2800, 0x1000..0x2000, 0x2800..0x2900, 7..7].map(shared));
         assert_eq!(map.shared.into_iter().collect::<Vec<_>>(), [(0x1000, 0x2800), (0x2800, 0x2900)]);
-        let map = AddressMap::new([0x1000..0x2000], [0x1200..0x1300]);
+        let map = AddressMap::new([shared(0x1000..0x2000), constant(0x1200..0x1300)]);
         let found = derived(&map, &[0x1200, 0x1300], &[]).expect("known");
-        let want = [access(0x1200..0x1300, AccessMode::Read), access(0x1000..0x2000, AccessMode::ReadWrite)];
+        let want = [constant(0x1200..0x1300), shared(0x1000..0x2000)];
         assert_eq!(found, want);
     }
 
     #[test]
     fn copies_and_fills_are_exact_and_host_functions_are_unknown() {
-        let map = AddressMap::new([0x1000..0x2000], []);
+        let map = AddressMap::new([shared(0x1000..0x2000)]);
         let end = |addresses| crate::device::CopyEnd { addresses, host: false };
         let accesses = |work: CapturedWork| map.derived(&work, &[], &mut live).expect("no device is asked");
         let copy = CapturedWork::Copy { from: end(Some(0x1000..0x1010)), to: end(Some(0x1800..0x1810)) };
         let fill = CapturedWork::Fill(0x1020..0x1024);
         let want = [
-            access(0x1000..0x1010, AccessMode::Read),
+            constant(0x1000..0x1010),
             access(0x1800..0x1810, AccessMode::Write),
             access(0x1020..0x1024, AccessMode::Write),
         ];
@@ -405,7 +408,7 @@ mod tests {
             upload,
             // Half of the bytes of the first.
             kernel(Some(vec![read(0x1008), write(0x2000)])),
-            kernel(Some(vec![write(0x3000), access(0x3000..0x3000, AccessMode::Read)])),
+            kernel(Some(vec![write(0x3000), constant(0x3000..0x3000)])),
             kernel(None),
             kernel(Some(vec![])),
             kernel(Some(vec![read(0x2000), read(0x3000), write(0x4000)])),

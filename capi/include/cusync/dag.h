@@ -98,6 +98,21 @@ int32_t cusync_dag_opaque(cusync_dag* dag, const cusync_dag_node* node, cusync_d
 int32_t cusync_dag_depends(cusync_dag* dag, uint32_t node, uint32_t before, int32_t* depends);
 /// Schedules, proves and builds the program as it is now. Memory, kernels, streams and workspaces must outlive the run.
 int32_t cusync_dag_build(cusync_dag* dag, const cusync_dag_options* options, cusync_dag_run** out);
+/// States what a node of a captured graph accesses. `index` counts nodes in the order of the graph, from 0; `kernel` is the
+/// name of a kernel in its image, NULL for other nodes; `node` is all 0. Returns 1 if `accesses` and `programmatic` of
+/// `node` are stated, which stay valid until the next call, and 0 to have them derived; other values fail. `us` counts in
+/// both cases.
+typedef int32_t (*cusync_dag_declare)(void* data, size_t index, const char* kernel, cusync_dag_node* node);
+/// Schedules, proves and builds a captured graph, a cudaGraph_t or CUgraph, whose nodes run as they were captured. It may
+/// have kernels, memsets, copies, functions on the host and graphs, but no events, semaphores, allocations or conditions.
+/// `graph` is copied; its memory, kernels and host functions must outlive the run. Without `declare` (NULL), or where it
+/// returns 0, accesses are derived: copies and memsets have exact ones. A kernel accesses each piece of `memory` into which
+/// a word of its arguments points: CUSYNC_DAG_READ is of constants, which no node of the graph writes, and others are read
+/// and written. Addresses elsewhere stand for their whole allocation. A kernel without a known address and a function on
+/// the host are ordered with all nodes. Kernels that reach memory through pointers in device memory, or by symbols, have to
+/// be declared; so do those that wait for a kernel that runs at the same time.
+int32_t cusync_dag_adopt(void* graph, const cusync_dag_access* memory, size_t memory_count, cusync_dag_declare declare,
+                         void* data, const cusync_dag_options* options, cusync_dag_run** out);
 /// The form of a run, such as "lane-mixed"; valid until its end.
 const char* cusync_dag_form(const cusync_dag_run* run);
 /// The kernels that may start before earlier ones end only because they are declared programmatic, which was not verified: a

@@ -49,6 +49,14 @@ class Run {
   char const* form() const { return cusync_dag_form(run_.get()); }
   size_t workspaces() const { return cusync_dag_workspaces(run_.get()); }
 
+  /// The schedule of a captured graph; see cusync_dag_adopt.
+  static Run adopt(cudaGraph_t graph, std::vector<cusync_dag_access> const& memory = {},
+                   cusync_dag_options const& options = {}) {
+    cusync_dag_run* made = nullptr;
+    check_dag(cusync_dag_adopt(graph, memory.data(), memory.size(), nullptr, nullptr, &options, &made));
+    return Run(made);
+  }
+
  private:
   friend class Dag;
   explicit Run(cusync_dag_run* run) : run_(run, cusync_dag_end) {}

@@ -12,8 +12,8 @@ use cudarc::driver::sys::{self, CUlaunchAttributeID_enum as Attribute};
 use cusync::device::{
     CapturedNode, CapturedWork, Device, DeviceBuffer, EdgeKind, Error as DeviceError, Graph, Image, Stream,
 };
-use cusync::programs::{AddressMap, Calls, Declaration, Error};
-use cusync_dag::{NodeId, analyse};
+use cusync::programs::{AddressAccess, AddressMap, Calls, Declaration, Error};
+use cusync_dag::{AccessMode, NodeId, analyse};
 
 use crate::common::{Gpu, gpu, quick};
 
@@ -207,7 +207,8 @@ impl Foreign {
     /// Adopts a graph with accesses by addresses; all kernels only read the delay.
     fn adopted(&self, graph: Graph) -> Calls {
         let delay = self.delay.addresses();
-        let map = AddressMap::new([], [delay.start as u64..delay.end as u64]);
+        let addresses = delay.start as u64..delay.end as u64;
+        let map = AddressMap::new([AddressAccess { addresses, mode: AccessMode::Read }]);
         Calls::adopt(&self.device, graph, |node: &CapturedNode| {
             let accesses = map.accesses(&self.device, node, &[])?;
             Ok(Declaration { accesses, us: Some(200.0), ..Declaration::default() })
