@@ -200,6 +200,18 @@ impl From<cusync::SessionError> for Failure {
     }
 }
 
+impl From<cusync::device::Error> for Failure {
+    fn from(error: cusync::device::Error) -> Self {
+        Fault::from(error).into()
+    }
+}
+
+impl From<cusync::programs::Error> for Failure {
+    fn from(error: cusync::programs::Error) -> Self {
+        Fault::from(error).into()
+    }
+}
+
 #[cfg(feature = "models")]
 impl From<cusync_models::Error> for Failure {
     fn from(error: cusync_models::Error) -> Self {

@@ -125,6 +125,7 @@ impl From<device::Error> for Fault {
             E::NoHostMemory(_) => "host-memory",
             E::Unconnected { .. } => "unconnected",
             E::NoDeviceMemory { .. } => "device-memory",
+            E::Unmovable { .. } => "bad-program",
         };
         Fault::input(code, error.to_string())
     }
@@ -193,7 +194,8 @@ impl From<programs::Error> for Fault {
         let code = match error {
             E::Device(error) => return error.into(),
             E::Dag(_) | E::NoBuffer(_) | E::OtherProgram | E::Addresses => "bad-program",
-            E::Undeclared { .. } | E::Parameter { .. } | E::NoMemory { .. } => "bad-program",
+            E::NoMemory { .. } | E::NothingCaptured => "bad-program",
+            E::NotOffered | E::TooOld(_) => "unsupported",
             E::Opaque { .. } | E::NotOpaque(_) | E::Lent { .. } => "bad-program",
             E::NeverWaits { .. } | E::NeverTriggers { .. } => return Fault::refuted("contradicted", text),
             E::Unproved(_) => return Fault::refuted("unproved", text),

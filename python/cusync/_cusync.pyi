@@ -37,6 +37,12 @@ _Rows = tuple[str, int, int]
 #: Text of a page, its first layer and the one behind its last, and its weights.
 _Launch = tuple[str, int, int, list[tuple[str, list[_Rows], float, float]]]
 
+#: First address, one past the last, and 0 for a read, 1 for a write, 2 for both.
+_Span = tuple[int, int, int]
+
+#: The nodes that an operator captured, from the first to one past the last, and all its accesses.
+_Operator = tuple[int, int, list[_Span]]
+
 @final
 class Decoder:
     def __new__(cls, config: str) -> Decoder: ...
@@ -50,6 +56,21 @@ class Decoder:
     def layers(self, slots: int, rows: int) -> list[_Launch]: ...
     def attention(self, slots: int, rows: int, norm: bool, residual: bool) -> list[_Launch]: ...
 
+@final
+class Rescheduled:
+    def __new__(
+        cls,
+        graph: int,
+        gpu: int,
+        memory: list[_Span],
+        operators: list[_Operator],
+        us: list[float] | None,
+        choice: tuple[str | None, int | None],
+    ) -> Rescheduled: ...
+    def replay(self, stream: int) -> None: ...
+    def report(self) -> dict[str, Any]: ...
+
+def captured_nodes(gpu: int, stream: int) -> int: ...
 @final
 class Generation:
     def __iter__(self) -> Iterator[tuple[int, str, str | None]]: ...

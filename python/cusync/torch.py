@@ -1,5 +1,5 @@
-"""PyTorch: operators that run MLPs and layers as pipelines, language models on the weights of a live model, and
-programs of kernels from exported modules.
+"""PyTorch: operators that run MLPs and layers as pipelines, language models on the weights of a live model, programs of
+kernels from exported modules, and captured CUDA graphs, rescheduled.
 
 Operators work eagerly, under ``torch.compile``, and in CUDA graphs once their plans are made. Tensors of the host run
 on the ``cpu`` executor; on a GPU, runs are queued on torch's current stream. Operators have no gradients.
@@ -20,6 +20,7 @@ from ._errors import argument_error
 from ._layers import Attention, DecoderLayer, Layers
 from ._mlp import ACTIVATIONS
 from ._program import program
+from ._reschedule import Rescheduled, reschedule
 from ._steps import faults
 
 __all__ = [
@@ -30,10 +31,12 @@ __all__ = [
     "Layers",
     "Mlp",
     "Model",
+    "Rescheduled",
     "accelerate",
     "last_fault",
     "mlp",
     "program",
+    "reschedule",
 ]
 
 

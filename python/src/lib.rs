@@ -1,8 +1,10 @@
 //! The native half of the Python package `cusync`. Python code in `python/cusync` calls it, and has the
 //! documentation and the types that users see.
 //!
-//! `unsafe` code borrows memory of Python objects, in `memory.rs` and `pipeline.rs`.
+//! `unsafe` code borrows memory and streams of Python objects, in `memory.rs` and `pipeline.rs`, and captured graphs, in
+//! `captured.rs`.
 
+mod captured;
 mod choice;
 mod decoder;
 mod error;
@@ -24,6 +26,8 @@ use self::error::detached;
 mod _cusync {
     use super::*;
 
+    #[pymodule_export]
+    use super::captured::{Rescheduled, captured_nodes};
     #[pymodule_export]
     use super::choice::times;
     #[pymodule_export]
