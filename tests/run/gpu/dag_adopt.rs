@@ -337,6 +337,36 @@ fn nodes_that_cannot_be_moved_are_refused_by_name() {
     assert!(matches!(fault, Error::NothingCaptured), "{fault}");
 }
 
+/// Arguments of kernels hold tensor maps by value: the address of the tensor is a word of them.
+#[test]
+fn tensor_maps_hold_their_address_as_a_word() {
+    let Some(foreign) = foreign() else { return };
+    if foreign.device.capability().0 < 9 {
+        println!("skipped: tensor maps exist from compute capability 9.0 on");
+        return;
+    }
+    let (sizes, box_sizes, strides) = ([16u64, 8], [16u32, 8], [64u64]);
+    let mut map = sys::CUtensorMap { opaque: [0; 16] };
+    // SAFETY: a live buffer of at least 8 rows of 64 bytes.
+    ok(unsafe {
+        sys::cuTensorMapEncodeTiled(
+            &mut map,
+            sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+            2,
+            foreign.memory[3].pointer(),
+            sizes.as_ptr(),
+            strides.as_ptr(),
+            box_sizes.as_ptr(),
+            [1u32, 1].as_ptr(),
+            sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+            sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_NONE,
+            sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    });
+    assert!(map.opaque.contains(&foreign.address(3)), "{map:x?}");
+}
+
 /// Words of arguments are found, and a kernel of which nothing is known is a barrier.
 #[test]
 fn kernels_without_known_addresses_are_barriers() {
