@@ -91,10 +91,8 @@ impl Graph {
         let _entered = device.enter()?;
         // The driver refuses to copy some nodes, without a name for them.
         contents(device, &in_order(raw.cast())?)?;
-        let mut copy = std::ptr::null_mut();
         // SAFETY: guaranteed by the caller.
-        check("cuGraphClone", unsafe { sys::cuGraphClone(&mut copy, raw.cast()) })?;
-        Graph::owned(device, copy).listed()
+        unsafe { cloned(device, raw.cast()) }?.listed()
     }
 
     /// Its nodes, in an order that its edges allow.
@@ -157,7 +155,9 @@ impl Graph {
                     check("cuGraphAddMemcpyNode", added)?;
                 }
                 NodeType::CU_GRAPH_NODE_TYPE_GRAPH => {
-                    let added = sys::cuGraphAddChildGraphNode(&mut raw, self.raw, none, 0, child(node)?);
+                    // The driver does not take a graph out of another one.
+                    let child = cloned(&self.device, child(node)?)?;
+                    let added = sys::cuGraphAddChildGraphNode(&mut raw, self.raw, none, 0, child.raw);
                     check("cuGraphAddChildGraphNode", added)?;
                 }
                 NodeType::CU_GRAPH_NODE_TYPE_HOST => {
@@ -194,6 +194,17 @@ impl Graph {
         }
         Ok(self)
     }
+}
+
+/// A copy without a list of its nodes.
+///
+/// # Safety
+/// A live graph.
+unsafe fn cloned(device: &Device, raw: sys::CUgraph) -> Result<Graph> {
+    let mut copy = std::ptr::null_mut();
+    // SAFETY: guaranteed by the caller.
+    check("cuGraphClone", unsafe { sys::cuGraphClone(&mut copy, raw) })?;
+    Ok(Graph::owned(device, copy))
 }
 
 /// The error for a node that no other graph can have.
