@@ -95,6 +95,12 @@ int32_t cusync_embed(const int32_t* tokens, const int32_t* drawn, const void* ta
   return CUSYNC_ERROR_NOT_BUILT;
 }
 
+int32_t cusync_copy_pages(const cusync_paged_cache* cache, uint32_t first, uint32_t count, int32_t to_pool,
+                          void* stream) {
+  (void)cache, (void)first, (void)count, (void)to_pool, (void)stream;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
 int32_t cusync_draw(const void* logits, const cusync_sampling* sampling, const int32_t* positions, int32_t* drawn,
                     uint32_t count, uint32_t vocabulary, uint32_t pitch, uint32_t element, void* stream) {
   (void)logits, (void)sampling, (void)positions, (void)drawn, (void)count, (void)vocabulary, (void)pitch, (void)element;

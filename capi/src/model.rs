@@ -19,6 +19,7 @@ pub struct CModelOptions {
     slots: u32,
     context: u32,
     place: i32,
+    cache_tokens: u32,
 }
 
 /// `cusync_model_next` of the header.
@@ -82,7 +83,9 @@ pub unsafe extern "C" fn cusync_model_open(
             })?),
         };
         let context = (options.context > 0).then_some(options.context as usize);
-        let options = Options { slots: options.slots as usize, context, place, ..Options::default() };
+        let cache_tokens = (options.cache_tokens > 0).then_some(options.cache_tokens as usize);
+        let slots = options.slots as usize;
+        let options = Options { slots, context, cache_tokens, place, ..Options::default() };
         let model = Model::open(Path::new(folder), &options, |_| ())?;
         // SAFETY: not null.
         unsafe { out.write(Box::into_raw(Box::new(CModel(model)))) };
@@ -98,6 +101,16 @@ pub unsafe extern "C" fn cusync_model_open(
 pub unsafe extern "C" fn cusync_model_vocabulary(model: *const CModel) -> usize {
     // SAFETY: guaranteed by the caller.
     unsafe { model.as_ref() }.map_or(0, |model| model.0.decoder().vocabulary)
+}
+
+/// See the header.
+///
+/// # Safety
+/// The header's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusync_model_free_pages(model: *const CModel) -> usize {
+    // SAFETY: guaranteed by the caller.
+    unsafe { model.as_ref() }.map_or(0, |model| model.0.free_pages())
 }
 
 /// See the header.

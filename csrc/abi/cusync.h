@@ -544,6 +544,21 @@ int32_t cusync_rotate(const void* product, uint32_t product_bits, const void* an
 /// drawn[i] is taken in its place (`drawn` may be NULL if none is). A token outside the table gives a row of zeros.
 int32_t cusync_embed(const int32_t* tokens, const int32_t* drawn, const void* table, void* out, uint32_t count,
                      uint32_t vocabulary, uint32_t width, void* stream);
+/// The cache of a sequence in two forms, each with keys and values of 16-bit elements: pages of 64 tokens in a pool,
+/// `pages` x `heads` x 64 x `columns`, and rows, `heads` x `capacity` x `columns`.
+typedef struct cusync_paged_cache {
+  const int32_t* table;  ///< page of each 64 tokens of the sequence
+  void* pool[2];         ///< keys and values
+  void* rows[2];         ///< keys and values
+  uint32_t pages;
+  uint32_t heads;
+  uint32_t capacity;
+  uint32_t columns;
+} cusync_paged_cache;
+/// Copies the tokens of `count` entries of the table, from `first` on, from pages to rows or, if `to_pool` is not 0, from
+/// rows to pages. An entry that names no page of the pool is left out.
+int32_t cusync_copy_pages(const cusync_paged_cache* cache, uint32_t first, uint32_t count, int32_t to_pool,
+                          void* stream);
 /// How the next token of a sequence is drawn. Tokens are kept whose logit is at least that of the `top_k`-th (0: all),
 /// and of these the most likely ones, until their probabilities add up to `top_p` of those kept; tokens with equal
 /// logits are kept or left out together.

@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::model::Model;
+use crate::pool::PAGE;
 use crate::sample::{Next, Sampling};
+
+/// Tokens of a prompt that are computed at once: between such parts, other texts are extended.
+const PART: usize = 2048;
 
 /// A text to continue.
 #[derive(Clone, Debug)]
@@ -104,6 +108,8 @@ impl GenerationTimes {
 #[derive(Clone, Copy)]
 struct Running {
     request: usize,
+    /// Tokens of its prompt in the cache, the last one left out.
+    filled: usize,
     /// The token of the next step, if no step has drawn it.
     token: Option<u32>,
     /// Tokens that queued steps draw.
@@ -112,16 +118,29 @@ struct Running {
     generated: usize,
 }
 
-/// Generates texts for all requests. A request takes a slot when one is free; each step extends every text
-/// that has a slot by a token. A text depends only on its own request.
+impl Running {
+    /// Whether its prompt is not complete.
+    fn fills(&self, requests: &[Request]) -> bool {
+        self.filled + 1 < requests[self.request].prompt.len()
+    }
+}
+
+/// Generates texts for all requests, in all slots of the model, which are cleared first. A request takes a slot when one
+/// is free, and there are pages for all tokens that it may have. Each step extends every text whose prompt is complete by
+/// a token. A text depends only on its own request.
 ///
 /// # Errors
 /// A prompt is empty or leaves no room in the context, or a run failed.
 pub fn generate(
     model: &mut Model,
     requests: &[Request],
-    mut happened: impl FnMut(Event) -> Control,
+    happened: impl FnMut(Event) -> Control,
 ) -> Result<GenerationTimes> {
+    check(model, requests)?;
+    generate_in_parts(model, requests, PART, happened)
+}
+
+fn check(model: &Model, requests: &[Request]) -> Result<()> {
     for (number, request) in requests.iter().enumerate() {
         if request.prompt.is_empty() {
             return Err(Error::Request(format!("request {number} has an empty prompt")));
@@ -140,8 +159,19 @@ pub fn generate(
             )));
         }
     }
+    Ok(())
+}
+
+/// [`generate`] with parts of prompts of this many tokens.
+fn generate_in_parts(
+    model: &mut Model,
+    requests: &[Request],
+    part: usize,
+    mut happened: impl FnMut(Event) -> Control,
+) -> Result<GenerationTimes> {
     // An earlier call may have ended with an error while steps were in flight.
     model.settle()?;
+    (0..model.slots()).try_for_each(|slot| model.clear(slot))?;
     let begin = Instant::now();
     let mut times = GenerationTimes::default();
     let mut waiting: VecDeque<usize> =
@@ -150,29 +180,34 @@ pub fn generate(
     // Slot and request of each token of the steps in flight.
     let mut flight: VecDeque<Vec<(usize, usize)>> = VecDeque::new();
     loop {
-        let room = !waiting.is_empty() && running.iter().any(Option::is_none);
-        if room && flight.is_empty() {
+        if flight.is_empty() {
             let start = Instant::now();
-            for (slot, place) in running.iter_mut().enumerate().filter(|(_, place)| place.is_none()) {
-                let Some(number) = waiting.pop_front() else { break };
-                *place = Some(admit(model, slot, number, &requests[number])?);
+            while let Some((slot, number)) = admitted(model, &running, &waiting, requests) {
+                waiting.pop_front();
+                let token = requests[number].prompt.last().copied();
+                running[slot] = Some(Running { request: number, filled: 0, token, queued: 0, generated: 0 });
                 times.prompt_tokens += requests[number].prompt.len();
             }
+            fill(model, &mut running, requests, part)?;
             times.prompts += start.elapsed();
         }
-        // The next text is admitted when no step is in flight.
+        // Prompts are computed when no step is in flight.
+        let fills = running.iter().flatten().any(|text| text.fills(requests))
+            || admitted(model, &running, &waiting, requests).is_some();
         let next =
-            if room && !flight.is_empty() { Vec::new() } else { queue(model, &mut running, requests)? };
+            if fills && !flight.is_empty() { Vec::new() } else { queue(model, &mut running, requests)? };
         if !next.is_empty() {
             times.count += 1;
             times.bytes += model.step_bytes();
             flight.push_back(next);
+        } else if flight.is_empty() && fills {
+            continue;
         } else if flight.is_empty() {
             times.steps = begin.elapsed().saturating_sub(times.prompts);
             return Ok(times);
         }
         let more = running.iter().flatten().any(|text| open(text, &requests[text.request], model.context()));
-        if more && !room && flight.len() < model.lookahead() {
+        if more && !fills && flight.len() < model.lookahead() {
             continue;
         }
         let tokens = model.drawn()?;
@@ -202,6 +237,8 @@ pub fn generate(
             }
             if let (Some(reason), Control::Continue) = (end, control) {
                 running[slot] = None;
+                // Steps in flight may still write to its pages; what takes these pages is queued behind them.
+                model.clear(slot)?;
                 control = happened(Event::End { request: number, reason });
             }
             if control == Control::Stop {
@@ -213,12 +250,41 @@ pub fn generate(
     }
 }
 
-/// Puts a request into a slot: all tokens of its prompt but the last, which the first step appends.
-fn admit(model: &mut Model, slot: usize, number: usize, request: &Request) -> Result<Running> {
-    let (last, first) = request.prompt.split_last().unwrap_or((&0, &[]));
-    model.clear(slot)?;
-    model.append(slot, first)?;
-    Ok(Running { request: number, token: Some(*last), queued: 0, generated: 0 })
+/// The next request, and the slot that it takes: one is free, and all texts have pages for as many tokens as they may
+/// have.
+fn admitted(
+    model: &Model,
+    running: &[Option<Running>],
+    waiting: &VecDeque<usize>,
+    requests: &[Request],
+) -> Option<(usize, usize)> {
+    let pages = |number: usize| {
+        let Request { prompt, max_tokens, .. } = &requests[number];
+        // The last token that is drawn is not appended.
+        (prompt.len() + max_tokens - 1).min(model.context()).div_ceil(PAGE)
+    };
+    let number = *waiting.front()?;
+    let slot = running.iter().position(Option::is_none)?;
+    let taken: usize = running.iter().flatten().map(|text| pages(text.request)).sum();
+    (taken + pages(number) <= model.pages()).then_some((slot, number))
+}
+
+/// Computes the next parts of prompts. All tokens of a prompt but the last are filled in; the first step appends that.
+fn fill(model: &mut Model, running: &mut [Option<Running>], requests: &[Request], part: usize) -> Result<()> {
+    let mut appended = 0;
+    for (slot, text) in running.iter_mut().enumerate() {
+        let Some(text) = text.as_mut().filter(|text| text.fills(requests)) else { continue };
+        // Parts begin at the same tokens whatever else runs, because roundings depend on them.
+        let rest = &requests[text.request].prompt[text.filled..];
+        let count = (rest.len() - 1).min(part);
+        model.append(slot, &rest[..count])?;
+        text.filled += count;
+        appended += count;
+        if appended >= part {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a text has room for another step.
@@ -236,7 +302,7 @@ fn queue(
     for (slot, text) in running.iter_mut().enumerate() {
         let Some(text) = text else { continue };
         let request = &requests[text.request];
-        if !open(text, request, model.context()) {
+        if text.fills(requests) || !open(text, request, model.context()) {
             continue;
         }
         let seed = (request.seed ^ request.seed >> 32) as u32;
@@ -248,4 +314,48 @@ fn queue(
         model.queue(&next)?;
     }
     Ok(named)
+}
+
+#[cfg(all(test, feature = "text"))]
+mod tests {
+    use super::*;
+    use crate::model::{Options, Place};
+
+    #[test]
+    fn texts_go_on_between_the_parts_of_a_long_prompt() {
+        let folder = tempfile::tempdir().expect("a folder");
+        crate::tiny::write(folder.path(), "LlamaForCausalLM").expect("written");
+        let options = Options { slots: 3, context: Some(64), place: Place::Host, ..Options::default() };
+        let mut model = Model::open(folder.path(), &options, |_| ()).expect("opened");
+        let request = |prompt: usize| Request {
+            prompt: (0..prompt as u32).map(|token| token * 7).collect(),
+            max_tokens: 6,
+            sampling: Sampling::default(),
+            seed: 0,
+            ends: vec![],
+        };
+        let requests = [request(3), request(30), request(6)];
+        let mut run = |requests: &[Request], part| {
+            let mut events = Vec::new();
+            let times = generate_in_parts(&mut model, requests, part, |event| {
+                if let Event::Token { request, token } = event {
+                    events.push((request, token));
+                }
+                Control::Continue
+            });
+            assert_eq!(times.expect("generated").tokens, events.len());
+            events
+        };
+        let events = run(&requests, 8);
+        let order: String = events.iter().map(|(request, _)| request.to_string()).collect();
+        // The prompt of text 1 has parts of 8, 8, 8 and 5 tokens, the first beside that of text 0, the last beside that of
+        // text 2. Steps of texts whose prompts are complete follow each.
+        assert_eq!(order, "000012012012121212");
+        for (number, request) in requests.iter().enumerate() {
+            let alone: Vec<u32> =
+                run(std::slice::from_ref(request), 2048).iter().map(|event| event.1).collect();
+            let text = events.iter().filter(|event| event.0 == number).map(|event| event.1);
+            assert!(text.eq(alone), "text {number}");
+        }
+    }
 }

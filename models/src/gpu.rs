@@ -15,6 +15,7 @@ use cusync::runtime::{Options, Overlap, Overrides, resolve_text};
 use crate::architecture::{Decoder, Weight};
 use crate::error::{Error, Result};
 use crate::page::{self, Sizes};
+use crate::pool::{PAGE, Pool};
 use crate::prompts::group::Member;
 use crate::prompts::{LONGEST, Layer, Prompts};
 use crate::sample::Next;
@@ -61,6 +62,8 @@ struct StepMemory {
     /// Token of each slot; negative for the token drawn last.
     given: Arc<DeviceBuffer<i32>>,
     sampling: Arc<DeviceBuffer<cusync_sampling>>,
+    /// Pages of each slot.
+    pages: Arc<DeviceBuffer<i32>>,
     drawn: Arc<DeviceBuffer<i32>>,
 }
 
@@ -96,7 +99,7 @@ impl GpuModel {
         };
         // Later layers are like the first.
         for launch in page::launches(&Decoder { layers: 1, ..decoder.clone() }) {
-            let text = page::generation(decoder, &launch, sizes.slots, sizes.rows, sizes.element).text();
+            let text = page::generation(decoder, &launch, sizes.caches(), sizes.element).text();
             let resolved = resolve_text(&text, "layer", &Overrides::default())?;
             if let Some((_, reason)) = cusync::codegen::choose::fallback(&resolved, &profile) {
                 return Ok(Some(format!("{}: {reason}", device.name())));
@@ -112,15 +115,16 @@ impl GpuModel {
         device: &Device,
         progress: &mut impl FnMut(Loaded),
     ) -> Result<GpuModel> {
-        let Sizes { slots, context, rows, element } = *sizes;
+        let Sizes { slots, context, rows, element, .. } = *sizes;
         // Prompts normalize heads where they rotate them, and add hidden states before they sum over devices.
         let rotated = !decoder.head_norm || decoder.rotated.iter().all(Option::is_some);
         let adds = decoder.devices == 1 || !decoder.norms_behind;
         let keeps = rotated && adds && fit(decoder, sizes, device)?;
-        // Each of the three parts begins at a multiple of 16 bytes.
+        // Each of the four parts begins at a multiple of 16 bytes.
         let column = slots.next_multiple_of(4);
+        let table = 2 * column + SAMPLING * slots;
         let words = |len, name| DeviceBuffer::<u32>::zeroed(device, len, name).map(Arc::new);
-        let inputs = words(2 * column + SAMPLING * slots, "inputs of a step")?;
+        let inputs = words(table + slots * rows / PAGE, "inputs of a step")?;
         let drawn = words(slots, "drawn tokens")?;
         let outputs = words(slots * decoder.logits() / 2, "logits")?;
         let state = || DeviceBuffer::zeroed(device, slots * decoder.width, "hidden states").map(Arc::new);
@@ -133,7 +137,8 @@ impl GpuModel {
             logits: Arc::new(outputs.view(0..outputs.len())?),
             lengths: Arc::new(inputs.view(0..slots)?),
             given: Arc::new(inputs.view(column..column + slots)?),
-            sampling: Arc::new(inputs.view(2 * column..inputs.len())?),
+            sampling: Arc::new(inputs.view(2 * column..table)?),
+            pages: Arc::new(inputs.view(table..inputs.len())?),
             drawn: Arc::new(drawn.view(0..slots)?),
         };
         let angles = |(name, table): (String, Vec<f32>)| -> Result<(String, Arc<DeviceBuffer<u16>>)> {
@@ -143,13 +148,13 @@ impl GpuModel {
         };
         let tables: HashMap<_, _> =
             decoder.tables(rows, context).into_iter().map(angles).collect::<Result<_>>()?;
-        let cache = slots * decoder.kv_heads * rows * decoder.columns;
+        let cache = sizes.pages * decoder.kv_heads * PAGE * decoder.columns;
         // Nothing writes weights while steps run.
         let options = Options { overlap: Overlap::All, ..Options::default() };
         let (mut parts, mut kept) = (Vec::<Session>::new(), vec![Layer::new(); decoder.layers]);
         let mut x = tokens.states.clone();
         for launch in page::launches(decoder) {
-            let text = page::generation(decoder, &launch, slots, rows, element).text();
+            let text = page::generation(decoder, &launch, sizes.caches(), element).text();
             let mut session = Session::on_gpu(&text, &[], device, None, options)?;
             let named = session.inputs();
             let load = |session: &Session, weight: &Weight| -> Result<Arc<DeviceBuffer<u16>>> {
@@ -169,6 +174,7 @@ impl GpuModel {
             }
             if named.iter().any(|name| name == "n") {
                 session.bind_integers("n", tokens.lengths.clone())?;
+                session.bind_integers("pages", tokens.pages.clone())?;
             }
             for layer in launch.layers(decoder) {
                 let mut tensors = Layer::new();
@@ -247,7 +253,7 @@ impl GpuModel {
     }
 
     /// Queues a step of a model that is ready. At most [`LOOKAHEAD`] may be in flight.
-    pub(crate) fn queue(&mut self, next: &[Next], lengths: &[i32]) -> Result<()> {
+    pub(crate) fn queue(&mut self, next: &[Next], lengths: &[i32], pool: &Pool) -> Result<()> {
         let free = (0..self.turns.len()).find(|turn| !self.queued.contains(turn));
         let Some(turn) = free else {
             return Err(Error::Request(format!("{LOOKAHEAD} steps are in flight: read their tokens first")));
@@ -268,7 +274,9 @@ impl GpuModel {
                 seed: *seed,
             };
         }
-        for (words, drawing) in words[2 * column..].chunks_mut(SAMPLING).zip(drawing) {
+        let (steps, table) = words.split_at_mut(2 * column + SAMPLING * lengths.len());
+        table.iter_mut().zip(pool.table()).for_each(|(word, page)| *word = *page as u32);
+        for (words, drawing) in steps[2 * column..].chunks_mut(SAMPLING).zip(drawing) {
             let cusync_sampling { temperature, top_p, top_k, seed } = drawing;
             words.copy_from_slice(&[temperature.to_bits(), top_p.to_bits(), top_k, seed]);
         }
@@ -333,7 +341,8 @@ fn fit(decoder: &Decoder, sizes: &Sizes, device: &Device) -> Result<bool> {
     let mlp = if decoder.experts.is_some() { 0 } else { mlp };
     let layer = bytes(width * decoder.qkv() + heads * columns * width) + mlp;
     let head = bytes(width * decoder.logits());
-    let cache = bytes(2 * layers * sizes.slots * kv_heads * sizes.rows * columns);
+    let token = bytes(2 * kv_heads * columns);
+    let cache = (layers * sizes.pages * PAGE) as u64 * token;
     // The embedding is as large as the head.
     let all = layers as u64 * layer + 2 * head;
     // Originals of one launch at a time, beside their repacked form.
@@ -352,6 +361,7 @@ fn fit(decoder: &Decoder, sizes: &Sizes, device: &Device) -> Result<bool> {
     // Plans of all lengths, for new sequences and for those that continue, have lists and rows of experts.
     let longest = sizes.rows.min(LONGEST);
     let lists = decoder.experts.map_or(0, |experts| bytes(4 * longest * experts.top_k * (inner + width)));
-    // Prompts read row-major weights, with gate and up interleaved.
-    Ok(weights + all + layers as u64 * mlp + lists + cache <= free)
+    // Prompts read row-major weights, with gate and up interleaved, and the rows of one layer's cache.
+    let rows = sizes.rows as u64 * token;
+    Ok(weights + all + layers as u64 * mlp + lists + rows + cache <= free)
 }

@@ -9,6 +9,7 @@ use crate::architecture::Decoder;
 use crate::error::Result;
 use crate::gpu::GpuModel;
 use crate::page::Sizes;
+use crate::pool::Pool;
 use crate::prompts::group;
 use crate::sample::Next;
 use crate::weights::{Loaded, Weights};
@@ -70,21 +71,22 @@ impl Gpus {
             .fold(self.first.prompt_tokens(cached, tokens), |count, other| count.filter(|_| other.is_some()))
     }
 
-    /// Appends the keys and values of tokens to the `cached` ones of a slot, behind the steps in flight.
-    pub(crate) fn prompt(&mut self, slot: usize, cached: usize, tokens: &[u32]) -> Result<()> {
+    /// Appends the keys and values of tokens to the `cached` ones of a sequence on these pages, behind the steps in
+    /// flight.
+    pub(crate) fn prompt(&mut self, pages: &[i32], cached: usize, tokens: &[u32]) -> Result<()> {
         let each = self.models().map(GpuModel::prompts).collect::<Result<Option<Vec<_>>>>();
         match each?.as_deref_mut() {
-            Some([(prompts, embedding)]) => prompts.run(slot, cached, tokens, embedding),
-            Some(several) => group::run(several, slot, cached, tokens),
+            Some([(prompts, embedding)]) => prompts.run(pages, cached, tokens, embedding),
+            Some(several) => group::run(several, pages, cached, tokens),
             None => Ok(()),
         }
     }
 
     /// See [`GpuModel::queue`].
-    pub(crate) fn queue(&mut self, next: &[Next], lengths: &[i32]) -> Result<()> {
+    pub(crate) fn queue(&mut self, next: &[Next], lengths: &[i32], pool: &Pool) -> Result<()> {
         // A GPU waits for the others' sums, and loading kernels might wait for that GPU: all are ready before one starts.
         self.models().try_for_each(GpuModel::ready)?;
-        self.models().try_for_each(|model| model.queue(next, lengths))
+        self.models().try_for_each(|model| model.queue(next, lengths, pool))
     }
 
     /// See [`GpuModel::drawn`].

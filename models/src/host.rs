@@ -7,6 +7,7 @@ use cusync::{Group, SessionError};
 use crate::architecture::{Decoder, Weight};
 use crate::error::Result;
 use crate::page::{self, Sizes};
+use crate::pool::{PAGE, Pool};
 use crate::sample::Next;
 use crate::weights::{Loaded, Weights};
 
@@ -32,15 +33,15 @@ impl HostModel {
         sizes: &Sizes,
         progress: &mut impl FnMut(Loaded),
     ) -> Result<HostModel> {
-        let Sizes { slots, context, rows, element } = *sizes;
+        let Sizes { slots, context, rows, pages, element } = *sizes;
         let tables = decoder.tables(rows, context);
         let shares: Vec<Decoder> =
             (0..devices).map(|device| decoder.shard(device, devices)).collect::<Result<_>>()?;
-        let cache = slots * shares[0].kv_heads * rows * decoder.columns;
+        let cache = pages * shares[0].kv_heads * PAGE * decoder.columns;
         let (mut parts, mut loaded) = (Vec::new(), 0);
         for launch in page::launches(decoder) {
             let layers = launch.layers(decoder);
-            let text = page::generation(&shares[0], &launch, slots, rows, element).text();
+            let text = page::generation(&shares[0], &launch, sizes.caches(), element).text();
             let mut group = Group::on_host(&text, &[])?;
             for (device, share) in shares.iter().enumerate() {
                 let session = group.session_mut(device)?;
@@ -75,7 +76,13 @@ impl HostModel {
     }
 
     /// Runs a step, and draws its tokens.
-    pub(crate) fn step(&mut self, next: &[Next], lengths: &[i32], weights: &Weights) -> Result<()> {
+    pub(crate) fn step(
+        &mut self,
+        next: &[Next],
+        lengths: &[i32],
+        pool: &Pool,
+        weights: &Weights,
+    ) -> Result<()> {
         let (width, element) = (self.decoder.width, self.element);
         for Next { slot, token, .. } in next {
             let token = token.unwrap_or(self.drawn[*slot]);
@@ -93,6 +100,7 @@ impl HostModel {
                 }
                 if session.inputs().iter().any(|name| name == "n") {
                     session.set_integers("n", lengths)?;
+                    session.set_integers("pages", pool.table())?;
                 }
             }
             part.run()?;
@@ -149,7 +157,9 @@ mod tests {
         );
         let config = ModelConfig::from_json(&config).expect("JSON");
         let decoder = architecture::decoder(&config).expect("supported");
-        let sizes = Sizes { slots: 2, context: 63, rows: 64, element: Element::Bf16 };
+        let sizes = Sizes { slots: 2, context: 63, rows: 64, pages: 4, element: Element::Bf16 };
+        let mut pool = Pool::new(2, 63, 128);
+        (0..2).try_for_each(|slot| pool.resize(slot, 3)).expect("free pages");
         let mut loaded = Vec::new();
         let progress = &mut |now: Loaded| loaded.push(now);
         let mut model =
@@ -165,7 +175,7 @@ mod tests {
                 sampling: Sampling::default(),
                 seed: 0,
             };
-            model.step(&[0, 1].map(next), &[length as i32; 2], &Weights::Random).expect("it runs");
+            model.step(&[0, 1].map(next), &[length as i32; 2], &pool, &Weights::Random).expect("it runs");
             let (_, part) = model.parts.last().expect("two launches");
             let logits = |device| part.session(device).and_then(|session| session.read_f32("logits"));
             all.push((0..devices).map(|device| logits(device).expect("it ran")).collect());

@@ -38,6 +38,7 @@ mod launch;
 mod logits;
 mod model;
 pub mod page;
+mod pool;
 mod prompts;
 mod rotary;
 mod sample;
@@ -55,6 +56,7 @@ pub use given::{Bytes, GivenWeight, WeightType};
 pub use gpu::MAX_GPU_SLOTS;
 pub use logits::Logits;
 pub use model::{Model, Options, Place};
+pub use pool::PAGE;
 pub use rotary::Rotary;
 pub use sample::{Next, Sampling};
 #[cfg(feature = "text")]

@@ -16,11 +16,9 @@ use crate::gpus::Gpus;
 use crate::host::HostModel;
 use crate::logits::Logits;
 use crate::page::Sizes;
+use crate::pool::{PAGE, Pool};
 use crate::sample::{Next, Sampling};
 use crate::weights::{Loaded, Weights};
-
-/// Tokens of a cache's granule: pages and key blocks of kernels have 64.
-const GRANULE: usize = 64;
 
 /// Where a model runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -41,6 +39,9 @@ pub struct Options {
     pub slots: usize,
     /// Tokens of a sequence at most; `None`: as many as the model was trained for, up to 4096.
     pub context: Option<usize>,
+    /// Tokens that caches have room for, of all sequences together; `None`: a whole context for each slot. Sequences
+    /// take pages of [`PAGE`] tokens as they grow.
+    pub cache_tokens: Option<usize>,
     /// Element type; `None`: that of the checkpoint.
     pub element: Option<Element>,
     /// Where it runs.
@@ -68,6 +69,7 @@ pub struct Model {
     devices: usize,
     context: usize,
     lengths: Vec<usize>,
+    pool: Pool,
     ends: Vec<u32>,
     /// Slots of the steps in flight, oldest first, in their order.
     queued: VecDeque<Vec<usize>>,
@@ -116,8 +118,17 @@ impl Model {
                 decoder.context
             )));
         }
-        // Slots that do not take part in a step write behind their last token.
-        let sizes = Sizes { slots, context, rows: (context + 1).next_multiple_of(GRANULE), element };
+        let cache_tokens = options.cache_tokens.unwrap_or(slots * context.next_multiple_of(PAGE));
+        if cache_tokens < context {
+            return Err(Error::Request(format!(
+                "caches of {cache_tokens} tokens have no room for a context of {context}\n  help: choose a shorter \
+                 context, or larger caches"
+            )));
+        }
+        let pool = Pool::new(slots, context, cache_tokens);
+        // Slots that do not take part in a step write behind their last token, to a spare page if theirs are full.
+        let rows = (context + 1).next_multiple_of(PAGE);
+        let sizes = Sizes { slots, context, rows, pages: pool.pages() + slots, element };
         let devices = options.devices.max(1);
         let gpus = gpus(options.place, devices, &decoder.shard(0, devices)?, &sizes)?;
         let backend = match gpus.split_first() {
@@ -131,6 +142,7 @@ impl Model {
         };
         Ok(Model {
             lengths: vec![0; slots],
+            pool,
             ends: config.eos_token_id.as_ref().map_or_else(Vec::new, |tokens| tokens.list()),
             decoder,
             element,
@@ -220,14 +232,41 @@ impl Model {
     /// and to return to an earlier length.
     ///
     /// # Errors
-    /// There is no such slot, or the context is shorter.
+    /// There is no such slot, the context is shorter, or too few pages are free.
     pub fn assume(&mut self, slot: usize, length: usize) -> Result<()> {
         self.length(slot)?;
         if length > self.context {
             return Err(self.full(slot));
         }
+        self.room(slot, length)?;
         self.lengths[slot] = length;
         Ok(())
+    }
+
+    /// Pages of [`PAGE`] tokens that caches have.
+    pub fn pages(&self) -> usize {
+        self.pool.pages()
+    }
+
+    /// Pages that no sequence has.
+    pub fn free_pages(&self) -> usize {
+        self.pool.free()
+    }
+
+    /// Gives a slot pages for so many tokens, and takes back those that it does not need.
+    fn room(&mut self, slot: usize, tokens: usize) -> Result<()> {
+        self.pool.resize(slot, tokens).ok_or_else(|| self.no_pages([(slot, tokens)].into_iter()))
+    }
+
+    /// Why some slots cannot have these numbers of tokens.
+    fn no_pages(&self, lengths: impl Iterator<Item = (usize, usize)> + Clone) -> Error {
+        let slot = lengths.clone().next().map_or(0, |(slot, _)| slot);
+        let (lacks, free, pages) = (self.pool.lacks(lengths), self.pool.free(), self.pool.pages());
+        let reason = format!(
+            "its next tokens need {lacks} more pages of {PAGE} tokens, and {free} of {pages} are free\n  help: clear a \
+             slot whose text has ended, or open the model with larger caches"
+        );
+        Error::Slot { slot, reason }
     }
 
     fn full(&self, slot: usize) -> Error {
@@ -242,20 +281,21 @@ impl Model {
     /// Appends tokens to the sequence in a slot, and computes no logits. Tokens of steps in flight are dropped.
     ///
     /// # Errors
-    /// There is no such slot or token, the context is too short, or a run failed.
+    /// There is no such slot or token, the context is too short, too few pages are free, or a run failed.
     pub fn append(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
         let length = self.length(slot)?;
         if length + tokens.len() > self.context {
             return Err(self.full(slot));
         }
         tokens.iter().try_for_each(|token| self.known(slot, *token))?;
+        self.room(slot, length + tokens.len())?;
         self.settle()?;
         let mut rest = tokens;
         while let Backend::Gpu(gpus) = &mut self.backend
             && let Some(count) = gpus.prompt_tokens(self.lengths[slot], rest.len())
         {
             let (now, behind) = rest.split_at(count);
-            gpus.prompt(slot, self.lengths[slot], now)?;
+            gpus.prompt(self.pool.entries(slot), self.lengths[slot], now)?;
             self.lengths[slot] += count;
             rest = behind;
         }
@@ -294,8 +334,8 @@ impl Model {
     /// [`Model::drawn`]. On the host the step has run when this returns.
     ///
     /// # Errors
-    /// There is no such slot or token, a slot is named twice or is full, too many steps are in flight, or a run
-    /// failed.
+    /// There is no such slot or token, a slot is named twice or is full, too few pages are free, too many steps are in
+    /// flight, or a run failed. Without a run, nothing has changed.
     pub fn queue(&mut self, next: &[Next]) -> Result<()> {
         for (n, &Next { slot, token, .. }) in next.iter().enumerate() {
             if self.length(slot)? + 1 > self.context {
@@ -306,6 +346,19 @@ impl Model {
             }
             token.map_or(Ok(()), |token| self.known(slot, token))?;
         }
+        if let Backend::Host(_) = &self.backend
+            && !self.queued.is_empty()
+        {
+            return Err(Error::Request("a step is in flight: read its tokens first".into()));
+        }
+        let longer = next.iter().map(|next| (next.slot, self.lengths[next.slot] + 1));
+        if self.pool.lacks(longer.clone()) > self.pool.free() {
+            // Name a slot that needs a page.
+            return Err(self.no_pages(longer.filter(|(_, tokens)| tokens % PAGE == 1)));
+        }
+        for next in next {
+            self.room(next.slot, self.lengths[next.slot] + 1)?;
+        }
         let lengths: Vec<i32> = self.lengths.iter().map(|length| *length as i32).collect();
         // Draws read the head's output.
         let factor = self.logit_factor();
@@ -315,11 +368,8 @@ impl Model {
         };
         let scaled: Vec<Next> = next.iter().map(scaled).collect();
         match &mut self.backend {
-            Backend::Host(_) if !self.queued.is_empty() => {
-                return Err(Error::Request("a step is in flight: read its tokens first".into()));
-            }
-            Backend::Host(host) => host.step(&scaled, &lengths, &self.weights)?,
-            Backend::Gpu(gpus) => gpus.queue(&scaled, &lengths)?,
+            Backend::Host(host) => host.step(&scaled, &lengths, &self.pool, &self.weights)?,
+            Backend::Gpu(gpus) => gpus.queue(&scaled, &lengths, &self.pool)?,
         }
         next.iter().for_each(|next| self.lengths[next.slot] += 1);
         self.queued.push_back(next.iter().map(|next| next.slot).collect());

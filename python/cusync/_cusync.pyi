@@ -84,6 +84,7 @@ class Model:
         folder: str | PathLike[str],
         slots: int,
         context: int | None,
+        cache_tokens: int | None,
         element: str | None,
         device: str,
         devices: int,
@@ -95,6 +96,7 @@ class Model:
         tokenizer: str | None,
         slots: int,
         context: int | None,
+        cache_tokens: int | None,
         element: str | None,
         device: str,
         devices: int,
@@ -107,6 +109,7 @@ class Model:
     def step(self, tokens: list[tuple[int, int]]) -> bytearray: ...
     def clear(self, slot: int) -> None: ...
     def length(self, slot: int) -> int: ...
+    def free_pages(self) -> int: ...
     def start(
         self,
         prompts: Sequence[str | Sequence[int]],

@@ -75,6 +75,7 @@ class Model:
 
     ``folder`` is a Hugging Face checkpoint: ``config.json``, ``*.safetensors`` and ``tokenizer.json``. ``context`` is
     the largest number of tokens of a sequence; by default as many as the model was trained for, up to 4096.
+    ``cache_tokens`` tokens of all sequences together have room in caches; by default a whole context for each slot.
     ``element`` and ``device`` are as in ``Pipeline``. ``devices`` divide each layer among them: GPUs from ``device`` on,
     or as many groups of host threads.
     """
@@ -85,11 +86,12 @@ class Model:
         slots: int = 1,
         *,
         context: int | None = None,
+        cache_tokens: int | None = None,
         element: str | None = None,
         device: str = "auto",
         devices: int = 1,
     ) -> None:
-        self._adopt(_cusync.Model(folder, slots, context, element, device, devices))
+        self._adopt(_cusync.Model(folder, slots, context, cache_tokens, element, device, devices))
 
     def _adopt(self, native: _cusync.Model) -> None:
         self._native = native
@@ -121,7 +123,7 @@ class Model:
 
         ``temperature`` 0 takes the most likely token. ``top_k`` 0 and ``top_p`` 1 keep all tokens. The text with
         number n is drawn with the seed ``seed + n``, so a text depends only on its own request. A text ends before
-        the first of the strings in ``stop``. Slots are used from 0 on, and hold other sequences afterwards.
+        the first of the strings in ``stop``. All slots are cleared.
         """
         prompts, several = _prompts(prompt)
         events = self._start(prompts, max_tokens, temperature, top_k, top_p, seed, stop, ignore_end)
@@ -210,6 +212,10 @@ class Model:
     def length(self, slot: int = 0) -> int:
         """Tokens of the sequence in a slot."""
         return self._native.length(slot)
+
+    def free_pages(self) -> int:
+        """Pages that no sequence has; a sequence takes one for each 64 tokens as it grows."""
+        return self._native.free_pages()
 
     def __repr__(self) -> str:
         return f"<cusync.Model of {self.slots} slots with {self.context} tokens each, on {self.place}>"

@@ -144,6 +144,7 @@ class Model(_model.Model):
         slots: int = 1,
         *,
         context: int | None = None,
+        cache_tokens: int | None = None,
         element: str | None = None,
         device: str = "auto",
         devices: int = 1,
@@ -159,5 +160,5 @@ class Model(_model.Model):
                 raise argument_error("the tokenizer is not a fast one", "load it with use_fast=True")
             text = backend.to_str()
         weights = [(name, tensor.cpu().contiguous()) for name, tensor in stored(model).items()]
-        place = (slots, context, element, device, devices)
+        place = (slots, context, cache_tokens, element, device, devices)
         self._adopt(_cusync.Model.from_tensors(json.dumps(config), weights, text, *place))

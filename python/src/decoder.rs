@@ -3,7 +3,8 @@
 use cusync::PipelineBuilder;
 use cusync::codegen::graph::Element;
 use cusync_models::architecture::{self, Decoder, Weight};
-use cusync_models::{Error, ModelConfig, Rotary, page};
+use cusync_models::page::{self, Caches};
+use cusync_models::{Error, ModelConfig, Rotary};
 use pyo3::prelude::*;
 
 use super::error::detached;
@@ -33,6 +34,11 @@ impl PyDecoder {
         };
         page::launches(&self.decoder).into_iter().map(launch).collect()
     }
+}
+
+/// Caches that callers hold: `rows` tokens for each of some sequences.
+fn caches(slots: usize, rows: usize) -> Caches {
+    Caches { slots, rows, pages: None }
 }
 
 fn made(weight: Weight) -> Made {
@@ -100,7 +106,7 @@ impl PyDecoder {
     fn launches(&self, slots: usize, rows: usize) -> Vec<Launch> {
         self.each(|launch| {
             let head = launch.has_head(&self.decoder).then(|| self.decoder.head_weights());
-            let page = page::generation(&self.decoder, launch, slots, rows, self.element);
+            let page = page::generation(&self.decoder, launch, caches(slots, rows), self.element);
             (page, head.unwrap_or_default())
         })
     }
@@ -109,13 +115,14 @@ impl PyDecoder {
     fn layers(&self, slots: usize, rows: usize) -> Vec<Launch> {
         self.each(|launch| {
             let layers = launch.layers(&self.decoder);
-            (page::layers(&self.decoder, layers, slots, rows, self.element), Vec::new())
+            (page::layers(&self.decoder, layers, caches(slots, rows), self.element), Vec::new())
         })
     }
 
     /// The launch of the first layer's attention: see [`page::attention`].
     fn attention(&self, slots: usize, rows: usize, norm: bool, residual: bool) -> Vec<Launch> {
-        let page = page::attention(&self.decoder, slots, rows, self.element, (norm, residual));
+        let caches = caches(slots, rows);
+        let page = page::attention(&self.decoder, caches, self.element, (norm, residual));
         let weights = self.decoder.layer_weights(0).into_iter().filter(|weight| page::attends(weight, norm));
         vec![(page.text(), 0, 1, weights.map(made).collect())]
     }

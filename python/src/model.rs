@@ -43,8 +43,7 @@ fn busy() -> Failure {
 }
 
 fn options(
-    slots: usize,
-    context: Option<usize>,
+    (slots, context, cache_tokens): (usize, Option<usize>, Option<usize>),
     element: Option<&str>,
     device: &str,
     devices: usize,
@@ -57,7 +56,8 @@ fn options(
     if devices == 0 {
         return Err(argument("`devices` is 0", "a model runs on at least one"));
     }
-    Ok(Options { slots, context, element: self::element(element)?, place, devices, ..Options::default() })
+    let element = self::element(element)?;
+    Ok(Options { slots, context, cache_tokens, element, place, devices, ..Options::default() })
 }
 
 impl PyModel {
@@ -85,18 +85,20 @@ impl PyModel {
 #[pymethods]
 impl PyModel {
     #[new]
-    #[pyo3(signature = (folder, slots, context, element, device, devices))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    #[pyo3(signature = (folder, slots, context, cache_tokens, element, device, devices))]
     fn new(
         py: Python<'_>,
         folder: PathBuf,
         slots: usize,
         context: Option<usize>,
+        cache_tokens: Option<usize>,
         element: Option<&str>,
         device: &str,
         devices: usize,
     ) -> PyResult<PyModel> {
         let opened = detached(py, || {
-            let options = options(slots, context, element, device, devices)?;
+            let options = options((slots, context, cache_tokens), element, device, devices)?;
             let model = Model::open(&folder, &options, |_| ())?;
             // Tokens can be continued without a tokenizer.
             let text = Tokenizer::open(&folder).map(Arc::new).map_err(|error| error.to_string());
@@ -115,6 +117,7 @@ impl PyModel {
         tokenizer: Option<&str>,
         slots: usize,
         context: Option<usize>,
+        cache_tokens: Option<usize>,
         element: Option<&str>,
         device: &str,
         devices: usize,
@@ -134,7 +137,7 @@ impl PyModel {
         };
         let weights = tensors.into_iter().map(given).collect::<PyResult<Vec<_>>>()?;
         let opened = detached(py, || {
-            let options = options(slots, context, element, device, devices)?;
+            let options = options((slots, context, cache_tokens), element, device, devices)?;
             let model = Model::from_given(config, weights, &options, |_| ())?;
             let text = match tokenizer {
                 Some(json) => Ok(Arc::new(Tokenizer::from_json(json)?)),
@@ -180,6 +183,10 @@ impl PyModel {
 
     fn clear(&self, py: Python<'_>, slot: usize) -> PyResult<()> {
         self.ask(py, |model| Ok(model.clear(slot)?))
+    }
+
+    fn free_pages(&self, py: Python<'_>) -> PyResult<usize> {
+        self.ask(py, |model| Ok(model.free_pages()))
     }
 
     fn length(&self, py: Python<'_>, slot: usize) -> PyResult<usize> {

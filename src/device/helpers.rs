@@ -1,5 +1,7 @@
 //! Helpers of the kernel library for tests and benchmarks, asynchronous on a stream.
 
+use std::ops::Range;
+
 use cusync_gen::graph::{Activation, Op, OperandKind, Stage};
 
 use super::error::{Error, Result, check_status};
@@ -216,6 +218,57 @@ pub fn embed(
         )
     };
     check_status(|| "embedding".into(), status)
+}
+
+/// The cache of one sequence as pages and as rows, each keys and values.
+pub struct PagedCache<'a> {
+    /// Page of each 64 tokens of the sequence.
+    pub table: &'a DeviceBuffer<i32>,
+    /// Pages of all sequences, `heads` x 64 x `columns` values each.
+    pub pool: [&'a DeviceBuffer<u16>; 2],
+    /// `heads` x `capacity` x `columns` values of this sequence.
+    pub rows: [&'a DeviceBuffer<u16>; 2],
+    /// Heads of keys.
+    pub heads: u32,
+    /// Columns of a head.
+    pub columns: u32,
+    /// Tokens that the rows have room for.
+    pub capacity: u32,
+}
+
+impl PagedCache<'_> {
+    /// Copies pages, by their places in the table, to rows.
+    pub fn gather(&self, pages: Range<u32>, stream: &Stream) -> Result<()> {
+        self.copy(pages, false, stream)
+    }
+
+    /// Copies rows to their pages, by their places in the table.
+    pub fn scatter(&self, pages: Range<u32>, stream: &Stream) -> Result<()> {
+        self.copy(pages, true, stream)
+    }
+
+    fn copy(&self, pages: Range<u32>, to_pool: bool, stream: &Stream) -> Result<()> {
+        let PagedCache { table, pool, rows, heads, columns, capacity } = *self;
+        let token = u64::from(heads) * u64::from(columns);
+        at_least("table of pages", table.len(), u64::from(pages.end))?;
+        rows.iter().try_for_each(|rows| at_least("rows", rows.len(), u64::from(capacity) * token))?;
+        let all = pool.map(DeviceBuffer::len).into_iter().min().unwrap_or(0) as u64 / (64 * token).max(1);
+        let cache = ffi::cusync_paged_cache {
+            table: table.pointer().cast_const().cast(),
+            pool: pool.map(DeviceBuffer::pointer),
+            rows: rows.map(DeviceBuffer::pointer),
+            pages: u32::try_from(all).unwrap_or(u32::MAX),
+            heads,
+            capacity,
+            columns,
+        };
+        let count = pages.end.saturating_sub(pages.start);
+        // SAFETY: the sizes were checked, and the kernel leaves out entries beyond the pool.
+        let status = unsafe {
+            ffi::cusync_copy_pages(&raw const cache, pages.start, count, to_pool.into(), stream.pointer())
+        };
+        check_status(|| "copy of pages".into(), status)
+    }
 }
 
 /// Draws a token from the first `vocabulary` columns of each row of logits. `drawn[i]` depends only on row i,

@@ -624,6 +624,26 @@ pub struct cusync_streamk {
     _unused: [u8; 0],
 }
 #[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_paged_cache {
+    pub table: *const i32,
+    pub pool: [*mut ::std::os::raw::c_void; 2usize],
+    pub rows: [*mut ::std::os::raw::c_void; 2usize],
+    pub pages: u32,
+    pub heads: u32,
+    pub capacity: u32,
+    pub columns: u32,
+}
+impl Default for cusync_paged_cache {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct cusync_sampling {
     pub temperature: f32,
@@ -815,6 +835,13 @@ unsafe extern "C" {
         count: u32,
         vocabulary: u32,
         width: u32,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cusync_copy_pages(
+        cache: *const cusync_paged_cache,
+        first: u32,
+        count: u32,
+        to_pool: i32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cusync_draw(

@@ -18,9 +18,10 @@ enum cusync_model_place {
 };
 
 typedef struct cusync_model_options {
-  uint32_t slots;    ///< sequences at once; 0: one
-  uint32_t context;  ///< tokens of a sequence; 0: as many as the model was trained for, up to 4096
-  int32_t place;     ///< enum cusync_model_place, or the number of a GPU
+  uint32_t slots;         ///< sequences at once; 0: one
+  uint32_t context;       ///< tokens of a sequence; 0: as many as the model was trained for, up to 4096
+  int32_t place;          ///< enum cusync_model_place, or the number of a GPU
+  uint32_t cache_tokens;  ///< tokens that caches have room for, of all sequences together; 0: a whole context for each slot
 } cusync_model_options;
 
 /// What a step does with a sequence.
@@ -39,6 +40,9 @@ typedef struct cusync_model cusync_model;
 int32_t cusync_model_open(const char* folder, const cusync_model_options* options, cusync_model** out);
 /// Number of tokens in the vocabulary, and of a row of logits; 0 for NULL.
 size_t cusync_model_vocabulary(const cusync_model* model);
+/// Pages that no sequence has; 0 for NULL. A sequence takes a page for each 64 tokens as it grows; without a free one,
+/// functions that append to it return CUSYNC_PIPELINE_FAILED, and nothing has changed.
+size_t cusync_model_free_pages(const cusync_model* model);
 /// Appends tokens to the sequence in a slot, and computes no logits. Tokens of steps in flight are dropped.
 int32_t cusync_model_append(cusync_model* model, uint32_t slot, const uint32_t* tokens, size_t count);
 /// Appends a token to each of `count` slots, and writes the logits of their next tokens: `count` rows of the vocabulary.

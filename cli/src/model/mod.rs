@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
 use cusync::codegen::graph::{Element, MAX_DEVICES};
-use cusync_models::{Loaded, Model, ModelConfig, Options, Place, architecture, page, tiny};
+use cusync_models::page::{self, Caches};
+use cusync_models::{Loaded, Model, ModelConfig, Options, PAGE, Place, architecture, tiny};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -31,6 +32,9 @@ pub(crate) struct ModelArgs {
     /// Tokens that a text has room for, the prompt included [default: as many as are asked for]
     #[arg(long, value_name = "N")]
     pub(crate) context: Option<usize>,
+    /// Tokens that caches have room for, of all texts together [default: the context of each text]
+    #[arg(long, value_name = "N")]
+    pub(crate) cache_tokens: Option<usize>,
     /// Element type [default: that of the checkpoint; bf16 for float32]
     #[arg(long, value_name = "TYPE")]
     pub(crate) element: Option<Elements>,
@@ -175,7 +179,7 @@ fn spec(
     let config = ModelConfig::read(&args.folder)?;
     let decoder = architecture::decoder(&config)?.shard(0, args.devices as usize)?;
     let element = args.element.map_or_else(|| config.element(), |e| Ok(e.element()))?;
-    let rows = (args.context.unwrap_or(decoder.context.min(4096)) + 1).next_multiple_of(64);
+    let rows = (args.context.unwrap_or(decoder.context.min(4096)) + 1).next_multiple_of(PAGE);
     if let Some((tokens, layer, continues)) = prompt {
         if layer >= decoder.layers {
             let fault = Fault::input("bad-argument", format!("there is no layer {layer}"));
@@ -188,7 +192,10 @@ fn spec(
         let fault = Fault::input("bad-argument", format!("there is no launch {launch}"));
         fault.help(format!("the model has {} launches, from 0", launches.len()))
     })?;
-    Ok(page::generation(&decoder, launch, slots, rows, element).text())
+    // As in an opened model: a spare page for each text.
+    let pages = args.cache_tokens.map_or(slots * (rows / PAGE), |tokens| tokens.div_ceil(PAGE)) + slots;
+    let caches = Caches { slots, rows, pages: Some(pages) };
+    Ok(page::generation(&decoder, launch, caches, element).text())
 }
 
 /// A flag that an interrupt or a request to terminate sets from now on, in place of ending the command.
@@ -216,6 +223,7 @@ pub(crate) fn open(
     let options = Options {
         slots,
         context: args.context.or(Some(context)),
+        cache_tokens: args.cache_tokens,
         element: args.element.map(Elements::element),
         place,
         devices: args.devices as usize,

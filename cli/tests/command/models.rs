@@ -37,6 +37,10 @@ fn texts_are_continued_alone_and_side_by_side() {
     let texts = batch["texts"].as_array().expect("a list");
     assert_eq!(texts.len(), 3, "empty lines are left out");
     assert!(texts[0]["tokens"] == text["tokens"] && texts[2]["tokens"] == text["tokens"]);
+    // The caches have room for one text at a time.
+    let options = ["--max-tokens", "9", "--ignore-end", "--cache-tokens", "64"];
+    let small = generated(&[&[model.as_str(), "--batch", &lines], &options[..]].concat());
+    assert_eq!(small["texts"], batch["texts"]);
     let drawn = |seed: &str| {
         let options =
             ["--max-tokens", "9", "--ignore-end", "--temperature", "1.2", "--top-k", "50", "--seed", seed];
@@ -58,9 +62,10 @@ fn a_text_is_printed_with_its_prompt_and_its_rate() {
 #[test]
 fn the_pipelines_of_a_model_are_proved_and_run() {
     let model = tiny("models_spec");
-    let pages: [(&str, &[&str]); 3] = [
+    let pages: [(&str, &[&str]); 4] = [
         ("launch", &["--launch", "0"]),
         ("prompt", &["--prompt", "32"]),
+        ("layer", &["--prompt", "64", "--layer", "1"]),
         ("continued", &["--prompt", "64", "--continues"]),
     ];
     for (name, more) in pages {
@@ -74,9 +79,13 @@ fn the_pipelines_of_a_model_are_proved_and_run() {
     assert!(page.contains("devices: 2") && page.matches("all_reduce: true").count() == 4, "{page}");
     let checked = cusync(&["check", &file("models_devices.ron", &page), "--device", "h200"]);
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
-    let none = cusync(&["model", "spec", &model, "--launch", "7"]);
-    assert_eq!(none.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("1 launches"), "{none:?}");
+    for (more, words) in
+        [(&["--launch", "7"][..], "1 launches"), (&["--prompt", "64", "--layer", "7"], "2 layers")]
+    {
+        let none = cusync(&[&["model", "spec", &model], more].concat());
+        assert_eq!(none.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&none.stderr).contains(words), "{none:?}");
+    }
 }
 
 #[test]
@@ -92,7 +101,7 @@ fn logits_are_rows_of_the_vocabulary() {
 #[test]
 fn mistakes_have_codes_and_ways_out() {
     let model = tiny("models_mistakes");
-    let cases: [(&[&str], &str, &str); 8] = [
+    let cases: [(&[&str], &str, &str); 9] = [
         (
             &["generate", &model, "--tokens", "1", "--devices", "4"],
             "request",
@@ -101,6 +110,11 @@ fn mistakes_have_codes_and_ways_out() {
         (&["generate", &model, "--tokens", "1", "--devices", "0"], "usage", "1..=8"),
         (&["generate", "/none", "--prompt", "x"], "model-file", "tokenizer.json"),
         (&["generate", &model, "--prompt", "x", "--context", "1000"], "request", "at most 512"),
+        (
+            &["generate", &model, "--prompt", "x", "--cache-tokens", "64"],
+            "request",
+            "no room for a context of 129",
+        ),
         (&["generate", &model, "--tokens", "264"], "request", "there is no token 264"),
         (&["generate", &model, "--tokens", "1", "--temperature", "-1"], "usage", "at least 0"),
         (&["generate", &model], "usage", "--prompt"),

@@ -24,6 +24,17 @@ use stages::{
 
 mod stages;
 
+/// The caches of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caches {
+    /// Sequences.
+    pub slots: usize,
+    /// Tokens that each has room for.
+    pub rows: usize,
+    /// Pages of 64 tokens in a pool, from which all sequences take theirs; `None`: each sequence has rows of its own.
+    pub pages: Option<usize>,
+}
+
 /// Sizes of the pages of a model that is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
@@ -32,36 +43,38 @@ pub(crate) struct Sizes {
     pub(crate) context: usize,
     /// Tokens that a cache has room for.
     pub(crate) rows: usize,
+    /// Pages of the pool of caches, with a spare one for each slot.
+    pub(crate) pages: usize,
     pub(crate) element: Element,
 }
 
-/// The page of a launch for the next token of each of `slots` sequences, with caches of `rows` tokens each.
+impl Sizes {
+    pub(crate) fn caches(&self) -> Caches {
+        Caches { slots: self.slots, rows: self.rows, pages: Some(self.pages) }
+    }
+}
+
+/// The page of a launch for the next token of each sequence.
 /// It reads hidden states `X`, and writes `Z`; the head writes `logits` instead, divided by [`Decoder::logit_cap`] if
 /// there is one. [`Launch::Attention`] writes what [`Launch::Experts`] reads. The devices of a decoder that is divided among several have equal pages.
-pub fn generation(
-    decoder: &Decoder,
-    launch: &Launch,
-    slots: usize,
-    rows: usize,
-    element: Element,
-) -> PipelineBuilder {
+pub fn generation(decoder: &Decoder, launch: &Launch, caches: Caches, element: Element) -> PipelineBuilder {
     let (page, last) = match launch {
         Launch::Layers(layers) if layers.end == decoder.layers => {
             let last = format!("Z_{}(B,E)", layers.end - 1);
-            (stack(decoder, layers.clone(), (slots, rows), element, &last), last)
+            (stack(decoder, layers.clone(), caches, element, &last), last)
         }
-        Launch::Layers(layers) => return self::layers(decoder, layers.clone(), slots, rows, element),
+        Launch::Layers(layers) => return self::layers(decoder, layers.clone(), caches, element),
         Launch::Attention(layer) => {
             let h = tensor(*layer, "B", "H", "E");
-            let page = attention_of(decoder, *layer, (slots, rows), element, (true, true), &h);
+            let page = attention_of(decoder, *layer, caches, element, (true, true), &h);
             let router = normed(router(*layer, "B", &h), &weight(*layer, "g2", "E"), decoder.epsilon);
             return page.stage(router).stage(norm_before_experts(decoder, *layer, "B", &h));
         }
         Launch::Experts(layer) => {
-            let page = dims(&format!("experts_{layer}"), decoder, element).dim("B", slots as u64);
+            let page = dims(&format!("experts_{layer}"), decoder, element).dim("B", caches.slots as u64);
             return page.stage(experts(decoder, *layer, "B", "Z(B,E)"));
         }
-        Launch::Head => (dims("head", decoder, element).dim("B", slots as u64), "X(B,E)".into()),
+        Launch::Head => (dims("head", decoder, element).dim("B", caches.slots as u64), "X(B,E)".into()),
     };
     let head = Stage::gemm("head", &last, "Wh(E,V)", "logits(B,V)");
     let head = if decoder.logit_cap.is_some() { head.word("epilogue", "Tanh") } else { head };
@@ -69,61 +82,54 @@ pub fn generation(
 }
 
 /// [`generation`] without a head: the last layer writes `Z`, too.
-pub fn layers(
-    decoder: &Decoder,
-    layers: Range<usize>,
-    slots: usize,
-    rows: usize,
-    element: Element,
-) -> PipelineBuilder {
-    stack(decoder, layers, (slots, rows), element, "Z(B,E)")
+pub fn layers(decoder: &Decoder, layers: Range<usize>, caches: Caches, element: Element) -> PipelineBuilder {
+    stack(decoder, layers, caches, element, "Z(B,E)")
 }
 
 /// Layers from hidden states `X` to `out`.
 fn stack(
     decoder: &Decoder,
     layers: Range<usize>,
-    (slots, rows): (usize, usize),
+    caches: Caches,
     element: Element,
     out: &str,
 ) -> PipelineBuilder {
     let name = format!("layers_{}_to_{}", layers.start, layers.end - 1);
-    let mut page = step(&name, decoder, (slots, rows), element);
+    let mut page = step(&name, decoder, caches, element);
     for layer in layers.clone() {
         let x = if layer == layers.start { "X(B,E)".to_owned() } else { format!("Z_{}(B,E)", layer - 1) };
         let z = if layer + 1 == layers.end { out.to_owned() } else { format!("Z_{layer}(B,E)") };
-        let attend = attend_cached(decoder, layer, rows);
+        let attend = attend_cached(decoder, layer, caches);
         let stages = block(decoder, layer, "B", &x, &z, LayerPass::Step, attend);
         page = stages.into_iter().fold(page, PipelineBuilder::stage);
     }
     page
 }
 
-/// The page of one attention for the next token of each of `slots` sequences, from `X` to `Z`. The tensors have the
+/// The page of one attention for the next token of each sequence, from `X` to `Z`. The tensors have the
 /// names of layer 0. `norm`: rows are normalized first; `residual`: `X` is added at the end.
 pub fn attention(
     decoder: &Decoder,
-    slots: usize,
-    rows: usize,
+    caches: Caches,
     element: Element,
     (norm, residual): (bool, bool),
 ) -> PipelineBuilder {
-    attention_of(decoder, 0, (slots, rows), element, (norm, residual), "Z(B,E)")
+    attention_of(decoder, 0, caches, element, (norm, residual), "Z(B,E)")
 }
 
 /// [`attention`] of any layer, to `out`.
 fn attention_of(
     decoder: &Decoder,
     layer: usize,
-    (slots, rows): (usize, usize),
+    caches: Caches,
     element: Element,
     (norm, residual): (bool, bool),
     out: &str,
 ) -> PipelineBuilder {
-    let page = step("attention", decoder, (slots, rows), element);
+    let page = step("attention", decoder, caches, element);
     let qkv = qkv_product(decoder, layer, "B", "X(B,E)", LayerPass::Step);
     let qkv = if norm { normed(qkv, &weight(layer, "g1", "E"), decoder.epsilon) } else { qkv };
-    let attend = attend_cached(decoder, layer, rows);
+    let attend = attend_cached(decoder, layer, caches);
     let project = projection(layer, "B", out);
     let project = if residual { project.text("residual", "X(B,E)") } else { project };
     let attend = attended(layer, "B", with_head_norm(decoder, layer, attend));
@@ -140,20 +146,29 @@ pub fn attends(weight: &Weight, norm: bool) -> bool {
 }
 
 /// A page for the next token of each of some sequences, without stages.
-fn step(name: &str, decoder: &Decoder, (slots, rows): (usize, usize), element: Element) -> PipelineBuilder {
-    dims(name, decoder, element).dim("B", slots as u64).dim("S", rows as u64)
+fn step(name: &str, decoder: &Decoder, caches: Caches, element: Element) -> PipelineBuilder {
+    let page = dims(name, decoder, element).dim("B", caches.slots as u64).dim("S", caches.rows as u64);
+    match caches.pages {
+        Some(pages) => page.dim("N", pages as u64),
+        None => page,
+    }
 }
 
-/// The attention of a layer to its cache of `rows` tokens, to which it appends.
-fn attend_cached(decoder: &Decoder, layer: usize, rows: usize) -> Stage {
-    let cache =
-        format!("Cache(keys: \"K_{layer}(B,HKV,S,D)\", values: \"V_{layer}(B,HKV,S,D)\", lengths: \"n(B)\")");
+/// The attention of a layer to its cache, to which it appends.
+fn attend_cached(decoder: &Decoder, layer: usize, caches: Caches) -> Stage {
+    let shape = if caches.pages.is_some() { "(N,HKV,64,D)" } else { "(B,HKV,S,D)" };
+    let [keys, values] = ["K", "V"].map(|name| format!("{name}_{layer}{shape}"));
+    let cache = format!("Cache(keys: {keys:?}, values: {values:?}, lengths: \"n(B)\")");
     let attend = Stage::new("Attention", &format!("attend_{layer}")).word("cache", cache);
+    let attend = match caches.pages {
+        Some(_) => attend.text("pages", "pages(B,S/64)"),
+        None => attend,
+    };
     let attend = match decoder.angles(layer) {
         Some(angles) => attend.text("rotary", &format!("{angles}(S,D)")),
         None => attend,
     };
-    scored(attend, decoder, layer, rows)
+    scored(attend, decoder, layer, caches.rows)
 }
 
 /// The page of a layer for the next `tokens` tokens of a sequence, whose cache has room for `rows` tokens. They fill it
@@ -255,6 +270,11 @@ mod tests {
         Decoder { bias: true, head_norm: true, ..plain }
     }
 
+    /// Caches of 64 tokens for each of `slots` sequences.
+    fn rows(slots: usize) -> Caches {
+        Caches { slots, rows: 64, pages: None }
+    }
+
     /// Tensors of a page that no stage writes, and its results.
     fn ends(page: &PipelineBuilder) -> (Vec<String>, Vec<String>) {
         let resolved = resolve_text(&page.text(), "page", &Overrides::default()).expect("a valid page");
@@ -266,10 +286,10 @@ mod tests {
     #[test]
     fn the_last_layer_ends_a_page_without_a_head() {
         let decoder = decoder();
-        let (inputs, outputs) = ends(&layers(&decoder, 0..3, 2, 64, Element::F16));
+        let (inputs, outputs) = ends(&layers(&decoder, 0..3, rows(2), Element::F16));
         assert_eq!(outputs, ["Z"]);
         assert!(!inputs.iter().any(|name| name == "Wh"));
-        let (inputs, outputs) = ends(&generation(&decoder, &Launch::Layers(0..3), 2, 64, Element::F16));
+        let (inputs, outputs) = ends(&generation(&decoder, &Launch::Layers(0..3), rows(2), Element::F16));
         assert_eq!(outputs, ["logits"]);
         assert!(inputs.iter().any(|name| name == "Wh"));
     }
@@ -278,7 +298,7 @@ mod tests {
     fn an_attention_has_the_weights_of_its_half() {
         let decoder = decoder();
         for (norm, residual) in [(false, false), (true, false), (false, true), (true, true)] {
-            let (mut inputs, outputs) = ends(&attention(&decoder, 2, 64, Element::F16, (norm, residual)));
+            let (mut inputs, outputs) = ends(&attention(&decoder, rows(2), Element::F16, (norm, residual)));
             assert_eq!(outputs, ["Z"]);
             let weights = decoder.layer_weights(0).into_iter().filter(|weight| attends(weight, norm));
             let mut expected: Vec<String> = weights.map(|weight| weight.name).collect();
@@ -314,7 +334,7 @@ mod tests {
         let config = ModelConfig::from_json(config).expect("JSON");
         let whole = architecture::decoder(&config).expect("supported");
         let page =
-            |decoder: &Decoder| generation(decoder, &Launch::Layers(0..2), 3, 64, Element::Bf16).text();
+            |decoder: &Decoder| generation(decoder, &Launch::Layers(0..2), rows(3), Element::Bf16).text();
         assert!(!page(&whole).contains("devices") && !page(&whole).contains("all_reduce"));
         let parts = [0, 1].map(|device| page(&whole.shard(device, 2).expect("it divides")));
         assert_eq!(parts[0], parts[1]);

@@ -75,7 +75,7 @@ impl Prompts {
     }
 
     /// The sets of a layer for `length` tokens.
-    fn layer(&mut self, layer: usize, slot: usize, length: usize, continues: bool) -> Result<Layer> {
+    fn layer(&mut self, layer: usize, length: usize, continues: bool) -> Result<Layer> {
         let Decoder { width, heads, columns, inner, .. } = self.decoder;
         let Exchange { middle, attended, inner: hidden, .. } = self.exchange();
         let first = |rows: &Tensor, width: usize| rows.view(0..length * width).map(Arc::new);
@@ -84,7 +84,7 @@ impl Prompts {
         let [x, z] = [self.states[layer % 2].clone(), self.states[(layer + 1) % 2].clone()];
         let key = self.key(Part::Attend, layer, length, continues);
         let named = format!("A_{}", key.layer);
-        let attend = self.set(key, layer, slot, &[("X", self.state(layer, length)?), (&named, a)])?;
+        let attend = self.set(key, layer, 0, &[("X", self.state(layer, length)?), (&named, a)])?;
         let project =
             self.sum(Part::Project, layer, length, [(attended, heads * columns), (x, width)], &middle)?;
         let key = self.key(Part::Gate, layer, length, false);
@@ -126,25 +126,26 @@ impl Prompts {
     }
 }
 
-/// Appends the keys and values of tokens to the `cached` ones of a slot on all GPUs.
-pub(crate) fn run(all: &mut [Member<'_>], slot: usize, cached: usize, tokens: &[u32]) -> Result<()> {
+/// Appends the keys and values of tokens to the `cached` ones of a sequence on these pages of all GPUs.
+pub(crate) fn run(all: &mut [Member<'_>], pages: &[i32], cached: usize, tokens: &[u32]) -> Result<()> {
     let Some((first, _)) = all.first() else { return Ok(()) };
     let length = first.length(cached, tokens)?;
     let layers = 0..first.layers.len();
     // Whatever a run needs is there before the first of its layers is queued.
     let each = |(prompts, _): &mut Member<'_>| {
-        layers.clone().map(|layer| prompts.layer(layer, slot, length, cached > 0)).collect()
+        layers.clone().map(|layer| prompts.layer(layer, length, cached > 0)).collect()
     };
     let work: Vec<Vec<Layer>> = all.iter_mut().map(each).collect::<Result<_>>()?;
     for (prompts, embedding) in &mut *all {
-        prompts.begin(cached, tokens, length, embedding)?;
+        prompts.begin(pages, cached, tokens, length, embedding)?;
     }
+    let span = cached..cached + tokens.len();
     let mut all: Vec<&mut Prompts> = all.iter_mut().map(|(prompts, _)| &mut **prompts).collect();
     for layer in layers {
         let of_layer =
             |find: fn(&Layer) -> &Sum| work.iter().map(|each| find(&each[layer])).collect::<Vec<_>>();
         for (prompts, work) in all.iter_mut().zip(&work) {
-            prompts.queue(work[layer].attend)?;
+            prompts.queue_attending(work[layer].attend, layer, &span)?;
         }
         summed(&mut all, &of_layer(|layer| &layer.project))?;
         for (prompts, work) in all.iter_mut().zip(&work) {
@@ -205,14 +206,17 @@ mod tests {
     use super::*;
     use crate::architecture;
     use crate::config::ModelConfig;
+    use crate::pool::PAGE;
     use crate::prompts::Layer as Tensors;
     use crate::weights::Weights;
 
-    const SIZES: Sizes = Sizes { slots: 1, context: 1000, rows: 1024, element: Element::Bf16 };
+    const SIZES: Sizes = Sizes { slots: 1, context: 1000, rows: 1024, pages: 17, element: Element::Bf16 };
+    /// Pages of the sequence, in any order.
+    const TABLE: [i32; 16] = [3, 0, 16, 1, 2, 15, 14, 4, 5, 6, 9, 8, 7, 13, 11, 12];
 
     /// Prompts of a decoder with random weights, and its embedding.
     fn opened(decoder: &Decoder, device: &Device) -> Result<(Prompts, Tensor)> {
-        let Sizes { slots, context, rows, element } = SIZES;
+        let Sizes { context, rows, pages, element, .. } = SIZES;
         let upload = |bits: &[u16]| DeviceBuffer::from_slice(device, bits, "weights").map(Arc::new);
         let tensors = |layer: usize| -> Result<Tensors> {
             let mut tensors = Tensors::new();
@@ -221,7 +225,7 @@ mod tests {
                 tensors.insert(weight.name.clone(), upload(&Weights::Random.read(&weight, width, element)?)?);
             }
             for name in ["K", "V"].map(|name| format!("{name}_{layer}")) {
-                let cache = slots * decoder.kv_heads * rows * decoder.columns;
+                let cache = pages * decoder.kv_heads * PAGE * decoder.columns;
                 tensors.insert(name, Arc::new(DeviceBuffer::zeroed(device, cache, "a cache")?));
             }
             Ok(tensors)
@@ -246,9 +250,13 @@ mod tests {
                 let cache = &prompts.layers[last][&format!("{name}_{last}")];
                 let mut bits = vec![0; cache.len()];
                 cache.download(&mut bits).expect("readable");
-                for head in bits.chunks(SIZES.rows * prompts.decoder.columns) {
-                    let mut values = vec![0.0; tokens * prompts.decoder.columns];
-                    SIZES.element.widen(&head[..values.len()], &mut values);
+                let (heads, page) = (prompts.decoder.kv_heads, PAGE * prompts.decoder.columns);
+                let pages: Vec<&[u16]> = bits.chunks(page).collect();
+                for head in 0..heads {
+                    let rows = TABLE.iter().flat_map(|entry| pages[*entry as usize * heads + head]);
+                    let rows: Vec<u16> = rows.copied().take(tokens * prompts.decoder.columns).collect();
+                    let mut values = vec![0.0; rows.len()];
+                    SIZES.element.widen(&rows, &mut values);
                     all.extend(values);
                 }
             }
@@ -271,7 +279,7 @@ mod tests {
         let tokens: Vec<u32> = (0..900).map(|token| token * 7 % 256).collect();
         let mut whole = opened(&decoder, &device).expect("opened");
         for part in [0..400, 400..900] {
-            whole.0.run(0, part.start, &tokens[part], &whole.1).expect("it runs");
+            whole.0.run(&TABLE, part.start, &tokens[part], &whole.1).expect("it runs");
         }
         let expected = cached(std::slice::from_ref(&whole), tokens.len());
         for devices in [2, 4] {
@@ -280,7 +288,7 @@ mod tests {
             for part in [0..400, 400..900] {
                 let mut all: Vec<Member<'_>> =
                     members.iter_mut().map(|(prompts, embedding)| (prompts, &*embedding)).collect();
-                run(&mut all, 0, part.start, &tokens[part]).expect("it runs");
+                run(&mut all, &TABLE, part.start, &tokens[part]).expect("it runs");
             }
             let found = cached(&members, tokens.len());
             let norm = |values: Vec<f32>| values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();

@@ -2,16 +2,19 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use cusync::codegen::check::Executor;
-use cusync::device::{Device, DeviceBuffer, Stream, helpers};
+use cusync::device::helpers::{self, PagedCache};
+use cusync::device::{Device, DeviceBuffer, Stream};
 use cusync::runtime::{Options, Overrides, Pipeline};
 use cusync::tune::{self, PlanCache};
 
 use crate::architecture::Decoder;
 use crate::error::{Error, Result};
 use crate::page::{self, Part, Sizes};
+use crate::pool::PAGE;
 
 pub(crate) mod group;
 
@@ -29,7 +32,7 @@ pub(crate) const LONGEST: usize = 8192;
 
 type Tensor = Arc<DeviceBuffer<u16>>;
 
-/// Weights and caches of a layer by their names in a page.
+/// Weights of a layer, and pages of its caches, by their names in a page.
 pub(crate) type Layer = HashMap<String, Tensor>;
 
 /// Plans and the memory that they share.
@@ -42,6 +45,10 @@ pub(crate) struct Prompts {
     tables: HashMap<String, Tensor>,
     /// Hidden states before and after a layer.
     states: [Tensor; 2],
+    /// Keys and values of one layer for one sequence: plans read and write rows, not pages.
+    rows: [Tensor; 2],
+    /// Pages of the sequence.
+    table: DeviceBuffer<i32>,
     /// Interleaved gate and up weights of each layer.
     packed: HashMap<usize, Tensor>,
     /// The tokens of a run.
@@ -68,7 +75,7 @@ struct PlanKey {
 /// The pipeline of layers for prompts of one length.
 struct Plan {
     pipeline: Pipeline,
-    /// Sets by layer, and by what else tells them apart: the slot, or the step of a sum.
+    /// Sets by layer, and by the step of a sum.
     sets: HashMap<(usize, usize), usize>,
 }
 
@@ -87,6 +94,8 @@ impl Prompts {
         let room = LONGEST.min(sizes.rows).next_multiple_of(decoder.devices) * decoder.width;
         let states = || DeviceBuffer::zeroed(device, room, "hidden states of a prompt").map(Arc::new);
         let states = [states()?, states()?];
+        let cached = decoder.kv_heads * sizes.rows * decoder.columns;
+        let rows = || DeviceBuffer::zeroed(device, cached, "rows of a layer's cache").map(Arc::new);
         let exchange = (decoder.devices > 1).then(|| group::Exchange::new(decoder, sizes, device));
         Ok(Prompts {
             decoder: decoder.clone(),
@@ -95,6 +104,8 @@ impl Prompts {
             layers,
             tables,
             states,
+            rows: [rows()?, rows()?],
+            table: DeviceBuffer::zeroed(device, sizes.rows / PAGE, "pages of a sequence")?,
             packed: HashMap::new(),
             given: Arc::new(DeviceBuffer::zeroed(device, LONGEST.min(sizes.rows), "tokens of a prompt")?),
             cached: Arc::new(DeviceBuffer::zeroed(device, 1, "cached tokens of a sequence")?),
@@ -131,10 +142,10 @@ impl Prompts {
         PlanKey { part, tokens, continues: continues && attends, layer: alike.unwrap_or(layer) }
     }
 
-    /// Appends the keys and values of tokens to the `cached` ones of a slot.
+    /// Appends the keys and values of tokens to the `cached` ones of a sequence on these pages.
     pub(crate) fn run(
         &mut self,
-        slot: usize,
+        pages: &[i32],
         cached: usize,
         tokens: &[u32],
         embedding: &Tensor,
@@ -146,12 +157,42 @@ impl Prompts {
         let set = |layer: usize| {
             let key = self.key(Part::Whole, layer, length, cached > 0);
             let [x, z] = [0, 1].map(|end| ends[(layer + end) % 2].clone());
-            self.set(key, layer, slot, &[("X", x), ("Z", z)])
+            self.set(key, layer, 0, &[("X", x), ("Z", z)])
         };
         let sets: Vec<Queued> = layers.map(set).collect::<Result<_>>()?;
-        self.begin(cached, tokens, length, embedding)?;
-        sets.iter().try_for_each(|set| self.queue(*set))?;
+        let span = cached..cached + tokens.len();
+        self.begin(pages, cached, tokens, length, embedding)?;
+        for (layer, set) in sets.into_iter().enumerate() {
+            self.queue_attending(set, layer, &span)?;
+        }
         self.end()
+    }
+
+    /// Queues a set that attends, between copies of its layer's cache: the tokens in front of `span` from pages to rows,
+    /// and those of `span` back.
+    fn queue_attending(&mut self, set: Queued, layer: usize, span: &Range<usize>) -> Result<()> {
+        let stream = self.stream.clone();
+        let pages = |tokens: Range<usize>| (tokens.start / PAGE) as u32..tokens.end.div_ceil(PAGE) as u32;
+        let cache = self.cache(layer);
+        if span.start > 0 {
+            cache.gather(pages(0..span.start), &stream)?;
+        }
+        self.queue(set)?;
+        Ok(self.cache(layer).scatter(pages(span.clone()), &stream)?)
+    }
+
+    /// A layer's cache of the sequence.
+    fn cache(&self, layer: usize) -> PagedCache<'_> {
+        let Decoder { kv_heads, columns, .. } = self.decoder;
+        let pool = ["K", "V"].map(|name| &*self.layers[layer][&format!("{name}_{layer}")]);
+        PagedCache {
+            table: &self.table,
+            pool,
+            rows: self.rows.each_ref().map(|rows| &**rows),
+            heads: kv_heads as u32,
+            columns: columns as u32,
+            capacity: self.sizes.rows as u32,
+        }
     }
 
     /// Tokens of the plan for these tokens.
@@ -167,7 +208,15 @@ impl Prompts {
     }
 
     /// Queues the hidden states of tokens before the first layer.
-    fn begin(&self, cached: usize, tokens: &[u32], length: usize, embedding: &Tensor) -> Result<()> {
+    fn begin(
+        &self,
+        pages: &[i32],
+        cached: usize,
+        tokens: &[u32],
+        length: usize,
+        embedding: &Tensor,
+    ) -> Result<()> {
+        self.table.upload(pages)?;
         self.cached.upload(&[cached as i32])?;
         let mut padded: Vec<i32> = tokens.iter().map(|token| *token as i32).collect();
         // No token: the rows behind the prompt are zeros, which stay finite.
@@ -206,15 +255,15 @@ impl Prompts {
         Ok(entry.insert(Plan { pipeline, sets: HashMap::new() }))
     }
 
-    /// The set of a layer in a plan, with the rows that it reads and writes by their names. `number`: the slot if the
-    /// plan attends, else whatever tells sets apart.
+    /// The set of a layer in a plan, with the rows that it reads and writes by their names. `number` tells sets of a layer
+    /// apart.
     fn set(&mut self, key: PlanKey, layer: usize, number: usize, rows: &[(&str, Tensor)]) -> Result<Queued> {
         if let Some(set) = self.plan(key)?.sets.get(&(layer, number)) {
             return Ok((key, *set));
         }
         let gates = matches!(key.part, Part::Whole | Part::Gate) && self.decoder.experts.is_none();
         let packed = gates.then(|| self.packed(key, layer)).transpose()?;
-        let (slots, cached) = (self.sizes.slots, self.cached.clone());
+        let (cached, [keys, values]) = (self.cached.clone(), self.rows.clone());
         let angles = self.decoder.angles(key.layer).zip(self.decoder.angles(layer));
         let table = angles.map(|(name, own)| (name, self.tables[&own].clone()));
         let tensors = self.layers[layer].clone();
@@ -228,10 +277,8 @@ impl Prompts {
                 continue;
             }
             let tensor = match kind {
-                "K" | "V" => {
-                    let part = tensor.len() / slots;
-                    Arc::new(tensor.view(number * part..(number + 1) * part)?)
-                }
+                "K" => keys.clone(),
+                "V" => values.clone(),
                 _ => tensor,
             };
             pipeline.bind_in(set, &named_alike, tensor)?;

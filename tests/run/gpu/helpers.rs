@@ -45,6 +45,59 @@ fn gate_and_up_interleave_in_groups_of_eight() {
 }
 
 #[test]
+fn pages_of_a_sequence_are_its_rows() {
+    let Some(gpu) = gpu() else { return };
+    let stream = Stream::new(&gpu.device).expect("a stream");
+    let (heads, columns, capacity) = (3usize, 80usize, 256usize);
+    let page = heads * 64 * columns;
+    // Entry 2 names no page.
+    let entries = [4, 1, 9, 0];
+    let table = DeviceBuffer::from_slice(&gpu.device, &entries, "table").expect("fits");
+    let values = |first: usize, count: usize| (first..first + count).map(|i| i as u16).collect::<Vec<_>>();
+    let upload = |values: &[u16]| DeviceBuffer::from_slice(&gpu.device, values, "values").expect("fits");
+    let pool = [0, 7].map(|first| values(first, 5 * page));
+    let old = [11, 13].map(|first| values(first, heads * capacity * columns));
+    for (to_pool, places) in [(false, 0..4), (false, 1..2), (true, 0..4), (true, 3..4), (false, 2..2)] {
+        let (pools, rows) = (pool.each_ref().map(|v| upload(v)), old.each_ref().map(|v| upload(v)));
+        let cache = helpers::PagedCache {
+            table: &table,
+            pool: pools.each_ref(),
+            rows: rows.each_ref(),
+            heads: heads as u32,
+            columns: columns as u32,
+            capacity: capacity as u32,
+        };
+        if to_pool {
+            cache.scatter(places.clone(), &stream).expect("copies");
+        } else {
+            cache.gather(places.clone(), &stream).expect("copies");
+        }
+        stream.synchronize().expect("done");
+        for tensor in 0..2 {
+            let (mut want_pool, mut want_rows) = (pool[tensor].clone(), old[tensor].clone());
+            for place in places.clone().map(|place| place as usize).filter(|place| entries[*place] < 5) {
+                for head in 0..heads {
+                    let paged = entries[place] as usize * page + head * 64 * columns;
+                    let row = (head * capacity + place * 64) * columns;
+                    let (paged, row) = (paged..paged + 64 * columns, row..row + 64 * columns);
+                    if to_pool {
+                        want_pool[paged].copy_from_slice(&old[tensor][row]);
+                    } else {
+                        want_rows[row].copy_from_slice(&pool[tensor][paged]);
+                    }
+                }
+            }
+            for (buffer, want) in [(&pools[tensor], want_pool), (&rows[tensor], want_rows)] {
+                let mut have = vec![0u16; buffer.len()];
+                buffer.download(&mut have).expect("downloads");
+                assert!(have == want, "{places:?} of tensor {tensor}, to the pool: {to_pool}");
+            }
+        }
+        assert!(cache.gather(3..5, &stream).is_err(), "the table has four entries");
+    }
+}
+
+#[test]
 fn hidden_states_are_rows_of_the_embedding() {
     let Some(gpu) = gpu() else { return };
     let stream = Stream::new(&gpu.device).expect("a stream");
