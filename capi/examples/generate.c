@@ -13,7 +13,8 @@ static void check(int32_t status) {
 }
 
 int main(int argc, char** argv) {
-  cusync_model_options options = {2, 128, CUSYNC_MODEL_BEST};
+  /* Each sequence has up to 128 tokens, and both together have pages for 192. */
+  cusync_model_options options = {2, 128, CUSYNC_MODEL_BEST, 192};
   cusync_model_next next[2];
   cusync_model* model = NULL;
   uint32_t const first[] = {72, 105}, other[] = {66, 121, 101}, slots[] = {0, 1};
